@@ -1,0 +1,1 @@
+"""The namespace controller: empties and finalises namespaces that are being deleted."""

@@ -1,0 +1,1 @@
+"""The ReplicaSet controller, which also serves ReplicationControllers."""

@@ -1,0 +1,4 @@
+"""Watching: reflector, store and indexes, shared informer, factory.
+
+May import `kubeloop.kube` alone.
+"""

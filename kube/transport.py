@@ -1,0 +1,66 @@
+"""The narrow seam through which bytes reach an API server (DESIGN.md, decision 2).
+
+A Transport is bound to one server and its credentials. Implementations: `aiohttp_transport` (sockets), and in
+`kubeloop.testing` one that ends in the development API server's handlers in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer. Header names are lower-case."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedResponse:
+    """An answer whose body arrives over time. `chunks` ends when the server closes the stream cleanly, and raises
+    TransportError if the connection breaks. Chunks have arbitrary boundaries."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+class TransportError(Exception):
+    """No (whole) answer arrived: no connection, connection lost, or time-out.
+
+    `request_sent` is False if the server cannot have seen the request, so that even a POST may be sent again.
+    """
+
+    def __init__(self, message: str, *, request_sent: bool) -> None:
+        super().__init__(message)
+        self.request_sent = request_sent
+
+
+class Transport(Protocol):
+    """`target` is path and query, percent-encoded: "/api/v1/pods?limit=500"."""
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        """Send one request and read the whole answer, whatever its status. Raises TransportError."""
+        ...
+
+    def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AbstractAsyncContextManager[StreamedResponse]:
+        """Send one request and read its answer as it comes; leaving the context closes it. Raises TransportError."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""KubeSchedulerConfiguration: reading, defaults, validation."""

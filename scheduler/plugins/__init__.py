@@ -1,0 +1,1 @@
+"""The in-tree plugins, one module each, under the names of kube-scheduler."""
