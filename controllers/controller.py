@@ -1,0 +1,118 @@
+"""The controller loop: workers that take keys from a queue and reconcile them.
+
+What a key means and what reconciling does is the caller's. A failing reconcile is put back by the rate limiter and
+logged with its key; one key that always fails never holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kubeloop.controllers.metrics import ControllerMetrics
+from kubeloop.controllers.workqueue import QueueShutDown, WorkQueue
+from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
+
+log = logging.getLogger(__name__)
+
+
+class StaleCache(Exception):  # noqa: N818 - a state of affairs, not a fault
+    """The caches have not yet seen what this controller itself wrote; the sync is put off."""
+
+
+Reconcile = Callable[[str], Awaitable[float | None]]
+"""Reconcile one key. Returns the seconds after which time alone may change the answer, else None.
+
+Level-based; may be cancelled and run again. Raising means: retry with backoff.
+"""
+
+
+def never_final(error: Exception) -> bool:
+    """No error ends the retries."""
+    del error
+    return False
+
+
+class Controller:
+    """N workers on one queue."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: WorkQueue,
+        workers: int,
+        *,
+        max_requeues: int | None = None,
+        is_final: Callable[[Exception], bool] = never_final,
+        metrics: ControllerMetrics | None = None,
+    ) -> None:
+        """max_requeues: a key that failed that often in a row is dropped (None: never). is_final: an error that no
+        retry can mend; the key is dropped quietly, and comes back with the next event."""
+        self.name = name
+        self._reconcile = reconcile
+        self._queue = queue
+        self._workers = workers
+        self._max_requeues = max_requeues
+        self._is_final = is_final
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Work until cancelled, or until the queue is shut down and empty.
+
+        Cancellation: reconciles in flight are cancelled; being level-based, they are simply run again after a restart.
+        """
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for number in range(self._workers):
+                    workers.create_task(self._work(), name=f"{self.name}/worker-{number}")
+        finally:
+            self._queue.shut_down()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except QueueShutDown:
+                return
+            try:
+                await self.process(key)
+            finally:
+                self._queue.done(key)
+
+    async def process(self, key: str) -> None:
+        """Reconcile `key` once and do with the queue what the outcome asks for. Raises nothing but cancellation."""
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        failure: Exception | None = None
+        try:
+            seconds = await self._reconcile(key)
+        except Exception as error:
+            failure = error
+            self._failed(key, error)
+        else:
+            if seconds is not None:
+                self._queue.add_after(key, seconds)
+            self._queue.forget(key)
+        if self._metrics is not None:
+            self._metrics.reconciled(self.name, loop.time() - started_at, error=failure is not None)
+
+    def _failed(self, key: str, error: Exception) -> None:
+        fields = {"controller": self.name, "key": key, "error": str(error)}
+        if self._is_final(error):
+            log.debug("reconcile ended: %s %s: %s", self.name, key, error, extra=fields)
+            self._queue.forget(key)
+            return
+        requeues = self._queue.requeues(key)
+        if self._max_requeues is not None and requeues >= self._max_requeues:
+            log.error("giving up after %d tries: %s %s: %s", requeues + 1, self.name, key, error, extra=fields)
+            self._queue.forget(key)
+            return
+        if isinstance(error, Conflict):
+            log.debug("reconcile met a newer object: %s %s: %s", self.name, key, error, extra=fields)
+        elif isinstance(error, ApiError | ServerUnreachable | StaleCache):
+            log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
+        else:
+            log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)
+        self._queue.add_rate_limited(key)
