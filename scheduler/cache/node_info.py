@@ -1,0 +1,391 @@
+"""What the scheduler knows of one pod (PodInfo) and of one node with the pods on it (NodeInfo).
+
+Resources are plain ints by resource name: "cpu" in millicores, everything else in units (bytes, counts). A PodInfo is
+never changed once made; a NodeInfo is, and each change gives it a new generation, greater than every one before.
+Source: pkg/scheduler/framework/types.go of v1.36.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kubeloop.kube.objects import Node, Pod, PodAffinityTerm
+from kubeloop.kube.quantity import milli_value, value
+from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.scheduler.resources import pod_requests
+
+_generations = itertools.count(1)  # of the whole process, so that no two NodeInfos ever share one
+
+HostPort = tuple[str, str, int]
+"""(IP, protocol, port); the IP "0.0.0.0" stands for all of them."""
+
+
+class AffinityTerm:
+    """A pod (anti-)affinity term, compiled. `weight` is 0 for required terms."""
+
+    __slots__ = ("namespace_selector", "namespaces", "selector", "topology_key", "weight")
+
+    def __init__(self, owner: Pod, term: PodAffinityTerm, weight: int = 0) -> None:
+        """Raises ValueError if one of the selectors is malformed."""
+        self.selector: Final[Selector] = selector_from(term.label_selector)
+        self.namespace_selector: Final[Selector] = selector_from(term.namespace_selector)
+        if not term.namespaces and term.namespace_selector is None:
+            self.namespaces: frozenset[str] = frozenset((owner.metadata.namespace,))
+        else:
+            self.namespaces = frozenset(term.namespaces)
+        self.topology_key: Final[str] = term.topology_key
+        self.weight: Final[int] = weight
+
+    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+        """Does the term select `pod`, whose namespace has `namespace_labels`?"""
+        if pod.metadata.namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(pod.metadata.labels)
+
+
+class _AffinityTerms:
+    """All terms of one pod. A group with a malformed term is empty, and `error` says why."""
+
+    __slots__ = (
+        "error",
+        "preferred_affinity",
+        "preferred_anti_affinity",
+        "required_affinity",
+        "required_anti_affinity",
+    )
+
+    def __init__(self, pod: Pod | None) -> None:
+        self.error: ValueError | None = None
+        self.required_affinity: tuple[AffinityTerm, ...] = ()
+        self.required_anti_affinity: tuple[AffinityTerm, ...] = ()
+        self.preferred_affinity: tuple[AffinityTerm, ...] = ()
+        self.preferred_anti_affinity: tuple[AffinityTerm, ...] = ()
+        affinity = pod.spec.affinity if pod is not None else None
+        if pod is None or affinity is None:
+            return
+        if affinity.pod_affinity is not None:
+            self.required_affinity = self._compile(pod, [(term, 0) for term in affinity.pod_affinity.required])
+            self.preferred_affinity = self._compile(
+                pod, [(each.pod_affinity_term, each.weight) for each in affinity.pod_affinity.preferred]
+            )
+        if affinity.pod_anti_affinity is not None:
+            self.required_anti_affinity = self._compile(
+                pod, [(term, 0) for term in affinity.pod_anti_affinity.required]
+            )
+            self.preferred_anti_affinity = self._compile(
+                pod, [(each.pod_affinity_term, each.weight) for each in affinity.pod_anti_affinity.preferred]
+            )
+
+    def _compile(self, pod: Pod, terms: list[tuple[PodAffinityTerm, int]]) -> tuple[AffinityTerm, ...]:
+        try:
+            return tuple(AffinityTerm(pod, term, weight) for term, weight in terms)
+        except ValueError as error:
+            self.error = self.error or error
+            return ()
+
+
+_NO_TERMS = _AffinityTerms(None)
+
+
+class PodInfo:
+    """A pod with what the scheduler derives from it.
+
+    requests: what it takes from a node, init containers, sidecars, pod-level resources and overhead considered, for
+    a bound pod also what an in-place resize has in flight. non_zero_milli_cpu, non_zero_memory: the same with 100m and
+    200 MiB for each container that asks for nothing. Affinity terms are compiled when first asked for.
+    """
+
+    __slots__ = (
+        "_terms",
+        "host_ports",
+        "key",
+        "non_zero_memory",
+        "non_zero_milli_cpu",
+        "pod",
+        "pvc_keys",
+        "requests",
+        "uid",
+    )
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.key: str = pod.key
+        self.uid: str = pod.metadata.uid
+        self.requests: dict[str, int] = pod_requests(pod, use_status=True)
+        non_zero = pod_requests(pod, non_zero=True, use_status=True)
+        self.non_zero_milli_cpu: int = non_zero.get("cpu", 0)
+        self.non_zero_memory: int = non_zero.get("memory", 0)
+        self.host_ports: tuple[HostPort, ...] = tuple(_host_ports(pod))
+        self.pvc_keys: tuple[str, ...] = tuple(_pvc_keys(pod)) if pod.spec.volumes else ()
+        self._terms: _AffinityTerms | None = None if pod.spec.affinity is not None else _NO_TERMS
+
+    def with_pod(self, pod: Pod) -> PodInfo:
+        """The info of `pod`, another version of the same pod. What cannot have changed is taken over."""
+        old = self.pod
+        if (
+            pod.metadata.uid != self.uid
+            or pod.spec.containers != old.spec.containers
+            or pod.spec.init_containers != old.spec.init_containers
+            or pod.spec.resources != old.spec.resources
+            or pod.spec.overhead != old.spec.overhead
+            or pod.spec.volumes != old.spec.volumes
+            or pod.spec.affinity != old.spec.affinity
+            or _resize_status(pod) != _resize_status(old)
+        ):
+            return PodInfo(pod)
+        twin = PodInfo.__new__(PodInfo)
+        twin.pod = pod
+        twin.key = self.key
+        twin.uid = self.uid
+        twin.requests = self.requests
+        twin.non_zero_milli_cpu = self.non_zero_milli_cpu
+        twin.non_zero_memory = self.non_zero_memory
+        twin.host_ports = self.host_ports
+        twin.pvc_keys = self.pvc_keys
+        twin._terms = self._terms
+        return twin
+
+    def _compiled(self) -> _AffinityTerms:
+        terms = self._terms
+        if terms is None:
+            terms = self._terms = _AffinityTerms(self.pod)
+        return terms
+
+    @property
+    def required_affinity_terms(self) -> tuple[AffinityTerm, ...]:
+        return self._compiled().required_affinity
+
+    @property
+    def required_anti_affinity_terms(self) -> tuple[AffinityTerm, ...]:
+        return self._compiled().required_anti_affinity
+
+    @property
+    def preferred_affinity_terms(self) -> tuple[AffinityTerm, ...]:
+        return self._compiled().preferred_affinity
+
+    @property
+    def preferred_anti_affinity_terms(self) -> tuple[AffinityTerm, ...]:
+        return self._compiled().preferred_anti_affinity
+
+    @property
+    def affinity_error(self) -> ValueError | None:
+        """Why a term of this pod could not be compiled."""
+        return self._compiled().error
+
+    @property
+    def has_affinity(self) -> bool:
+        """podAffinity or podAntiAffinity is set, whatever it holds."""
+        affinity = self.pod.spec.affinity
+        return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+
+    @property
+    def has_required_anti_affinity(self) -> bool:
+        affinity = self.pod.spec.affinity
+        return (
+            affinity is not None
+            and affinity.pod_anti_affinity is not None
+            and bool(affinity.pod_anti_affinity.required)
+        )
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    def __repr__(self) -> str:
+        return f"PodInfo({self.key})"
+
+
+def _resize_status(pod: Pod) -> object:
+    """The part of a status that has a say in a pod's requests."""
+    status = pod.status
+    return (
+        status.resize,
+        status.resources,
+        status.allocated_resources,
+        tuple((each.name, each.resources, each.allocated_resources) for each in status.container_statuses),
+        tuple((each.name, each.resources, each.allocated_resources) for each in status.init_container_statuses),
+        tuple((each.status, each.reason) for each in status.conditions if each.type == "PodResizePending"),
+    )
+
+
+def _host_ports(pod: Pod) -> Iterator[HostPort]:
+    for container in pod.spec.containers:
+        for port in container.ports:
+            if port.host_port > 0:
+                yield port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port
+    for container in pod.spec.init_containers:
+        if container.restart_policy == "Always":
+            for port in container.ports:
+                if port.host_port > 0:
+                    yield port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port
+
+
+def _pvc_keys(pod: Pod) -> Iterator[str]:
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
+
+
+class ImageState:
+    """One image: its size in bytes, and the nodes that have it."""
+
+    __slots__ = ("nodes", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.nodes: set[str] = set()
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+
+class ImageCount:
+    """An ImageState as a snapshot keeps it: the number of nodes as it was then."""
+
+    __slots__ = ("num_nodes", "size")
+
+    def __init__(self, size: int, num_nodes: int) -> None:
+        self.size = size
+        self.num_nodes = num_nodes
+
+
+def node_allocatable(node: Node) -> dict[str, int]:
+    """status.allocatable as the scheduler counts it: "pods" included, resources it never schedules by left out."""
+    return {
+        name: milli_value(quantity) if name == "cpu" else value(quantity)
+        for name, quantity in node.status.allocatable.items()
+        if name in _NATIVE or is_scalar_resource(name)
+    }
+
+
+_NATIVE = frozenset(("cpu", "memory", "ephemeral-storage", "pods"))
+
+
+def is_scalar_resource(name: str) -> bool:
+    """Extended resources, huge pages, attachable volumes and kubernetes.io/ ones. Source: helper/util.go."""
+    if name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name:
+        return True
+    return "/" in name and not name.startswith("requests.")
+
+
+class NodeInfo:
+    """A node and the pods that count on it, assumed ones included.
+
+    node is None while only pods are known: the node is not yet seen, or gone before its pods.
+    pods, pods_with_affinity, pods_with_required_anti_affinity: by UID, in order of arrival.
+    requested, non_zero_milli_cpu, non_zero_memory: sums over the pods; a resource that fell to 0 may stay as 0.
+    used_ports: a set as in kube-scheduler: of two pods with the same port, the first to go frees it.
+    pvc_ref_counts: "namespace/name" of a claim -> uses by pods here.
+    image_states: name -> image; in a snapshot's copy the counts stand still.
+    """
+
+    __slots__ = (
+        "allocatable",
+        "generation",
+        "image_states",
+        "name",
+        "node",
+        "non_zero_memory",
+        "non_zero_milli_cpu",
+        "pods",
+        "pods_with_affinity",
+        "pods_with_required_anti_affinity",
+        "pvc_ref_counts",
+        "requested",
+        "used_ports",
+    )
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.node: Node | None = None
+        self.pods: dict[str, PodInfo] = {}
+        self.pods_with_affinity: dict[str, PodInfo] = {}
+        self.pods_with_required_anti_affinity: dict[str, PodInfo] = {}
+        self.used_ports: set[HostPort] = set()
+        self.requested: dict[str, int] = {}
+        self.non_zero_milli_cpu = 0
+        self.non_zero_memory = 0
+        self.allocatable: dict[str, int] = {}
+        self.image_states: Mapping[str, ImageState | ImageCount] = {}
+        self.pvc_ref_counts: dict[str, int] = {}
+        self.generation = next(_generations)
+
+    @classmethod
+    def of(cls, node: Node, *pods: Pod) -> NodeInfo:
+        """A NodeInfo of its own, outside of any cache."""
+        info = cls(node.metadata.name)
+        info.set_node(node)
+        for pod in pods:
+            info.add_pod(PodInfo(pod))
+        return info
+
+    def set_node(self, node: Node) -> None:
+        self.name = node.metadata.name
+        self.node = node
+        self.allocatable = node_allocatable(node)
+        self.generation = next(_generations)
+
+    def remove_node(self) -> None:
+        """Forget the node object; the pods stay and count."""
+        self.node = None
+        self.generation = next(_generations)
+
+    def add_pod(self, pod: PodInfo) -> None:
+        self.pods[pod.uid] = pod
+        if pod.has_affinity:
+            self.pods_with_affinity[pod.uid] = pod
+            if pod.has_required_anti_affinity:
+                self.pods_with_required_anti_affinity[pod.uid] = pod
+        requested = self.requested
+        for name, amount in pod.requests.items():
+            requested[name] = requested.get(name, 0) + amount
+        self.non_zero_milli_cpu += pod.non_zero_milli_cpu
+        self.non_zero_memory += pod.non_zero_memory
+        if pod.host_ports:
+            self.used_ports.update(pod.host_ports)
+        for key in pod.pvc_keys:
+            self.pvc_ref_counts[key] = self.pvc_ref_counts.get(key, 0) + 1
+        self.generation = next(_generations)
+
+    def remove_pod(self, uid: str) -> PodInfo:
+        """Take the pod off this node, as it was added. Raises KeyError if it is not here."""
+        pod = self.pods.pop(uid)
+        self.pods_with_affinity.pop(uid, None)
+        self.pods_with_required_anti_affinity.pop(uid, None)
+        for name, amount in pod.requests.items():
+            self.requested[name] -= amount
+        self.non_zero_milli_cpu -= pod.non_zero_milli_cpu
+        self.non_zero_memory -= pod.non_zero_memory
+        self.used_ports.difference_update(pod.host_ports)
+        for key in pod.pvc_keys:
+            left = self.pvc_ref_counts.get(key, 0) - 1
+            if left > 0:
+                self.pvc_ref_counts[key] = left
+            else:
+                self.pvc_ref_counts.pop(key, None)
+        self.generation = next(_generations)
+        return pod
+
+    def clone(self) -> NodeInfo:
+        """A copy that later changes of this one do not reach, of the same generation. PodInfos are shared."""
+        twin = NodeInfo.__new__(NodeInfo)
+        twin.name = self.name
+        twin.node = self.node
+        twin.pods = self.pods.copy()
+        twin.pods_with_affinity = self.pods_with_affinity.copy()
+        twin.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity.copy()
+        twin.used_ports = self.used_ports.copy()
+        twin.requested = self.requested.copy()
+        twin.non_zero_milli_cpu = self.non_zero_milli_cpu
+        twin.non_zero_memory = self.non_zero_memory
+        twin.allocatable = self.allocatable
+        twin.image_states = {name: ImageCount(state.size, state.num_nodes) for name, state in self.image_states.items()}
+        twin.pvc_ref_counts = self.pvc_ref_counts.copy()
+        twin.generation = self.generation
+        return twin
+
+    def __repr__(self) -> str:
+        return f"NodeInfo({self.name}, pods={len(self.pods)}, generation={self.generation})"
