@@ -1,0 +1,109 @@
+"""An asyncio event loop in virtual time: when nothing is ready, the clock jumps to the next timer.
+
+Days of waiting take milliseconds, and the order of events depends on the program alone. `VirtualTimeLoop` is the loop,
+`VirtualClock` the wall clock that goes with it, `run(coroutine)` is `asyncio.run` on such a loop. In tests, mark a
+module or a test with `@pytest.mark.virtual_time` and pytest-asyncio runs it here (see `tests/conftest.py`).
+
+For programs without sockets, subprocesses and threads: what arrives from outside has no place in virtual time. A
+function given to `run_in_executor` (or `asyncio.to_thread`) runs at once, in the loop's own thread. May import the
+standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_MAX_TASKS_NAMED = 20
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready and no timer is set: no task of the program can ever go on."""
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Where the loop would sleep, asks it to move the clock instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.would_sleep: Callable[[float | None], None] = lambda timeout: None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and (timeout is None or timeout > 0):
+            self.would_sleep(timeout)
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """`time()` starts at 0.0 seconds and moves only while every task waits. Raises DeadlockError out of the running
+    `run_until_complete` when nothing could ever happen again; the message names the tasks and where they wait."""
+
+    def __init__(self) -> None:
+        self._virtual_seconds = 0.0
+        selector = _JumpingSelector()
+        super().__init__(selector)
+        selector.would_sleep = self._jump
+        # A timer is due when it is less than this away. Above any float's spacing below a century in seconds, so that
+        # adding a small delay to a large time cannot leave a timer forever in the future.
+        self._clock_resolution = 1e-6
+
+    def time(self) -> float:
+        return self._virtual_seconds
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass without anybody waiting, as a long computation would. Timers that it passes become due."""
+        self._virtual_seconds += seconds
+
+    def run_in_executor(self, executor: object, func: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _jump(self, timeout: float | None) -> None:
+        if timeout is None:
+            raise DeadlockError(_describe(asyncio.all_tasks(self)))
+        self._virtual_seconds += timeout
+
+
+def _describe(tasks: Iterable[asyncio.Task[Any]]) -> str:
+    lines = []
+    for task in sorted(tasks, key=lambda each: each.get_name()):
+        frames = task.get_stack(limit=1)
+        place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "?"
+        lines.append(f"  {task.get_name()} ({task.get_coro()!r}) waits at {place}")
+    more = [f"  and {len(lines) - _MAX_TASKS_NAMED} more"] if len(lines) > _MAX_TASKS_NAMED else []
+    return "\n".join(["deadlock: nothing is ready and no timer is set", *lines[:_MAX_TASKS_NAMED], *more])
+
+
+class VirtualClock:
+    """A `kubeloop.kube.clock.Clock` that follows the loop: `start` is the wall time when the loop's time is 0.
+
+    Without a loop given it follows the one that runs when it is asked."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop | None = None, *, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    ) -> None:
+        self._loop = loop
+        self._start_ns = round(start.timestamp()) * 1_000_000_000 + start.microsecond * 1_000
+
+    def time_ns(self) -> int:
+        loop = self._loop or asyncio.get_running_loop()
+        return self._start_ns + round(loop.time() * 1e9)
+
+    def now(self) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time_ns() // 1_000)
+
+
+def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
+    """`asyncio.run` in virtual time, on a loop of its own: for tests that are not coroutines, such as hypothesis'."""
+    with asyncio.Runner(debug=debug, loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,117 @@
+"""The virtual-time loop jumps over waits, keeps their order, and names a deadlock."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from kubeloop.testing.virtual_time import DeadlockError, VirtualClock, VirtualTimeLoop, run
+
+
+@pytest.mark.virtual_time
+async def test_a_marked_test_runs_on_the_virtual_loop_and_a_day_passes_at_once(clock):
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    began = clock.now()
+    await asyncio.sleep(86_400)
+    assert loop.time() == pytest.approx(86_400)
+    assert (clock.now() - began).total_seconds() == pytest.approx(86_400)
+
+
+async def test_an_unmarked_test_runs_in_real_time():
+    assert not isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+
+
+def test_timers_fire_in_the_order_of_their_time():
+    seen = []
+
+    async def wait(seconds):
+        await asyncio.sleep(seconds)
+        seen.append((seconds, asyncio.get_running_loop().time()))
+
+    async def main():
+        await asyncio.gather(wait(30), wait(10), wait(20))
+
+    run(main())
+    assert seen == [(10, 10), (20, 20), (30, 30)]
+
+
+def test_nothing_jumps_while_a_task_is_ready():
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(1, lambda: None)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return loop.time()
+
+    assert run(main()) == 0
+
+
+def test_small_delays_late_in_time_still_end():
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(3e9)
+        for _ in range(1000):
+            await asyncio.sleep(1e-5)
+        return loop.time()
+
+    assert run(main()) >= 3e9
+
+
+def test_a_deadlock_raises_and_names_the_task_that_waits():
+    async def main():
+        asyncio.current_task().set_name("the stuck one")
+        await asyncio.Event().wait()
+
+    with pytest.raises(DeadlockError, match="the stuck one"):
+        run(main())
+
+
+def test_a_timeout_ends_a_wait_for_something_that_never_comes():
+    async def main():
+        async with asyncio.timeout(5):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        run(main())
+
+
+def test_work_for_a_thread_is_done_at_once():
+    async def main():
+        return await asyncio.to_thread(lambda: 42)
+
+    assert run(main()) == 42
+
+
+def test_an_error_in_work_for_a_thread_arrives_at_its_caller():
+    async def main():
+        await asyncio.to_thread(lambda: 1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        run(main())
+
+
+def test_the_clock_starts_where_it_is_told_and_has_nanoseconds():
+    async def main():
+        clock = VirtualClock(start=datetime(2026, 3, 1, tzinfo=UTC))
+        await asyncio.sleep(1.5)
+        return clock.now(), clock.time_ns()
+
+    now, time_ns = run(main())
+    assert now == datetime(2026, 3, 1, 0, 0, 1, 500_000, tzinfo=UTC)
+    assert time_ns == int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9 + 1_500_000_000
+
+
+def test_advance_lets_time_pass_without_waiting():
+    async def main():
+        loop = asyncio.get_running_loop()
+        fired = []
+        loop.call_later(2, fired.append, "due")
+        loop.advance(3)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return fired, loop.time()
+
+    assert run(main()) == (["due"], 3)
