@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Final
 
-from kubeloop.kube.objects import Node, Pod, PodAffinityTerm
 from kubeloop.kube.quantity import milli_value, value
-from kubeloop.kube.selectors import Selector, selector_from
-from kubeloop.scheduler.resources import pod_requests
+
+from kubeloop.kube.objects import Node, Pod
+from kubeloop.scheduler.cache.pod_classes import (
+    NO_AFFINITY,
+    AffinityClass,
+    AffinityTerm,
+    LabelClass,
+    affinity_class,
+    label_class,
+)
+from kubeloop.scheduler.resources import accounted_requests
 
 _generations = itertools.count(1)  # of the whole process, so that no two NodeInfos ever share one
 
@@ -22,85 +29,20 @@ HostPort = tuple[str, str, int]
 """(IP, protocol, port); the IP "0.0.0.0" stands for all of them."""
 
 
-class AffinityTerm:
-    """A pod (anti-)affinity term, compiled. `weight` is 0 for required terms."""
-
-    __slots__ = ("namespace_selector", "namespaces", "selector", "topology_key", "weight")
-
-    def __init__(self, owner: Pod, term: PodAffinityTerm, weight: int = 0) -> None:
-        """Raises ValueError if one of the selectors is malformed."""
-        self.selector: Final[Selector] = selector_from(term.label_selector)
-        self.namespace_selector: Final[Selector] = selector_from(term.namespace_selector)
-        if not term.namespaces and term.namespace_selector is None:
-            self.namespaces: frozenset[str] = frozenset((owner.metadata.namespace,))
-        else:
-            self.namespaces = frozenset(term.namespaces)
-        self.topology_key: Final[str] = term.topology_key
-        self.weight: Final[int] = weight
-
-    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
-        """Does the term select `pod`, whose namespace has `namespace_labels`?"""
-        if pod.metadata.namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
-            return False
-        return self.selector.matches(pod.metadata.labels)
-
-
-class _AffinityTerms:
-    """All terms of one pod. A group with a malformed term is empty, and `error` says why."""
-
-    __slots__ = (
-        "error",
-        "preferred_affinity",
-        "preferred_anti_affinity",
-        "required_affinity",
-        "required_anti_affinity",
-    )
-
-    def __init__(self, pod: Pod | None) -> None:
-        self.error: ValueError | None = None
-        self.required_affinity: tuple[AffinityTerm, ...] = ()
-        self.required_anti_affinity: tuple[AffinityTerm, ...] = ()
-        self.preferred_affinity: tuple[AffinityTerm, ...] = ()
-        self.preferred_anti_affinity: tuple[AffinityTerm, ...] = ()
-        affinity = pod.spec.affinity if pod is not None else None
-        if pod is None or affinity is None:
-            return
-        if affinity.pod_affinity is not None:
-            self.required_affinity = self._compile(pod, [(term, 0) for term in affinity.pod_affinity.required])
-            self.preferred_affinity = self._compile(
-                pod, [(each.pod_affinity_term, each.weight) for each in affinity.pod_affinity.preferred]
-            )
-        if affinity.pod_anti_affinity is not None:
-            self.required_anti_affinity = self._compile(
-                pod, [(term, 0) for term in affinity.pod_anti_affinity.required]
-            )
-            self.preferred_anti_affinity = self._compile(
-                pod, [(each.pod_affinity_term, each.weight) for each in affinity.pod_anti_affinity.preferred]
-            )
-
-    def _compile(self, pod: Pod, terms: list[tuple[PodAffinityTerm, int]]) -> tuple[AffinityTerm, ...]:
-        try:
-            return tuple(AffinityTerm(pod, term, weight) for term, weight in terms)
-        except ValueError as error:
-            self.error = self.error or error
-            return ()
-
-
-_NO_TERMS = _AffinityTerms(None)
-
-
 class PodInfo:
     """A pod with what the scheduler derives from it.
 
     requests: what it takes from a node, init containers, sidecars, pod-level resources and overhead considered, for
     a bound pod also what an in-place resize has in flight. non_zero_milli_cpu, non_zero_memory: the same with 100m and
-    200 MiB for each container that asks for nothing. Affinity terms are compiled when first asked for.
+    200 MiB for each container that asks for nothing. label_class, affinity_class: see pod_classes; the latter, and
+    with it the affinity terms, is found when first asked for.
     """
 
     __slots__ = (
-        "_terms",
+        "_affinity_class",
         "host_ports",
         "key",
+        "label_class",
         "non_zero_memory",
         "non_zero_milli_cpu",
         "pod",
@@ -113,13 +55,14 @@ class PodInfo:
         self.pod = pod
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid
-        self.requests: dict[str, int] = pod_requests(pod, use_status=True)
-        non_zero = pod_requests(pod, non_zero=True, use_status=True)
-        self.non_zero_milli_cpu: int = non_zero.get("cpu", 0)
-        self.non_zero_memory: int = non_zero.get("memory", 0)
+        self.requests: dict[str, int]
+        self.non_zero_milli_cpu: int
+        self.non_zero_memory: int
+        self.requests, self.non_zero_milli_cpu, self.non_zero_memory = accounted_requests(pod)
         self.host_ports: tuple[HostPort, ...] = tuple(_host_ports(pod))
         self.pvc_keys: tuple[str, ...] = tuple(_pvc_keys(pod)) if pod.spec.volumes else ()
-        self._terms: _AffinityTerms | None = None if pod.spec.affinity is not None else _NO_TERMS
+        self.label_class: LabelClass = label_class(pod)
+        self._affinity_class: AffinityClass | None = None if self.has_affinity else NO_AFFINITY
 
     def with_pod(self, pod: Pod) -> PodInfo:
         """The info of `pod`, another version of the same pod. What cannot have changed is taken over."""
@@ -144,35 +87,37 @@ class PodInfo:
         twin.non_zero_memory = self.non_zero_memory
         twin.host_ports = self.host_ports
         twin.pvc_keys = self.pvc_keys
-        twin._terms = self._terms
+        twin.label_class = label_class(pod)
+        twin._affinity_class = self._affinity_class
         return twin
 
-    def _compiled(self) -> _AffinityTerms:
-        terms = self._terms
-        if terms is None:
-            terms = self._terms = _AffinityTerms(self.pod)
-        return terms
+    @property
+    def affinity_class(self) -> AffinityClass:
+        found = self._affinity_class
+        if found is None:
+            found = self._affinity_class = affinity_class(self.pod)
+        return found
 
     @property
     def required_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self._compiled().required_affinity
+        return self.affinity_class.required_affinity_terms
 
     @property
     def required_anti_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self._compiled().required_anti_affinity
+        return self.affinity_class.required_anti_affinity_terms
 
     @property
     def preferred_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self._compiled().preferred_affinity
+        return self.affinity_class.preferred_affinity_terms
 
     @property
     def preferred_anti_affinity_terms(self) -> tuple[AffinityTerm, ...]:
-        return self._compiled().preferred_anti_affinity
+        return self.affinity_class.preferred_anti_affinity_terms
 
     @property
     def affinity_error(self) -> ValueError | None:
         """Why a term of this pod could not be compiled."""
-        return self._compiled().error
+        return self.affinity_class.error
 
     @property
     def has_affinity(self) -> bool:

@@ -1,0 +1,178 @@
+"""Pods that look alike to the scheduler share a class, so that a selector or a term is judged once per class.
+
+A PodInfo holds the classes of its pod (`label_class`, `affinity_class`); equal ones are the same object for as long as
+some pod uses it, so that "is" compares them and counting them needs no hashing of labels. Source of the affinity
+semantics: kubernetes/pkg/scheduler/framework/types.go of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+from kubeloop.kube.selectors import Selector, selector_from
+
+from kubeloop.kube.objects import Pod, PodAffinity, PodAffinityTerm
+
+
+class LabelClass:
+    """What selectors see of a pod: its namespace, its labels, and whether it is being deleted."""
+
+    __slots__ = ("__weakref__", "labels", "namespace", "terminating")
+
+    def __init__(self, namespace: str, labels: Mapping[str, str], terminating: bool) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.terminating = terminating
+
+    def __repr__(self) -> str:
+        return f"LabelClass({self.namespace!r}, {dict(self.labels)!r}, terminating={self.terminating})"
+
+
+class AffinityTerm:
+    """A pod (anti-)affinity term, compiled. `weight` is 0 for required terms."""
+
+    __slots__ = ("namespace_selector", "namespaces", "selector", "topology_key", "weight")
+
+    def __init__(self, namespace: str, term: PodAffinityTerm, weight: int = 0) -> None:
+        """`term` of a pod in `namespace`. Raises ValueError if one of the selectors is malformed."""
+        self.selector: Final[Selector] = selector_from(term.label_selector)
+        self.namespace_selector: Final[Selector] = selector_from(term.namespace_selector)
+        self.namespaces: Final[frozenset[str]] = frozenset(
+            term.namespaces if term.namespaces or term.namespace_selector is not None else (namespace,)
+        )
+        self.topology_key: Final[str] = term.topology_key
+        self.weight: Final[int] = weight
+
+    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+        """Does the term select `pod`, whose namespace has `namespace_labels`?"""
+        metadata = pod.metadata
+        return self.selects(metadata.namespace, metadata.labels, namespace_labels)
+
+    def selects(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        """Does the term select pods with `labels` in `namespace`, which itself has `namespace_labels`?"""
+        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.selector.matches(labels)
+
+
+class AffinityClass:
+    """The compiled (anti-)affinity of all pods of one namespace that write the same terms.
+
+    A group with a malformed term is empty, and `error` says why.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "error",
+        "preferred_affinity_terms",
+        "preferred_anti_affinity_terms",
+        "required_affinity_terms",
+        "required_anti_affinity_terms",
+    )
+
+    def __init__(self, namespace: str, affinity: PodAffinity | None, anti_affinity: PodAffinity | None) -> None:
+        self.error: ValueError | None = None
+        self.required_affinity_terms = self._compile(namespace, _required(affinity))
+        self.required_anti_affinity_terms = self._compile(namespace, _required(anti_affinity))
+        self.preferred_affinity_terms = self._compile(namespace, _preferred(affinity))
+        self.preferred_anti_affinity_terms = self._compile(namespace, _preferred(anti_affinity))
+
+    def _compile(self, namespace: str, terms: Sequence[tuple[PodAffinityTerm, int]]) -> tuple[AffinityTerm, ...]:
+        try:
+            return tuple(AffinityTerm(namespace, term, weight) for term, weight in terms)
+        except ValueError as error:
+            self.error = self.error or error
+            return ()
+
+
+def _required(affinity: PodAffinity | None) -> list[tuple[PodAffinityTerm, int]]:
+    return [(term, 0) for term in affinity.required] if affinity else []
+
+
+def _preferred(affinity: PodAffinity | None) -> list[tuple[PodAffinityTerm, int]]:
+    return [(each.pod_affinity_term, each.weight) for each in affinity.preferred] if affinity else []
+
+
+NO_AFFINITY = AffinityClass("", None, None)
+
+_label_classes: WeakValueDictionary[tuple[str, bool, tuple[tuple[str, str], ...]], LabelClass] = WeakValueDictionary()
+_affinity_classes: WeakValueDictionary[tuple[str, bytes], AffinityClass] = WeakValueDictionary()
+_encoder = msgspec.msgpack.Encoder()
+
+
+def label_class(pod: Pod) -> LabelClass:
+    """The class of all pods with this namespace and these labels."""
+    metadata = pod.metadata
+    labels = metadata.labels
+    terminating = metadata.deletion_timestamp is not None
+    key = (metadata.namespace, terminating, tuple(sorted(labels.items())))
+    found = _label_classes.get(key)
+    if found is None:
+        found = _label_classes[key] = LabelClass(metadata.namespace, labels, terminating)
+    return found
+
+
+def affinity_class(pod: Pod) -> AffinityClass:
+    """The class of all pods with this namespace and (anti-)affinity to pods."""
+    affinity = pod.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return NO_AFFINITY
+    key = (pod.metadata.namespace, _encoder.encode((affinity.pod_affinity, affinity.pod_anti_affinity)))
+    found = _affinity_classes.get(key)
+    if found is None:
+        found = _affinity_classes[key] = AffinityClass(
+            pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity
+        )
+    return found
+
+
+class SpecClasses:
+    """Numbers for pods that the scheduler cannot tell apart: same namespace, labels, owner and scheduling spec.
+
+    Two pods of one class get the same verdicts and scores from every plugin that reads nothing else of the pod. The
+    number of a class is never used again for another one, so a cache keyed by it needs no invalidation of its own.
+    """
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._numbers: dict[bytes, int] = {}
+        self._next = 0
+
+    def number(self, pod: Pod) -> int:
+        """The number of `pod`'s class. Costs a few microseconds."""
+        metadata, spec = pod.metadata, pod.spec
+        key = _encoder.encode(
+            (
+                metadata.namespace,
+                metadata.labels,
+                metadata.deletion_timestamp is not None,
+                [(owner.api_version, owner.kind, owner.name) for owner in metadata.owner_references],
+                spec.containers,
+                spec.init_containers,
+                spec.volumes,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                spec.overhead,
+                spec.resources,
+                spec.priority,
+                spec.preemption_policy,
+                spec.node_name,
+                spec.host_network,
+                spec.os,
+                spec.restart_policy,
+                spec.resource_claims,
+                spec.scheduler_name,
+            )
+        )
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self._numbers) >= self._limit:
+                self._numbers.clear()
+            number = self._numbers[key] = self._next
+            self._next += 1
+        return number

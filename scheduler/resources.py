@@ -1,0 +1,273 @@
+"""What a pod asks of a node.
+
+Sums are exact (integers of 10^-9, which is as fine as the API goes) and rounded up once, at the end, as Kubernetes
+rounds: CPU to millicores, everything else to whole units. Knows pods and quantities only; who caches the result is
+the caller's business. Source: k8s.io/component-helpers/resource of v1.36, the feature gates at their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from kubeloop.kube.quantity import parse_quantity
+
+from kubeloop.kube.objects import Container, ContainerStatus, Pod, Quantity
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+
+DEFAULT_MILLI_CPU = 100  # what a container without a CPU request counts for in scores
+DEFAULT_MEMORY_BYTES = 200 << 20
+
+_NANO = 1_000_000_000
+_NANO_PER_MILLI = 1_000_000
+
+NanoList = dict[str, int]
+"""Resource name -> amount in 10^-9 units."""
+
+_NON_ZERO: Mapping[str, int] = {CPU: DEFAULT_MILLI_CPU * _NANO_PER_MILLI, MEMORY: DEFAULT_MEMORY_BYTES * _NANO}
+
+
+@lru_cache(maxsize=16384)
+def _nano_of_text(text: str) -> int:
+    return parse_quantity(text).nano()
+
+
+def nano(quantity: Quantity) -> int:
+    """`quantity` in 10^-9 units, rounded up. Raises QuantityError."""
+    return _nano_of_text(quantity if type(quantity) is str else str(quantity))
+
+
+def rounded_up(name: str, amount_nano: int) -> int:
+    """Millicores for CPU, whole units for anything else; away from zero, as Quantity.Value does."""
+    unit = _NANO_PER_MILLI if name == CPU else _NANO
+    return -(-amount_nano // unit) if amount_nano >= 0 else amount_nano // unit
+
+
+def resource_list(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    """A node's allocatable, a pod's overhead, ... as integers: millicores for CPU, whole units otherwise."""
+    return {name: rounded_up(name, nano(quantity)) for name, quantity in quantities.items()}
+
+
+def is_pod_level_resource(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith("hugepages-")
+
+
+def has_pod_level_requests(pod: Pod) -> bool:
+    resources = pod.spec.resources
+    return resources is not None and any(map(is_pod_level_resource, resources.requests))
+
+
+def has_pod_level_resources(pod: Pod) -> bool:
+    resources = pod.spec.resources
+    return resources is not None and any(map(is_pod_level_resource, (*resources.requests, *resources.limits)))
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    for condition in pod.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def pod_requests(
+    pod: Pod, *, non_zero: bool = False, use_status: bool = False, pod_level: bool = True, overhead: bool = True
+) -> dict[str, int]:
+    """What scheduling counts for `pod`: millicores for "cpu", whole units for every other resource.
+
+    non_zero: containers that do not mention CPU or memory count as 100m and 200Mi. use_status: an in-place resize
+    under way counts with the most of spec, allocated and actual resources. pod_level, overhead: whether
+    spec.resources and spec.overhead take part. Raises QuantityError.
+    """
+    default = _NON_ZERO if non_zero else None
+    sums = requests_nano(pod, default=default, use_status=use_status, pod_level=pod_level, overhead=overhead)
+    return {name: rounded_up(name, amount) for name, amount in sums.items()}
+
+
+def accounted_requests(pod: Pod) -> tuple[dict[str, int], int, int]:
+    """What a bound pod adds to its node: (requests, non-zero millicores, non-zero memory bytes).
+
+    Like pod_requests(use_status=True). The non-zero sums take the defaults for containers that say nothing; with
+    pod-level resources only for what the pod as a whole leaves open.
+    """
+    sums = requests_nano(pod, use_status=True)
+    default = _NON_ZERO
+    if has_pod_level_resources(pod):
+        default = {name: amount for name, amount in _NON_ZERO.items() if name not in sums}
+    non_zero = sums
+    if default and _mentions_too_little(pod, default):
+        non_zero = requests_nano(pod, default=default, use_status=True)
+    return (
+        {name: rounded_up(name, amount) for name, amount in sums.items()},
+        rounded_up(CPU, non_zero.get(CPU, 0)),
+        rounded_up(MEMORY, non_zero.get(MEMORY, 0)),
+    )
+
+
+def _mentions_too_little(pod: Pod, names: Mapping[str, int]) -> bool:
+    """Does any container, in spec or status, leave one of `names` open? If not, defaults change nothing."""
+    if pod.status.container_statuses or pod.status.init_container_statuses:
+        return True
+    return any(
+        name not in container.resources.requests
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for name in names
+    )
+
+
+def pod_limits(pod: Pod) -> dict[str, int]:
+    """Effective limits from the spec; a resource without a limit is absent. Units as in pod_requests."""
+    limits = _aggregate(pod, _spec_limits, None, None)
+    spec = pod.spec
+    if spec.resources is not None and has_pod_level_resources(pod):
+        limits.update(_pod_level(_nanos(spec.resources.limits)))
+    for name, quantity in spec.overhead.items():
+        if limits.get(name):
+            limits[name] += nano(quantity)
+    return {name: rounded_up(name, amount) for name, amount in limits.items()}
+
+
+def requests_nano(
+    pod: Pod,
+    *,
+    default: Mapping[str, int] | None = None,
+    use_status: bool = False,
+    pod_level: bool = True,
+    overhead: bool = True,
+) -> NanoList:
+    """pod_requests before rounding. `default` stands in for resources that a container does not request."""
+    spec, status = pod.spec, pod.status
+    use_status = use_status and _has_resize_status(pod)
+    infeasible = use_status and is_resize_infeasible(pod)
+    sums = _aggregate(pod, _spec_requests, default, None)
+    if use_status:
+        statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
+        at_pod_level = status.allocated_resources and status.resources is not None and status.resources.requests
+        if at_pod_level and status.resources is not None:  # already sums over the containers
+            allocated = _nanos(status.allocated_resources)
+            actual = _nanos(status.resources.requests)
+        else:
+            allocated = _aggregate(pod, _allocated_requests(infeasible), default, statuses)
+            actual = _aggregate(pod, _actual_requests(infeasible), default, statuses)
+        if infeasible:
+            sums = {}
+        _raise_to(sums, actual)
+        _raise_to(sums, allocated)
+    if pod_level and spec.resources is not None and has_pod_level_requests(pod):
+        effective = _nanos(spec.resources.requests)
+        if use_status and (status.resources is not None or status.allocated_resources):
+            if infeasible:
+                effective = {}
+            reported = _nanos(status.resources.requests) if status.resources is not None else {}
+            for of_status in (reported, _nanos(status.allocated_resources)):
+                _raise_to(effective, _without_overhead(of_status, spec.overhead))
+        sums.update(_pod_level(effective))
+    if overhead and spec.overhead:
+        _add(sums, _nanos(spec.overhead))
+    return sums
+
+
+Resources = Callable[[Container, ContainerStatus | None], Mapping[str, Quantity]]
+
+
+def _spec_requests(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
+    return container.resources.requests
+
+
+def _spec_limits(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
+    return container.resources.limits
+
+
+def _allocated_requests(infeasible: bool) -> Resources:
+    def allocated(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
+        if status is not None and status.allocated_resources:
+            return status.allocated_resources
+        return {} if infeasible else container.resources.requests
+
+    return allocated
+
+
+def _actual_requests(infeasible: bool) -> Resources:
+    def actual(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
+        if status is not None and status.resources is not None and status.resources.requests:
+            return status.resources.requests
+        if status is not None and status.allocated_resources:
+            return status.allocated_resources
+        return {} if infeasible else container.resources.requests
+
+    return actual
+
+
+def _has_resize_status(pod: Pod) -> bool:
+    """Does the status say anything about resources? Most pods' does not, and they are counted once, by their spec."""
+    status = pod.status
+    return bool(
+        status.resources is not None
+        or status.allocated_resources
+        or any(
+            each.resources is not None or each.allocated_resources
+            for each in (*status.container_statuses, *status.init_container_statuses)
+        )
+        or is_resize_infeasible(pod)
+    )
+
+
+def _aggregate(
+    pod: Pod, resources_of: Resources, default: Mapping[str, int] | None, statuses: Mapping[str, ContainerStatus] | None
+) -> NanoList:
+    """Containers and sidecars add up; an init container counts with the sidecars started before it, as a minimum."""
+
+    def resources(container: Container) -> NanoList:
+        amounts = _nanos(resources_of(container, statuses.get(container.name) if statuses else None))
+        if default:
+            for name, amount in default.items():
+                amounts.setdefault(name, amount)
+        return amounts
+
+    spec = pod.spec
+    sums: NanoList = {}
+    for container in spec.containers:
+        _add(sums, resources(container))
+    if spec.init_containers:
+        sidecars: NanoList = {}
+        starting: NanoList = {}
+        for container in spec.init_containers:
+            amounts = resources(container)
+            if container.restart_policy == "Always":
+                _add(sums, amounts)
+                _add(sidecars, amounts)
+                _raise_to(starting, sidecars)
+            else:
+                _add(amounts, sidecars)
+                _raise_to(starting, amounts)
+        _raise_to(sums, starting)
+    return sums
+
+
+def _nanos(quantities: Mapping[str, Quantity]) -> NanoList:
+    return {name: nano(quantity) for name, quantity in quantities.items()}
+
+
+def _pod_level(amounts: NanoList) -> NanoList:
+    return {name: amount for name, amount in amounts.items() if is_pod_level_resource(name)}
+
+
+def _without_overhead(amounts: NanoList, overhead: Mapping[str, Quantity]) -> NanoList:
+    for name, quantity in overhead.items():
+        if name in amounts:
+            amounts[name] = max(0, amounts[name] - nano(quantity))
+    return amounts
+
+
+def _add(sums: NanoList, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        sums[name] = sums.get(name, 0) + amount
+
+
+def _raise_to(sums: NanoList, floor: Mapping[str, int]) -> None:
+    for name, amount in floor.items():
+        if name not in sums or amount > sums[name]:
+            sums[name] = amount
