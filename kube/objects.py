@@ -10,7 +10,7 @@ process: nobody changes one, and nothing is written back from a partial Struct (
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -25,6 +25,7 @@ def _api_name(attribute: str) -> str:
     return first + "".join(_INITIALISMS.get(word, word.capitalize()) for word in rest)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename=_api_name):
     """Base of all API types: immutable, never part of a reference cycle, unknown fields ignored."""
 
