@@ -67,6 +67,15 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     initial_events_end: bool = msgspec.field(default=False, name="-initialEventsEnd")
 
 
+class UnreadableObject(msgspec.Struct, frozen=True, gc=False):
+    """Stands for an object of a watch that does not fit its Struct: what its metadata say, and what is wrong."""
+
+    key: str
+    uid: str
+    resource_version: str
+    problem: str
+
+
 class _Lane:
     """What limits the requests of one lane."""
 
@@ -242,6 +251,7 @@ class Client:
         send_initial_events: bool = False,
         resource_version_match: str = "",
         headers: Mapping[str, str] | None = None,
+        tolerant: bool = False,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
         """Changes as they happen, until the server ends the stream.
 
@@ -249,7 +259,8 @@ class Client:
 
         Opened once, without retries: how to go on is the reflector's decision. Entering raises ApiError (Gone: list
         again) or ServerUnreachable; iterating raises ServerUnreachable if the connection breaks, and UnreadableAnswer
-        if a line is no event. `timeout_seconds` asks the server to end the stream after so long.
+        if a line is no event. `timeout_seconds` asks the server to end the stream after so long. With `tolerant`, an
+        object that has metadata but does not fit its Struct arrives as an UnreadableObject and the stream goes on.
         """
         query = {
             "watch": "1",
@@ -261,11 +272,11 @@ class Client:
             "sendInitialEvents": "true" if send_initial_events else "",
             "resourceVersionMatch": resource_version_match or ("NotOlderThan" if send_initial_events else ""),
         }
-        return self._watch(resource, _target(resource, namespace, "", "", query), headers)
+        return self._watch(resource, _target(resource, namespace, "", "", query), headers, tolerant)
 
     @asynccontextmanager
     async def _watch(
-        self, resource: Resource[T], target: str, headers: Mapping[str, str] | None
+        self, resource: Resource[T], target: str, headers: Mapping[str, str] | None, tolerant: bool
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         bucket = self._lanes[""].bucket
         if bucket is not None:
@@ -275,7 +286,7 @@ class Client:
                 if answer.status != 200:
                     body = b"".join([chunk async for chunk in answer.chunks])
                     raise _error(Response(answer.status, body, answer.headers))
-                events = _events(resource.type, answer)
+                events = _events(resource.type, answer, tolerant)
                 try:
                     yield events
                 finally:
@@ -587,7 +598,7 @@ class _AnyEvent(msgspec.Struct):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-async def _events(type_: type[T], answer: StreamedResponse) -> AsyncIterator[WatchEvent[Any]]:
+async def _events(type_: type[T], answer: StreamedResponse, tolerant: bool) -> AsyncIterator[WatchEvent[Any]]:
     event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
     decode = msgspec.json.Decoder(event_type).decode
     async for line in lines(answer.chunks):
@@ -597,9 +608,9 @@ async def _events(type_: type[T], answer: StreamedResponse) -> AsyncIterator[Wat
         try:
             event = decode(line)
             if event.type == "ERROR":  # a Status happened to fit the type
-                event = _slow_event(type_, line)
+                event = _slow_event(type_, line, tolerant)
         except msgspec.ValidationError:  # a Status, or nulls where the Structs have none
-            event = _slow_event(type_, line)
+            event = _slow_event(type_, line, tolerant)
         except msgspec.DecodeError as error:
             raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
         if event.type == "BOOKMARK" and _ends_initial_events(event.object):
@@ -607,17 +618,28 @@ async def _events(type_: type[T], answer: StreamedResponse) -> AsyncIterator[Wat
         yield event
 
 
-def _slow_event(type_: type[T], line: bytes) -> WatchEvent[Any]:
+def _slow_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:
     try:
         frame = msgspec.json.decode(line, type=_AnyEvent)
-        return WatchEvent(
-            type=frame.type, object=objects.decode(Status if frame.type == "ERROR" else type_, frame.object)
-        )
+        type_ = Status if frame.type == "ERROR" else type_  # type: ignore[assignment]
+        try:
+            return WatchEvent(type=frame.type, object=objects.decode(type_, frame.object))
+        except msgspec.ValidationError as error:
+            if not tolerant or frame.type == "ERROR":
+                raise
+            found = objects.decode(objects.PartialObjectMetadata, frame.object)
+            metadata = found.metadata
+            unreadable = UnreadableObject(
+                key=found.key, uid=metadata.uid, resource_version=metadata.resource_version, problem=str(error)
+            )
+            return WatchEvent(type=frame.type, object=unreadable)
     except msgspec.DecodeError as error:
         raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
 
 
 def _ends_initial_events(bookmark: Any) -> bool:
+    if isinstance(bookmark, UnreadableObject):
+        return False
     if isinstance(bookmark, dict):
         annotations = (bookmark.get("metadata") or {}).get("annotations") or {}
     else:
