@@ -38,11 +38,11 @@ class RetryPolicy:
         return min(self.cap_seconds, self.base_seconds * 2.0 ** min(failures - 1, 30)) * (0.5 + rng.random())
 
 
-class _ObjectMeta(msgspec.Struct):
+class _ObjectMeta(msgspec.Struct, frozen=True):
     resource_version: str = msgspec.field(default="", name="resourceVersion")
 
 
-class _Preconditions(msgspec.Struct):
+class _Preconditions(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
