@@ -17,6 +17,7 @@ _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 _MAX_INT64_DIGITS = 18
 _NANO = -9
+_SHIFTS_THAT_WRAP = frozenset({1, 2, 3, 6, 9})  # done in one multiplication there; others digit by digit, ending in 0
 _LARGEST_EXPONENT = 10_000  # of a big decimal; beyond, only a small quantity can hold it (Go would run out of memory)
 
 _WRONG_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -78,6 +79,13 @@ class Quantity:
         """In thousandths, rounded away from zero."""
         return self.scaled_value(-3)
 
+    def nano(self) -> int:
+        """In 10**-9 units, the finest there is: exact (rounded away from zero should it be finer), never wrapped."""
+        shift = self.exponent + 9
+        if shift < 0:
+            return _divided_away_from_zero(self._unscaled, -shift)
+        return self._unscaled * 10 ** min(shift, _LARGEST_EXPONENT)
+
     def scaled_value(self, exponent: int) -> int:
         """In units of 10**exponent, rounded away from zero; as int64, see the module."""
         shift = self.exponent - exponent  # digits to add, or if negative, to cut
@@ -87,14 +95,16 @@ class Quantity:
             if shift > _MAX_INT64_DIGITS + 1:
                 return 0
             scaled = self._unscaled * 10**shift
-            return scaled if _MIN_INT64 <= scaled <= _MAX_INT64 else 0
+            if _MIN_INT64 <= scaled <= _MAX_INT64:
+                return scaled
+            return _wrapped(scaled) if shift in _SHIFTS_THAT_WRAP else 0
         if shift == 0:
             return _wrapped(self._unscaled)
         if shift > 0:
             # a float power of ten that does not fit becomes the smallest int64
             factor = 10**shift if shift <= _MAX_INT64_DIGITS else _MIN_INT64
             return _wrapped(_wrapped(self._unscaled) * factor)
-        divisor = 10**-shift
+        divisor: int = 10**-shift
         if self._unscaled < _MAX_INT64 and -shift < 19:
             whole, rest = _truncated(_wrapped(self._unscaled), divisor)
         else:
