@@ -279,6 +279,7 @@ class Volume(Struct):
     rbd: JSON = None
     cinder: JSON = None
     csi: JSON = None
+    image: JSON = None
     secret: JSON = None
     config_map: JSON = None
 

@@ -120,7 +120,7 @@ def _mentions_too_little(pod: Pod, names: Mapping[str, int]) -> bool:
 
 def pod_limits(pod: Pod) -> dict[str, int]:
     """Effective limits from the spec; a resource without a limit is absent. Units as in pod_requests."""
-    limits = _aggregate(pod, _spec_limits, None, None)
+    limits = _aggregate(pod, _spec_limits, None)
     spec = pod.spec
     if spec.resources is not None and has_pod_level_resources(pod):
         limits.update(_pod_level(_nanos(spec.resources.limits)))
@@ -142,63 +142,44 @@ def requests_nano(
     spec, status = pod.spec, pod.status
     use_status = use_status and _has_resize_status(pod)
     infeasible = use_status and is_resize_infeasible(pod)
-    sums = _aggregate(pod, _spec_requests, default, None)
     if use_status:
-        statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
-        at_pod_level = status.allocated_resources and status.resources is not None and status.resources.requests
-        if at_pod_level and status.resources is not None:  # already sums over the containers
-            allocated = _nanos(status.allocated_resources)
-            actual = _nanos(status.resources.requests)
-        else:
-            allocated = _aggregate(pod, _allocated_requests(infeasible), default, statuses)
-            actual = _aggregate(pod, _actual_requests(infeasible), default, statuses)
-        if infeasible:
-            sums = {}
-        _raise_to(sums, actual)
-        _raise_to(sums, allocated)
+        sidecars = {each.name for each in spec.init_containers if each.restart_policy == "Always"}
+        statuses = {each.name: each for each in status.init_container_statuses if each.name in sidecars}
+        statuses |= {each.name: each for each in status.container_statuses}
+        sums = _aggregate(pod, lambda container: _in_place_requests(container, statuses, infeasible), default)
+    else:
+        sums = _aggregate(pod, _spec_requests, default)
     if pod_level and spec.resources is not None and has_pod_level_requests(pod):
         effective = _nanos(spec.resources.requests)
         if use_status and (status.resources is not None or status.allocated_resources):
             if infeasible:
                 effective = {}
-            reported = _nanos(status.resources.requests) if status.resources is not None else {}
-            for of_status in (reported, _nanos(status.allocated_resources)):
-                _raise_to(effective, _without_overhead(of_status, spec.overhead))
+            if status.resources is not None:
+                _raise_to(effective, _nanos(status.resources.requests))
+            _raise_to(effective, _nanos(status.allocated_resources))
         sums.update(_pod_level(effective))
     if overhead and spec.overhead:
         _add(sums, _nanos(spec.overhead))
     return sums
 
 
-Resources = Callable[[Container, ContainerStatus | None], Mapping[str, Quantity]]
+def _spec_requests(container: Container) -> NanoList:
+    return _nanos(container.resources.requests)
 
 
-def _spec_requests(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
-    return container.resources.requests
+def _spec_limits(container: Container) -> NanoList:
+    return _nanos(container.resources.limits)
 
 
-def _spec_limits(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
-    return container.resources.limits
-
-
-def _allocated_requests(infeasible: bool) -> Resources:
-    def allocated(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
-        if status is not None and status.allocated_resources:
-            return status.allocated_resources
-        return {} if infeasible else container.resources.requests
-
-    return allocated
-
-
-def _actual_requests(infeasible: bool) -> Resources:
-    def actual(container: Container, status: ContainerStatus | None) -> Mapping[str, Quantity]:
-        if status is not None and status.resources is not None and status.resources.requests:
-            return status.resources.requests
-        if status is not None and status.allocated_resources:
-            return status.allocated_resources
-        return {} if infeasible else container.resources.requests
-
-    return actual
+def _in_place_requests(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> NanoList:
+    """The most of what the spec wants, the node has allocated and the container has; an infeasible wish is left out."""
+    status = statuses.get(container.name)
+    if status is None or status.resources is None:
+        return _nanos(container.resources.requests)
+    amounts = {} if infeasible else _nanos(container.resources.requests)
+    _raise_to(amounts, _nanos(status.resources.requests))
+    _raise_to(amounts, _nanos(status.allocated_resources))
+    return amounts
 
 
 def _has_resize_status(pod: Pod) -> bool:
@@ -211,17 +192,14 @@ def _has_resize_status(pod: Pod) -> bool:
             each.resources is not None or each.allocated_resources
             for each in (*status.container_statuses, *status.init_container_statuses)
         )
-        or is_resize_infeasible(pod)
     )
 
 
-def _aggregate(
-    pod: Pod, resources_of: Resources, default: Mapping[str, int] | None, statuses: Mapping[str, ContainerStatus] | None
-) -> NanoList:
+def _aggregate(pod: Pod, resources_of: Callable[[Container], NanoList], default: Mapping[str, int] | None) -> NanoList:
     """Containers and sidecars add up; an init container counts with the sidecars started before it, as a minimum."""
 
     def resources(container: Container) -> NanoList:
-        amounts = _nanos(resources_of(container, statuses.get(container.name) if statuses else None))
+        amounts = resources_of(container)
         if default:
             for name, amount in default.items():
                 amounts.setdefault(name, amount)
@@ -253,13 +231,6 @@ def _nanos(quantities: Mapping[str, Quantity]) -> NanoList:
 
 def _pod_level(amounts: NanoList) -> NanoList:
     return {name: amount for name, amount in amounts.items() if is_pod_level_resource(name)}
-
-
-def _without_overhead(amounts: NanoList, overhead: Mapping[str, Quantity]) -> NanoList:
-    for name, quantity in overhead.items():
-        if name in amounts:
-            amounts[name] = max(0, amounts[name] - nano(quantity))
-    return amounts
 
 
 def _add(sums: NanoList, more: Mapping[str, int]) -> None:

@@ -6,12 +6,14 @@ plugins' array forms. Only rows that changed are rewritten. Axes: N nodes, K row
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from kubeloop.scheduler.cache.columns import Columns
 
+from kubeloop.scheduler.cache.class_counts import moved_columns
+from kubeloop.scheduler.cache.columns import Columns
 from kubeloop.scheduler.framework.interface import Rows
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Snapshot:
         self.row_generation = np.zeros(0, np.int64)  # [N] generation at which the row changed last
         self.all_rows: Rows = np.arange(0)  # [N] 0..N-1, shared: do not write to it
         self.columns = Columns(self)
+        self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
+        self._with_affinity: dict[str, NodeInfo] = {}
 
     def __len__(self) -> int:
         return len(self.node_infos)
@@ -44,28 +48,61 @@ class Snapshot:
 
     def update(self, node_infos: list[NodeInfo] | None, changed: Iterable[NodeInfo]) -> None:
         """Take over `changed` nodes; `node_infos` is the whole list when nodes came, went or changed places."""
-        changed_rows: list[int] = []
         self.generation += 1
-        if node_infos is not None:
-            self._lay_out(node_infos)
+        rows = set() if node_infos is None else self._lay_out(node_infos)
         for info in changed:
             row = self.row_of.get(info.name)
             if row is not None:  # a node can change and go before the snapshot is taken
                 self.node_infos[row] = info
-                changed_rows.append(row)
+                rows.add(row)
+        changed_rows = sorted(rows)
         self.row_generation[changed_rows] = self.generation
+        self._recent.append(np.array(changed_rows, np.intp))
         self.columns.refresh(changed_rows)
+        for row in changed_rows:
+            self._note_affinity(self.node_infos[row])
 
-    def _lay_out(self, node_infos: list[NodeInfo]) -> None:
-        old_rows = np.array([self.row_of.get(info.name, -1) for info in node_infos], np.intp)  # [N] -1: a new node
+    def _lay_out(self, node_infos: list[NodeInfo]) -> set[int]:
+        """Take over the order; returns the rows that are new or hold another NodeInfo than before."""
+        old_row_of, old_infos = self.row_of, self.node_infos
+        old_rows = np.array([old_row_of.get(info.name, -1) for info in node_infos], np.intp)  # [N] -1: a new node
         self.node_infos = list(node_infos)
         self.row_of = {info.name: row for row, info in enumerate(node_infos)}
         self.layout += 1
         self.all_rows = np.arange(len(node_infos))
         self.all_rows.flags.writeable = False
-        self.row_generation = np.full(len(node_infos), self.generation, np.int64)
+        self.row_generation = moved_columns(self.row_generation, old_rows)
+        self._recent.clear()
         self.columns.lay_out(old_rows)
+        self._with_affinity = {name: info for name, info in self._with_affinity.items() if name in self.row_of}
+        return {
+            row
+            for row, (old, info) in enumerate(zip(old_rows.tolist(), node_infos, strict=True))
+            if old < 0 or old_infos[old] is not info
+        }
+
+    def _note_affinity(self, info: NodeInfo) -> None:
+        if info.pods_with_affinity:
+            self._with_affinity[info.name] = info
+        else:
+            self._with_affinity.pop(info.name, None)
+
+    @property
+    def nodes_with_affinity_pods(self) -> list[NodeInfo]:
+        """Nodes with a pod that has any affinity or anti-affinity to pods, in row order."""
+        row_of = self.row_of
+        return sorted(self._with_affinity.values(), key=lambda info: row_of[info.name])
 
     def changed_since(self, generation: int) -> Rows:
-        """Rows [K] that changed after `generation` of the same layout."""
+        """Rows [K], ascending, that changed after `generation`; row numbers are those of the layout now."""
+        missed = self.generation - generation
+        if missed <= 0:
+            return _NO_ROWS
+        if missed <= len(self._recent):
+            if missed == 1:
+                return self._recent[-1]
+            return np.unique(np.concatenate([self._recent[-back] for back in range(1, missed + 1)]))
         return np.flatnonzero(self.row_generation > generation)
+
+
+_NO_ROWS: Rows = np.zeros(0, np.intp)

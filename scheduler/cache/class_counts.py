@@ -1,0 +1,144 @@
+"""How many pods of each class are on each row, and sums of them kept up to date row by row.
+
+A class is an object compared by identity (see pod_classes). Axis: N nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+C = TypeVar("C", bound=Hashable)
+
+_MAX_TALLIES = 512  # sums kept; each is one int64 per node
+_MAX_VERDICTS = 20_000  # classes judged per sum before the memory of verdicts is cleared
+
+
+class RowChanges(Protocol):
+    """The part of the snapshot that sums are kept up to date by."""
+
+    generation: int
+
+    def changed_since(self, generation: int) -> npt.NDArray[np.intp]: ...
+
+
+class _Tally(Generic[C]):
+    """One sum: for each row, weight_of(class) times the number of pods, over all classes."""
+
+    __slots__ = ("generation", "values", "verdicts", "weight_of")
+
+    def __init__(self, weight_of: Callable[[C], int]) -> None:
+        self.weight_of = weight_of
+        self.verdicts: dict[C, int] = {}
+        self.values: Int64 = np.zeros(0, np.int64)
+        self.generation = -1
+
+    def weight(self, of: C) -> int:
+        verdict = self.verdicts.get(of)
+        if verdict is None:
+            if len(self.verdicts) >= _MAX_VERDICTS:
+                self.verdicts.clear()
+            verdict = self.verdicts[of] = self.weight_of(of)
+        return verdict
+
+
+class ClassCounts(Generic[C]):
+    """Counts of pods, class by row, sparse.
+
+    `by_row[row][class]` and `rows_of[class][row]` are the same numbers; neither holds zeros.
+    """
+
+    def __init__(self, changes: RowChanges) -> None:
+        self._changes = changes
+        self.by_row: list[dict[C, int]] = []
+        self.rows_of: dict[C, dict[int, int]] = {}
+        self._tallies: dict[Hashable, _Tally[C]] = {}
+
+    def lay_out(self, old_rows: Sequence[int]) -> None:
+        """Rows moved: row r is what `old_rows[r]` was, -1 a new and still empty one."""
+        by_row = self.by_row
+        self.by_row = [by_row[old] if old >= 0 else {} for old in old_rows]
+        self.rows_of = {}
+        for row, counts in enumerate(self.by_row):
+            for of, count in counts.items():
+                self.rows_of.setdefault(of, {})[row] = count
+        moved = np.asarray(old_rows, np.intp)  # [N]
+        for tally in self._tallies.values():
+            tally.values = moved_columns(tally.values, moved)
+
+    def set_row(self, row: int, counts: dict[C, int]) -> None:
+        """Replace what is on `row`; takes over `counts`."""
+        old = self.by_row[row]
+        if old == counts:
+            return
+        rows_of = self.rows_of
+        for of, count in counts.items():
+            if old.get(of) != count:
+                rows_of.setdefault(of, {})[row] = count
+        for of in old:
+            if of not in counts:
+                rows = rows_of[of]
+                del rows[row]
+                if not rows:
+                    del rows_of[of]
+        self.by_row[row] = counts
+
+    def weighted(self, key: Hashable, weight_of: Callable[[C], int]) -> Int64:
+        """Sum over the pods of each row of weight_of(their class): int64 [N]. Read only.
+
+        `key` stands for `weight_of`, which must be pure: the sum is remembered under it and brought up to date for
+        changed rows only.
+        """
+        tallies = self._tallies
+        tally = tallies.pop(key, None)
+        if tally is None:
+            if len(tallies) >= _MAX_TALLIES:
+                del tallies[next(iter(tallies))]  # the one that was not asked for the longest
+            tally = _Tally(weight_of)
+            self._count_afresh(tally)
+        elif tally.generation != self._changes.generation:
+            self._bring_up_to_date(tally)
+        tallies[key] = tally
+        tally.generation = self._changes.generation
+        return tally.values
+
+    def _count_afresh(self, tally: _Tally[C]) -> None:
+        values = tally.values = np.zeros(len(self.by_row), np.int64)
+        for of, rows in self.rows_of.items():
+            weight = tally.weight(of)
+            if weight:
+                values[list(rows)] += weight * np.fromiter(rows.values(), np.int64, len(rows))
+
+    def _bring_up_to_date(self, tally: _Tally[C]) -> None:
+        values, weight, by_row = tally.values, tally.weight, self.by_row
+        changed = self._changes.changed_since(tally.generation)
+        if len(changed) * 4 > len(by_row) > 64:
+            self._count_afresh(tally)
+            return
+        for row in changed.tolist():
+            values[row] = sum([weight(of) * count for of, count in by_row[row].items()])
+
+    def check(self) -> None:
+        """Assert what stands in the class docstring."""
+        mirrored: dict[C, dict[int, int]] = {}
+        for row, counts in enumerate(self.by_row):
+            for of, count in counts.items():
+                assert count > 0
+                mirrored.setdefault(of, {})[row] = count
+        assert mirrored == self.rows_of
+
+
+A = TypeVar("A", bound=np.generic)
+
+
+def moved_columns(array: npt.NDArray[A], old_rows: npt.NDArray[np.intp], fill: int = 0) -> npt.NDArray[A]:
+    """`array` [..., N] after rows moved: column r is what `old_rows[r]` was, `fill` where that is -1."""
+    if array.shape[-1] == 0:
+        return np.full((*array.shape[:-1], len(old_rows)), fill, array.dtype)
+    moved = array[..., old_rows]
+    moved[..., old_rows < 0] = fill
+    return moved

@@ -1,0 +1,230 @@
+"""The snapshot as columns: what plugins read of all nodes at once.
+
+Axes: N nodes (rows of the snapshot), R resources ("cpu" in millicores, others in units). Labels are integer codes per
+key; taints, ports and declared features are classes, equal sets having the same code, so that a rule is judged once
+per class; pods are counted per class and row. What depends on the Node object alone is rewritten only when that object
+changed, columns of label keys and images exist only once somebody asked for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kubeloop.kube.objects import Node, Taint
+from kubeloop.scheduler.cache.class_counts import ClassCounts, moved_columns
+from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import HostPort, NodeInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+Int64 = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+K = TypeVar("K", bound=Hashable)
+
+_MAX_IMAGES = 256  # image columns kept; two int64 per node each
+ABSENT = -1  # code of a node without the label
+
+
+class Interned(Generic[K]):
+    """Equal values of one column share a code; `values[codes[row]]` is the value of a row. Code 0 is `empty`."""
+
+    def __init__(self, empty: K) -> None:
+        self.values: list[K] = [empty]
+        self.codes: Codes = np.zeros(0, np.int32)  # [N]
+        self._code_of: dict[K, int] = {empty: 0}
+
+    def set(self, row: int, value: K) -> None:
+        code = self._code_of.get(value)
+        if code is None:
+            code = self._code_of[value] = len(self.values)
+            self.values.append(value)
+        self.codes[row] = code
+
+    def lay_out(self, old_rows: npt.NDArray[np.intp]) -> None:
+        self.codes = moved_columns(self.codes, old_rows)
+        self.drop_unused()
+
+    def drop_unused(self) -> None:
+        """Renumber when most values are no row's any more."""
+        if len(self.values) <= 2 * len(self.codes) + 64:
+            return
+        used, codes = np.unique(np.append(self.codes, 0), return_inverse=True)
+        self.values = [self.values[code] for code in used.tolist()]
+        self.codes = codes[:-1].astype(np.int32)
+        self._code_of = {value: code for code, value in enumerate(self.values)}
+
+
+class LabelColumn:
+    """The values of one label key: codes int32 [N], ABSENT where a node lacks it; values[code] is the text."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.codes: Codes = np.zeros(0, np.int32)
+        self.values: list[str] = []
+        self.code_of: dict[str, int] = {}
+
+    def set(self, row: int, value: str | None) -> None:
+        if value is None:
+            self.codes[row] = ABSENT
+            return
+        code = self.code_of.get(value)
+        if code is None:
+            code = self.code_of[value] = len(self.values)
+            self.values.append(value)
+        self.codes[row] = code
+
+    def fill(self, nodes: Sequence[Node]) -> None:
+        self.codes = np.full(len(nodes), ABSENT, np.int32)
+        self.values, self.code_of = [], {}
+        for row, node in enumerate(nodes):
+            value = node.metadata.labels.get(self.key)
+            if value is not None:
+                self.set(row, value)
+
+
+class ImageColumn:
+    """One image: sizes int64 [N] in bytes, 0 where a node lacks it; num_nodes int64 [N] as the node last saw it."""
+
+    def __init__(self, name: str, node_infos: Sequence[NodeInfo]) -> None:
+        self.name = name
+        self.present = np.zeros(len(node_infos), np.bool_)  # [N]
+        self.sizes = np.zeros(len(node_infos), np.int64)
+        self.num_nodes = np.zeros(len(node_infos), np.int64)
+        for row, info in enumerate(node_infos):
+            self.set(row, info)
+
+    def set(self, row: int, info: NodeInfo) -> None:
+        state = info.image_states.get(self.name)
+        self.present[row] = state is not None
+        self.sizes[row] = 0 if state is None else state.size
+        self.num_nodes[row] = 0 if state is None else state.num_nodes
+
+
+_EMPTY_TAINTS: tuple[Taint, ...] = ()
+_NO_PORTS: frozenset[HostPort] = frozenset()
+_NO_FEATURES: frozenset[str] = frozenset()
+
+
+class Columns:
+    """Columns over the rows of one snapshot; `refresh` and `lay_out` are the snapshot's to call."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._nodes: list[Node | None] = []  # the Node object each row was written from
+        self.resource_index: dict[str, int] = {}  # name -> r
+        self.allocatable: Int64 = np.zeros((0, 0), np.int64)  # [R, N]
+        self.requested: Int64 = np.zeros((0, 0), np.int64)  # [R, N]
+        self.non_zero: Int64 = np.zeros((2, 0), np.int64)  # [2, N] millicores and bytes, with defaults
+        self.pod_count: Int64 = np.zeros(0, np.int64)  # [N]
+        self.unschedulable = np.zeros(0, np.bool_)  # [N] spec.unschedulable
+        self.taints: Interned[tuple[Taint, ...]] = Interned(_EMPTY_TAINTS)
+        self.used_ports: Interned[frozenset[HostPort]] = Interned(_NO_PORTS)
+        self.declared_features: Interned[frozenset[str]] = Interned(_NO_FEATURES)
+        self.pods: ClassCounts[LabelClass] = ClassCounts(snapshot)
+        self.affinities: ClassCounts[AffinityClass] = ClassCounts(snapshot)  # of pods that have any
+        self._labels: dict[str, LabelColumn] = {}
+        self._images: dict[str, ImageColumn] = {}
+        for name in ("cpu", "memory", "ephemeral-storage", "pods"):
+            self.resource(name)
+
+    def resource(self, name: str) -> int:
+        """The index r of a resource; a new one begins with zeros."""
+        index = self.resource_index.get(name)
+        if index is None:
+            index = self.resource_index[name] = len(self.resource_index)
+            zeros = np.zeros((1, self.allocatable.shape[1]), np.int64)
+            self.allocatable = np.concatenate((self.allocatable, zeros))
+            self.requested = np.concatenate((self.requested, zeros))
+        return index
+
+    def labels(self, key: str) -> LabelColumn:
+        """The column of label `key`, kept from now on."""
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = LabelColumn(key)
+            column.fill([info.node for info in self._snapshot.node_infos if info.node is not None])
+        return column
+
+    def image(self, name: str) -> ImageColumn:
+        """The column of image `name`, kept while it is among the last ones asked for."""
+        column = self._images.pop(name, None)
+        if column is None:
+            if len(self._images) >= _MAX_IMAGES:
+                del self._images[next(iter(self._images))]
+            column = ImageColumn(name, self._snapshot.node_infos)
+        self._images[name] = column
+        return column
+
+    def lay_out(self, old_rows: npt.NDArray[np.intp]) -> None:
+        """Rows moved: row r is what old_rows[r] was, -1 a new one (which refresh is then called for)."""
+        nodes = self._nodes
+        self._nodes = [nodes[old] if old >= 0 else None for old in old_rows.tolist()]
+        self.allocatable = moved_columns(self.allocatable, old_rows)
+        self.requested = moved_columns(self.requested, old_rows)
+        self.non_zero = moved_columns(self.non_zero, old_rows)
+        self.pod_count = moved_columns(self.pod_count, old_rows)
+        self.unschedulable = moved_columns(self.unschedulable, old_rows)
+        for interned in (self.taints, self.used_ports, self.declared_features):
+            interned.lay_out(old_rows)  # type: ignore[attr-defined]
+        self.pods.lay_out(old_rows.tolist())
+        self.affinities.lay_out(old_rows.tolist())
+        for column in list(self._labels.values()):
+            if len(column.values) > 2 * len(old_rows) + 64:
+                del self._labels[column.key]  # mostly values of nodes that are gone: begin again when asked
+            else:
+                column.codes = moved_columns(column.codes, old_rows, ABSENT)
+        self._images.clear()
+
+    def refresh(self, rows: Sequence[int]) -> None:
+        """Rewrite `rows` from the snapshot's NodeInfos."""
+        infos = self._snapshot.node_infos
+        for row in rows:
+            info = infos[row]
+            if info.node is not self._nodes[row] and info.node is not None:
+                self._refresh_node(row, info, info.node)
+            self._refresh_pods(row, info)
+            for image in self._images.values():
+                image.set(row, info)
+
+    def _refresh_node(self, row: int, info: NodeInfo, node: Node) -> None:
+        old, self._nodes[row] = self._nodes[row], node
+        index_of = self.resource
+        for name in info.allocatable:
+            index_of(name)
+        self.allocatable[:, row] = [info.allocatable.get(name, 0) for name in self.resource_index]
+        self.unschedulable[row] = node.spec.unschedulable
+        self.taints.set(row, tuple(_untimed(taint) for taint in node.spec.taints))
+        self.declared_features.set(row, frozenset(node.status.declared_features))
+        if old is None or old.metadata.labels != node.metadata.labels:
+            labels = node.metadata.labels
+            for key, column in self._labels.items():
+                column.set(row, labels.get(key))
+
+    def _refresh_pods(self, row: int, info: NodeInfo) -> None:
+        requested = info.requested
+        if not self.resource_index.keys() >= requested.keys():
+            for name in requested:
+                self.resource(name)
+        self.requested[:, row] = [requested.get(name, 0) for name in self.resource_index]
+        self.non_zero[0, row] = info.non_zero_milli_cpu
+        self.non_zero[1, row] = info.non_zero_memory
+        self.pod_count[row] = len(info.pods)
+        if info.used_ports or self.used_ports.codes[row]:
+            self.used_ports.set(row, frozenset(info.used_ports))
+            self.used_ports.drop_unused()
+        self.pods.set_row(row, dict(Counter([pod.label_class for pod in info.pods.values()])))
+        if info.pods_with_affinity or self.affinities.by_row[row]:
+            self.affinities.set_row(
+                row, dict(Counter([pod.affinity_class for pod in info.pods_with_affinity.values()]))
+            )
+
+
+def _untimed(taint: Taint) -> Taint:
+    return taint if taint.time_added is None else Taint(key=taint.key, value=taint.value, effect=taint.effect)
