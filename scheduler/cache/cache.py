@@ -1,0 +1,301 @@
+"""The scheduler's cache: nodes with their pods, among them pods that are assumed to be there before it is so.
+
+States of a pod, and what moves it (Expired and Deleted pods are no longer in the cache):
+
+                      +---------- add_pod ----------+     +---- update_pod
+                      |                             v     v    |
+    Initial ---- assume_pod --> Assumed -- add_pod --> Added --+
+       ^                         |    |                  |
+       +------ forget_pod -------+    | (time to live)   | remove_pod
+                                      v                  v
+                                   Expired            Deleted
+
+An assumed pod expires a while after finish_binding, if the cache has a time to live for it; v1.36 has none, the
+classic scheduler 30 s. Sources: pkg/scheduler/backend/cache of v1.36, and pkg/scheduler/internal/cache of v1.20.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
+
+from kubeloop.kube.objects import Node, Pod
+from kubeloop.scheduler.cache.node_info import ImageState, NodeInfo, PodInfo
+from kubeloop.scheduler.cache.node_tree import NodeTree
+from kubeloop.scheduler.cache.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class CacheError(Exception):
+    """The call does not fit the state of the pod or node; the cache is as before."""
+
+
+class _CachedPod:
+    __slots__ = ("assumed", "binding_finished", "deadline", "info", "node_name")
+
+    def __init__(self, info: PodInfo, assumed: bool) -> None:
+        self.info = info
+        self.node_name = info.pod.spec.node_name
+        self.assumed = assumed
+        self.binding_finished = False
+        self.deadline: float | None = None  # when it expires, in seconds of the cache's clock
+
+
+class Cache:
+    """now: seconds that never go back, for the expiry of assumed pods after assumed_pod_ttl_seconds (None: never)."""
+
+    def __init__(self, now: Callable[[], float], *, assumed_pod_ttl_seconds: float | None = None) -> None:
+        self._now = now
+        self._ttl_seconds = assumed_pod_ttl_seconds
+        self._pods: dict[str, _CachedPod] = {}  # by UID
+        self._assumed: dict[str, _CachedPod] = {}
+        self._nodes: OrderedDict[str, NodeInfo] = OrderedDict()  # least recently changed first
+        self._tree = NodeTree()
+        self._images: dict[str, ImageState] = {}
+        self._seen: WeakKeyDictionary[Snapshot, int] = WeakKeyDictionary()  # generation of its newest node
+
+    # --- Pods ------------------------------------------------------------------------------------------------------
+
+    def assume_pod(self, pod: Pod, info: PodInfo | None = None) -> None:
+        """Count `pod` on the node its spec names, though nobody has confirmed that. Raises CacheError if it is known.
+
+        info: what is known of another version of this pod, so as not to derive it again.
+        """
+        if pod.metadata.uid in self._pods:
+            raise CacheError(f"pod {pod.metadata.uid}({pod.key}) is in the cache, so can't be assumed")
+        self._add(info.with_pod(pod) if info is not None else PodInfo(pod), assumed=True)
+
+    def finish_binding(self, pod: Pod) -> None:
+        """Binding is over: from here the time to live of the assumed pod runs. Nothing if it is confirmed already."""
+        cached = self._assumed.get(pod.metadata.uid)
+        if cached is not None:
+            cached.binding_finished = True
+            if self._ttl_seconds is not None:
+                cached.deadline = self._now() + self._ttl_seconds
+
+    def forget_pod(self, pod: Pod) -> None:
+        """Undo assume_pod. Raises CacheError if the pod is not assumed, or on another node than `pod` says."""
+        uid = pod.metadata.uid
+        cached = self._pods.get(uid)
+        if cached is None:
+            return
+        if cached.node_name != pod.spec.node_name:
+            raise CacheError(
+                f"pod {uid}({pod.key}) was assumed on {pod.spec.node_name} but assigned to {cached.node_name}"
+            )
+        if not cached.assumed:
+            raise CacheError(f"pod {uid}({pod.key}) is not assumed, so it cannot be forgotten")
+        self._remove(cached)
+
+    def add_pod(self, pod: Pod) -> None:
+        """A bound pod was seen: it confirms an assumed one, or is new. Raises CacheError if it was added before."""
+        uid = pod.metadata.uid
+        cached = self._pods.get(uid)
+        if cached is None:
+            self._add(PodInfo(pod), assumed=False)
+        elif cached.assumed:
+            if cached.node_name != pod.spec.node_name:
+                log.warning(
+                    "pod was bound to another node than assumed",
+                    extra={"pod": pod.key, "assumed": cached.node_name, "node": pod.spec.node_name},
+                )
+            self._remove(cached)
+            self._add(cached.info.with_pod(pod), assumed=False)
+        else:
+            raise CacheError(f"pod {uid}({pod.key}) was already in added state")
+
+    def update_pod(self, old: Pod, new: Pod) -> None:
+        """A bound pod changed. Raises CacheError if it is not known, or only assumed."""
+        uid = old.metadata.uid
+        cached = self._pods.get(uid)
+        if cached is None:
+            raise CacheError(f"pod {uid}({old.key}) is not added to scheduler cache, so cannot be updated")
+        if cached.assumed:
+            raise CacheError(f"assumed pod {uid}({old.key}) should not be updated")
+        if cached.node_name != new.spec.node_name:
+            log.error("a bound pod changed its node", extra={"pod": new.key, "node": new.spec.node_name})
+        self._remove(cached)
+        self._add(cached.info.with_pod(new), assumed=False)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """A pod is gone. Raises CacheError if it is not known."""
+        cached = self._pods.get(pod.metadata.uid)
+        if cached is None:
+            raise CacheError(
+                f"pod {pod.metadata.uid}({pod.key}) is not found in scheduler cache, so cannot be removed from it"
+            )
+        self._remove(cached)
+
+    def is_assumed(self, pod: Pod) -> bool:
+        return pod.metadata.uid in self._assumed
+
+    def get_pod(self, uid: str) -> Pod | None:
+        """The pod as the cache has it, with the node it counts on."""
+        cached = self._pods.get(uid)
+        return cached.info.pod if cached is not None else None
+
+    def expire_assumed_pods(self) -> list[Pod]:
+        """Drop the assumed pods whose time to live is over, and return them. To be called once a second."""
+        if self._ttl_seconds is None:
+            return []
+        now = self._now()
+        expired = [each for each in self._assumed.values() if each.deadline is not None and each.deadline <= now]
+        for cached in expired:
+            log.warning("assumed pod expired", extra={"pod": cached.info.key, "node": cached.node_name})
+            self._remove(cached)
+        return [cached.info.pod for cached in expired]
+
+    def _add(self, info: PodInfo, *, assumed: bool) -> None:
+        cached = _CachedPod(info, assumed)
+        node = self._nodes.get(cached.node_name)
+        if node is None:
+            node = self._nodes[cached.node_name] = NodeInfo(cached.node_name)
+        node.add_pod(info)
+        self._nodes.move_to_end(cached.node_name)
+        self._pods[info.uid] = cached
+        if assumed:
+            self._assumed[info.uid] = cached
+
+    def _remove(self, cached: _CachedPod) -> None:
+        uid = cached.info.uid
+        node = self._nodes.get(cached.node_name)
+        if node is not None:
+            node.remove_pod(uid)
+            if node.node is None and not node.pods:
+                del self._nodes[cached.node_name]
+            else:
+                self._nodes.move_to_end(cached.node_name)
+        del self._pods[uid]
+        self._assumed.pop(uid, None)
+
+    # --- Nodes -----------------------------------------------------------------------------------------------------
+
+    def add_node(self, node: Node) -> None:
+        """A node came, or came back while its pods still counted."""
+        info = self._nodes.get(node.metadata.name)
+        if info is None:
+            info = self._nodes[node.metadata.name] = NodeInfo(node.metadata.name)
+        elif info.node is not None:
+            self._remove_images(info.node)
+        self._tree.add(node)
+        self._set_node(info, node)
+
+    def update_node(self, old: Node | None, new: Node) -> None:
+        info = self._nodes.get(new.metadata.name)
+        if info is None:
+            info = self._nodes[new.metadata.name] = NodeInfo(new.metadata.name)
+            self._tree.add(new)
+        elif info.node is not None:
+            self._remove_images(info.node)
+        self._tree.update(old, new)
+        self._set_node(info, new)
+
+    def remove_node(self, node: Node) -> None:
+        """The node is gone; what is left counts its pods until they are gone too. Raises CacheError if not known."""
+        name = node.metadata.name
+        info = self._nodes.get(name)
+        if info is None:
+            raise CacheError(f"node {name} is not found")
+        info.remove_node()
+        if info.pods:
+            self._nodes.move_to_end(name)
+        else:
+            del self._nodes[name]
+        if not self._tree.remove(node):
+            raise CacheError(f"node {name} was not found in the list of its zone")
+        self._remove_images(node)
+
+    def _set_node(self, info: NodeInfo, node: Node) -> None:
+        self._nodes.move_to_end(node.metadata.name)
+        info.image_states = self._add_images(node)
+        info.set_node(node)
+
+    def _add_images(self, node: Node) -> dict[str, ImageState]:
+        states = {}
+        for image in node.status.images:
+            for name in image.names:
+                state = self._images.get(name)
+                if state is None:
+                    state = self._images[name] = ImageState(image.size_bytes)
+                state.nodes.add(node.metadata.name)
+                states[name] = state
+        return states
+
+    def _remove_images(self, node: Node) -> None:
+        for image in node.status.images:
+            for name in image.names:
+                state = self._images.get(name)
+                if state is not None:
+                    state.nodes.discard(node.metadata.name)
+                    if not state.nodes:
+                        del self._images[name]
+
+    # --- The snapshot ----------------------------------------------------------------------------------------------
+
+    def update_snapshot(self, snapshot: Snapshot) -> list[str]:
+        """Bring `snapshot` up to date; returns the names of the nodes that were copied.
+
+        Only nodes that changed since the last call are copied. The order of the list is taken over when a node came
+        or went, not when one merely changed its zone.
+        """
+        seen = self._seen.get(snapshot, 0)
+        changed: dict[str, NodeInfo] = {}
+        relaid = False
+        for name in reversed(self._nodes):
+            info = self._nodes[name]
+            if info.generation <= seen:
+                break
+            if info.node is not None:
+                changed[name] = info.clone()
+                relaid = relaid or name not in snapshot.row_of
+        if self._nodes:
+            self._seen[snapshot] = self._nodes[next(reversed(self._nodes))].generation
+        added = sum(name not in snapshot.row_of for name in changed) if relaid else 0
+        order: list[NodeInfo] | None = None
+        if relaid or len(snapshot) + added > len(self._tree):
+            order = []
+            for name in self._tree.names():
+                copy = changed.get(name) or snapshot.get(name)
+                if copy is not None:
+                    order.append(copy)
+        if order is not None or changed:
+            snapshot.update(order, changed.values())
+        return list(changed)
+
+    # --- Looking in ------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> Iterator[NodeInfo]:
+        """All entries, most recently changed first, those without a node included. Not to be changed."""
+        return iter([self._nodes[name] for name in reversed(self._nodes)])
+
+    def get_node(self, name: str) -> NodeInfo | None:
+        return self._nodes.get(name)
+
+    def pods(self) -> dict[str, Pod]:
+        """All pods by UID."""
+        return {uid: cached.info.pod for uid, cached in self._pods.items()}
+
+    def assumed_pods(self) -> list[Pod]:
+        return [cached.info.pod for cached in self._assumed.values()]
+
+    def sizes(self) -> tuple[int, int, int]:
+        """(nodes, pods, assumed pods)."""
+        return len(self._nodes), len(self._pods), len(self._assumed)
+
+    def check(self) -> None:
+        """Sums on nodes are those of their pods; every pod is on its node; the tree holds the nodes that exist."""
+        generations = [info.generation for info in self.nodes()]
+        assert generations == sorted(generations, reverse=True)
+        assert sorted(self._tree.names()) == sorted(name for name, info in self._nodes.items() if info.node)
+        assert self._assumed.items() <= self._pods.items()
+        counted = {uid: name for name, info in self._nodes.items() for uid in info.pods}
+        assert counted == {uid: cached.node_name for uid, cached in self._pods.items()}
+        for info in self._nodes.values():
+            sums: dict[str, int] = {}
+            for pod in info.pods.values():
+                for name, amount in pod.requests.items():
+                    sums[name] = sums.get(name, 0) + amount
+            assert sums == {name: amount for name, amount in info.requested.items() if amount or name in sums}

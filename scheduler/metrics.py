@@ -1,0 +1,51 @@
+"""What the scheduler tells about itself, under kube-scheduler's names; `kubeloop.metrics` keeps the numbers."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+AttemptResult = Literal["scheduled", "unschedulable", "error"]
+
+
+class SchedulerMetrics(Protocol):
+    """Every method is cheap and never raises. Durations are seconds."""
+
+    def attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
+        """scheduler_schedule_attempts_total, scheduler_scheduling_attempt_duration_seconds."""
+        ...
+
+    def algorithm(self, seconds: float) -> None:
+        """scheduler_scheduling_algorithm_duration_seconds: from the snapshot to the chosen node."""
+        ...
+
+    def pod_scheduled(self, attempts: int, sli_seconds: float) -> None:
+        """scheduler_pod_scheduling_attempts, scheduler_pod_scheduling_sli_duration_seconds{attempts}."""
+        ...
+
+    def pending_pods(self, *, active: int, backoff: int, unschedulable: int, gated: int) -> None:
+        """scheduler_pending_pods{queue}."""
+        ...
+
+    def queue_incoming(self, queue: str, event: str) -> None:
+        """scheduler_queue_incoming_pods_total{queue,event}."""
+        ...
+
+    def extension_point(self, extension_point: str, status: str, profile: str, seconds: float) -> None:
+        """scheduler_framework_extension_point_duration_seconds{extension_point,status,profile}."""
+        ...
+
+    def plugin(self, plugin: str, extension_point: str, status: str, seconds: float) -> None:
+        """scheduler_plugin_execution_duration_seconds{plugin,extension_point,status}; one cycle in ten is measured."""
+        ...
+
+    def preemption(self, victims: int) -> None:
+        """scheduler_preemption_attempts_total, scheduler_preemption_victims."""
+        ...
+
+    def permit_wait(self, result: str, seconds: float) -> None:
+        """scheduler_permit_wait_duration_seconds{result}."""
+        ...
+
+    def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
+        """scheduler_scheduler_cache_size{type}."""
+        ...

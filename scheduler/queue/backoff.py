@@ -1,0 +1,93 @@
+"""How long a pod waits after a failed attempt, and the pods that do.
+
+Expiry is cut to whole seconds: pods that expire within the same second leave in the order of the active queue, so
+that priority counts. Pods that come back from an error wait apart, and are not popped early.
+Source: backoff_queue.go of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kubeloop.scheduler.queue.heap import PodHeap
+from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+
+ORDERING_WINDOW_NS = 1_000_000_000
+
+
+class BackoffQueue:
+    def __init__(
+        self,
+        sort_key: Callable[[QueuedPodInfo], Any],
+        now_ns: Callable[[], int],
+        *,
+        initial_backoff_seconds: float,
+        max_backoff_seconds: float,
+    ) -> None:
+        self._now_ns = now_ns
+        self._initial_ns = round(initial_backoff_seconds * 1e9)
+        self._max_ns = round(max_backoff_seconds * 1e9)
+        self.rejected = PodHeap(lambda queued: (self.expiration_ns(queued), sort_key(queued)))
+        self.failed = PodHeap(lambda queued: (self.expiration_ns(queued), queued.key))
+
+    def __len__(self) -> int:
+        return len(self.rejected) + len(self.failed)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.rejected or key in self.failed
+
+    def __iter__(self) -> Iterator[QueuedPodInfo]:
+        yield from self.rejected
+        yield from self.failed
+
+    def get(self, key: str) -> QueuedPodInfo | None:
+        return self.rejected.get(key) or self.failed.get(key)
+
+    def put(self, queued: QueuedPodInfo) -> None:
+        if queued.unschedulable_plugins or queued.pending_plugins:
+            self.rejected.put(queued)
+            self.failed.discard(queued.key)
+        else:
+            self.failed.put(queued)
+            self.rejected.discard(queued.key)
+
+    def discard(self, key: str) -> QueuedPodInfo | None:
+        return self.rejected.discard(key) or self.failed.discard(key)
+
+    def pop(self) -> QueuedPodInfo | None:
+        """The next pod, backing off or not; never one that waits after an error."""
+        return self.rejected.pop()
+
+    def pop_completed(self) -> list[QueuedPodInfo]:
+        """Take out all pods whose backoff is over."""
+        completed = []
+        for heap in (self.rejected, self.failed):
+            while (queued := heap.peek()) is not None and not self.is_backing_off(queued):
+                heap.pop()
+                completed.append(queued)
+        return completed
+
+    def is_backing_off(self, queued: QueuedPodInfo) -> bool:
+        return self.expiration_ns(queued) >= self._window(self._now_ns())
+
+    def expiration_ns(self, queued: QueuedPodInfo) -> int:
+        """When the backoff of the pod is over, cut to whole seconds; 0 if it has none. Remembered in the pod."""
+        if queued.backoff_expiration_ns == 0:
+            backoff = self.backoff_ns(queued)
+            if backoff:
+                queued.backoff_expiration_ns = self._window(queued.timestamp_ns + backoff)
+            else:
+                return 0
+        return queued.backoff_expiration_ns
+
+    def backoff_ns(self, queued: QueuedPodInfo) -> int:
+        """initial, doubled per failed attempt, at most max; 0 for a pod that never failed."""
+        failures = queued.consecutive_errors_count or queued.unschedulable_count
+        if failures == 0:
+            return 0
+        return min(self._max_ns, self._initial_ns << min(failures - 1, 63))
+
+    @staticmethod
+    def _window(time_ns: int) -> int:
+        return time_ns - time_ns % ORDERING_WINDOW_NS

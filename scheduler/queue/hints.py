@@ -1,0 +1,102 @@
+"""Which plugin wants to hear of which event, and whom to ask whether it helps a pod.
+
+Source: buildQueueingHintMap of pkg/scheduler/scheduler.go, v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kubeloop.scheduler.framework import events
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEvent,
+    ClusterEventWithHint,
+    EnqueueExtensions,
+    HintFunction,
+    Plugin,
+)
+
+# Resources whose events wake a pod that a plugin without events_to_register rejected.
+EVERY_RESOURCE = (
+    "Pod",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "storage.k8s.io/CSINode",
+    "storage.k8s.io/CSIDriver",
+    "storage.k8s.io/CSIStorageCapacity",
+    "storage.k8s.io/StorageClass",
+)
+
+# Their hints look at nothing of the pending pod but its namespace, labels and spec, so that replicas share an answer.
+DECIDED_BY_SPEC = frozenset(
+    (
+        "InterPodAffinity",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "NodeResourcesFit",
+        "NodeUnschedulable",
+        "PodTopologySpread",
+        "TaintToleration",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    plugin: str
+    event: ClusterEvent
+    hint: HintFunction | None  # None: always QUEUE
+
+
+def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
+    """What the plugins of one profile register, completed as kube-scheduler does."""
+    result = []
+    for plugin in plugins:
+        if isinstance(plugin, EnqueueExtensions):
+            registered: Sequence[ClusterEventWithHint] = plugin.events_to_register()
+        else:
+            registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in EVERY_RESOURCE]
+        on_node_add = on_taint_update = False
+        for each in registered:
+            result.append(Registration(plugin.name, each.event, each.hint))
+            if each.event.resource == events.NODE:
+                on_node_add |= bool(each.event.action & events.ADD)
+                on_taint_update |= bool(each.event.action & ActionType.UPDATE_NODE_TAINT)
+        if on_node_add and not on_taint_update:
+            event = events.cluster_event(events.NODE, ActionType.UPDATE_NODE_TAINT)
+            result.append(Registration(plugin.name, event, None))
+    return result
+
+
+class HintMap:
+    """The registrations of one profile, looked up by event."""
+
+    def __init__(self, registered: Sequence[Registration]) -> None:
+        self._registered = registered
+        self._by_event: dict[tuple[str, int], tuple[Registration, ...]] = {}
+
+    def matching(self, event: ClusterEvent) -> tuple[Registration, ...]:
+        """All registrations that hear of `event`."""
+        key = event.resource, int(event.action)
+        found = self._by_event.get(key)
+        if found is None:
+            found = tuple(each for each in self._registered if events.matches(each.event, event))
+            self._by_event[key] = found
+        return found
+
+    def events_of(self, plugin: str) -> list[ClusterEvent]:
+        return [each.event for each in self._registered if each.plugin == plugin]
+
+
+def watched(hint_maps: Iterable[HintMap]) -> Mapping[str, ActionType]:
+    """Resource -> all actions on it that any plugin hears of."""
+    actions: dict[str, ActionType] = {}
+    for hint_map in hint_maps:
+        for each in hint_map._registered:
+            resource = each.event.resource
+            actions[resource] = actions.get(resource, ActionType(0)) | each.event.action
+    return actions

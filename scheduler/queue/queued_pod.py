@@ -1,0 +1,76 @@
+"""A pod in the scheduling queue, with what the queue remembers of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.interface import ClusterEvent
+
+
+class QueuedPodInfo:
+    """Times are nanoseconds of the queue's clock.
+
+    timestamp_ns: when the pod was added, or came back after an attempt. initial_attempt_ns: when it first became
+    active; 0 before. attempts: times it was popped. unschedulable_count: attempts that ended in a rejection;
+    consecutive_errors_count: attempts that ended in an error since the last that did not: these two decide how long
+    the pod backs off. backoff_expiration_ns: 0 while not computed. unschedulable_plugins, pending_plugins: who
+    rejected the last attempt; both empty after an error. gating_plugin: the PreEnqueue plugin that holds the pod back.
+    """
+
+    __slots__ = (
+        "attempts",
+        "backoff_expiration_ns",
+        "consecutive_errors_count",
+        "gating_events",
+        "gating_plugin",
+        "info",
+        "initial_attempt_ns",
+        "pending_plugins",
+        "timestamp_ns",
+        "unschedulable_count",
+        "unschedulable_plugins",
+        "was_flushed_from_unschedulable",
+    )
+
+    def __init__(self, info: PodInfo, timestamp_ns: int) -> None:
+        self.info = info
+        self.timestamp_ns = timestamp_ns
+        self.initial_attempt_ns = 0
+        self.attempts = 0
+        self.unschedulable_count = 0
+        self.consecutive_errors_count = 0
+        self.backoff_expiration_ns = 0
+        self.unschedulable_plugins: set[str] = set()
+        self.pending_plugins: set[str] = set()
+        self.gating_plugin = ""
+        self.gating_events: Sequence[ClusterEvent] = ()
+        self.was_flushed_from_unschedulable = False
+
+    @property
+    def pod(self) -> Pod:
+        return self.info.pod
+
+    @property
+    def key(self) -> str:
+        return self.info.key
+
+    @property
+    def uid(self) -> str:
+        return self.info.uid
+
+    @property
+    def gated(self) -> bool:
+        return self.gating_plugin != ""
+
+    @property
+    def rejectors(self) -> set[str]:
+        return self.unschedulable_plugins | self.pending_plugins
+
+    def update(self, pod: Pod) -> None:
+        """Take over another version of the same pod."""
+        self.info = self.info.with_pod(pod)
+
+    def __repr__(self) -> str:
+        return f"QueuedPodInfo({self.key}, attempts={self.attempts})"

@@ -1,0 +1,459 @@
+"""The scheduling queue: which pod is tried next, and which pods wait for what.
+
+    add --> active --pop--> in flight --done--> gone (bound, or deleted)
+              ^   \\             |
+              |    <--pop when   | add_unschedulable_if_not_present
+              |      active      v
+              +--- backoff <--- rejected: unschedulable, until an event that may help, or 5 minutes
+              |                 error: backoff
+            gated pods wait among the unschedulable ones
+
+Holds pods, asks plugins (PreEnqueue, queueing hints), knows nothing of nodes. Time is a function that the owner
+gives: nanoseconds that never go back. Source: pkg/scheduler/backend/queue of v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_classes import SpecClasses
+from kubeloop.scheduler.framework import events
+from kubeloop.scheduler.framework.interface import ClusterEvent, Code, Hint, PreEnqueuePlugin
+from kubeloop.scheduler.metrics import SchedulerMetrics
+from kubeloop.scheduler.queue.backoff import BackoffQueue
+from kubeloop.scheduler.queue.heap import PodHeap
+from kubeloop.scheduler.queue.hints import DECIDED_BY_SPEC, HintMap
+from kubeloop.scheduler.queue.in_flight import InFlight
+from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.queue.unschedulable import UnschedulablePods
+
+log = logging.getLogger(__name__)
+
+ACTIVE: Final = "active"
+BACKOFF: Final = "backoff"
+UNSCHEDULABLE: Final = "unschedulable"
+GATED: Final = "gated"
+
+
+class _Strategy(Enum):
+    """Where a pod goes that an event may have helped."""
+
+    SKIP = "skip"
+    AFTER_BACKOFF = "after backoff"
+    IMMEDIATELY = "immediately"
+
+
+HintMemo = dict[tuple[str, ClusterEvent, int], Hint]
+"""(plugin, registered event, spec class) -> answer, within one event."""
+
+Waiting = Callable[[Pod, str, str], None]
+"""(pod, queue, reason): a wait begins. Queue is "active", "backoff", "unschedulable" or "gated"."""
+
+
+def _no_waiting(pod: Pod, queue: str, reason: str) -> None: ...
+
+
+class SchedulingQueue:
+    """hint_maps, pre_enqueue: per scheduler name. lookup: the newest version of a pod by key, from the informer."""
+
+    def __init__(
+        self,
+        *,
+        sort_key: Callable[[QueuedPodInfo], Any],
+        hint_maps: Mapping[str, HintMap],
+        pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
+        lookup: Callable[[str], Pod | None],
+        now_ns: Callable[[], int],
+        initial_backoff_seconds: float = 1.0,
+        max_backoff_seconds: float = 10.0,
+        max_in_unschedulable_seconds: float = 300.0,
+        metrics: SchedulerMetrics | None = None,
+        waiting: Waiting = _no_waiting,
+    ) -> None:
+        self._hint_maps = hint_maps
+        self._pre_enqueue = pre_enqueue
+        self._now_ns = now_ns
+        self._max_in_unschedulable_ns = round(max_in_unschedulable_seconds * 1e9)
+        self._metrics = metrics
+        self._waiting = waiting
+        self._active = PodHeap(sort_key)
+        self._backoff = BackoffQueue(
+            sort_key, now_ns, initial_backoff_seconds=initial_backoff_seconds, max_backoff_seconds=max_backoff_seconds
+        )
+        self._unschedulable = UnschedulablePods()
+        self._in_flight = InFlight()
+        self.nominator = Nominator(lookup)
+        self.scheduling_cycle = 0  # pods popped so far
+        self.move_request_cycle = -1
+        self._work = asyncio.Event()
+        self._classes = SpecClasses()
+
+    # --- The scheduler's side --------------------------------------------------------------------------------------
+
+    async def wait(self) -> None:
+        """Until there may be a pod to pop."""
+        await self._work.wait()
+
+    def pop(self) -> QueuedPodInfo | None:
+        """The pod to try next, or None. It is in flight until done() or add_unschedulable_if_not_present()."""
+        while True:
+            queued = self._active.pop()
+            if queued is None:
+                queued = self._backoff.pop()
+                if queued is None:
+                    self._work.clear()
+                    return None
+                self._count(ACTIVE, events.POP_FROM_BACKOFF)
+                self._waiting(queued.pod, ACTIVE, events.POP_FROM_BACKOFF)
+            queued.attempts += 1
+            if queued.uid in self._in_flight:
+                log.error("dropped a pod that is being scheduled already", extra={"pod": queued.key})
+                continue
+            self._in_flight.start(queued.uid, queued.key)
+            self.scheduling_cycle += 1
+            return queued
+
+    def done(self, uid: str) -> None:
+        """The pod will not come back by add_unschedulable_if_not_present()."""
+        self._in_flight.done(uid)
+
+    def add_unschedulable_if_not_present(self, queued: QueuedPodInfo) -> None:
+        """Give back a popped pod whose attempt failed; `rejectors` say who rejected it, none: it was an error."""
+        try:
+            if self._queue_of(queued.key):
+                log.error("a failed pod is already queued", extra={"pod": queued.key})
+                return
+            if queued.unschedulable_plugins or queued.pending_plugins:
+                queued.unschedulable_count += 1
+                queued.consecutive_errors_count = 0
+            else:
+                queued.consecutive_errors_count += 1
+            queued.timestamp_ns = self._now_ns()
+            queued.backoff_expiration_ns = 0
+            queued.was_flushed_from_unschedulable = False
+            self._requeue(queued, self._strategy_after_attempt(queued), events.SCHEDULE_ATTEMPT_FAILURE)
+        finally:
+            self.done(queued.uid)
+
+    def _strategy_after_attempt(self, queued: QueuedPodInfo) -> _Strategy:
+        if not queued.unschedulable_plugins and not queued.pending_plugins:
+            return _Strategy.AFTER_BACKOFF
+        if queued.uid not in self._in_flight:
+            log.error("a failed pod was not in flight", extra={"pod": queued.key})
+            return _Strategy.AFTER_BACKOFF
+        strategy = _Strategy.SKIP
+        for missed in self._in_flight.events_since(queued.uid):
+            answer = self._strategy(queued, missed.event, missed.old, missed.new, None)
+            if answer is _Strategy.IMMEDIATELY:
+                return answer
+            if answer is _Strategy.AFTER_BACKOFF:
+                strategy = answer
+                if not queued.pending_plugins:
+                    return answer
+        return strategy
+
+    # --- The event handlers' side ----------------------------------------------------------------------------------
+
+    def add(self, pod: Pod) -> None:
+        """A pending pod was created."""
+        self._to_active(QueuedPodInfo(PodInfo(pod), self._now_ns()), events.PENDING_POD_ADD.label)
+
+    def update(self, old: Pod, new: Pod) -> None:
+        """A pending pod changed."""
+        pod_events = events.pod_update_events(old, new)
+        if new.metadata.uid in self._in_flight:
+            for event in pod_events:  # whoever schedules it comes back for the newest version, and for these events
+                self._in_flight.add_event(event, old, new)
+            return
+        key = new.key
+        for heap in (self._active, self._backoff.rejected, self._backoff.failed):
+            queued = heap.get(key)
+            if queued is not None:
+                queued.update(new)
+                heap.put(queued)
+                self.nominator.update(old, queued.info)
+                return
+        queued = self._unschedulable.get(key)
+        if queued is not None:
+            queued.update(new)
+            self.nominator.update(old, queued.info)
+            for event in pod_events:
+                strategy = self._strategy(queued, event, old, new, None)
+                if self._requeue(queued, strategy, event.label) != UNSCHEDULABLE:
+                    break
+            return
+        self._to_active(QueuedPodInfo(PodInfo(new), self._now_ns()), events.PENDING_POD_UPDATE.label)
+
+    def delete(self, pod: Pod) -> None:
+        """A pod is gone, or bound: it needs no scheduling. One in flight stays in flight."""
+        self.nominator.remove(pod.metadata.uid)
+        key = pod.key
+        if self._active.discard(key) is None and self._backoff.discard(key) is None:
+            self._unschedulable.discard(key)
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Move pods that wait to the active queue, whatever keeps them; gates still hold."""
+        for pod in pods:
+            queued = self._unschedulable.get(pod.key)
+            if queued is not None:
+                self._to_active(queued, events.FORCE_ACTIVATE.label)
+                continue
+            queued = self._backoff.discard(pod.key)
+            if queued is not None:
+                self._to_active(queued, events.FORCE_ACTIVATE.label, passed_pre_enqueue=True)
+                continue
+            if pod.metadata.uid in self._in_flight:
+                self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
+            self.move_request_cycle = self.scheduling_cycle
+
+    def move_all_to_active_or_backoff(
+        self, event: ClusterEvent, old: Any, new: Any, only: Callable[[Pod], bool] | None = None
+    ) -> None:
+        """Something changed in the cluster: wake the unschedulable pods (of those, `only` some) it may help."""
+        plugins = self._plugins_hearing(event)
+        if plugins is not None and not plugins:
+            return
+        candidates = list(self._unschedulable) if plugins is None else self._unschedulable.rejected_by(plugins)
+        if only is not None:
+            candidates = [queued for queued in candidates if only(queued.pod)]
+        self._move(candidates, event, old, new)
+
+    def _plugins_hearing(self, event: ClusterEvent) -> set[str] | None:
+        """The plugins registered for `event`; None: it concerns every pod."""
+        if events.is_wildcard(event):
+            return None
+        plugins: set[str] = set()
+        for hint_map in self._hint_maps.values():
+            plugins.update(each.plugin for each in hint_map.matching(event))
+        return plugins
+
+    def _move(self, candidates: Iterable[QueuedPodInfo], event: ClusterEvent, old: Any, new: Any) -> None:
+        memo: HintMemo | None = None if event.resource == events.PENDING_POD_RESOURCE else {}
+        for queued in candidates:
+            if queued.gated and not any(events.matches(each, event) for each in queued.gating_events):
+                continue
+            strategy = self._strategy(queued, event, old, new, memo)
+            if strategy is not _Strategy.SKIP:
+                self._unschedulable.discard(queued.key)
+                self._requeue(queued, strategy, event.label)
+        self.move_request_cycle = self.scheduling_cycle
+        self._in_flight.add_event(event, old, new)
+
+    # --- Time's side -----------------------------------------------------------------------------------------------
+
+    def flush_backoff_completed(self) -> None:
+        """Move the pods whose backoff is over to the active queue. To be called once a second."""
+        for queued in self._backoff.pop_completed():
+            self._to_active(queued, events.BACKOFF_COMPLETE, passed_pre_enqueue=True)
+
+    def flush_unschedulable_leftover(self) -> None:
+        """Try again whoever was unschedulable for 5 minutes, in case an event was missed. Every 30 seconds."""
+        now = self._now_ns()
+        old = [q for q in self._unschedulable if now - q.timestamp_ns > self._max_in_unschedulable_ns]
+        if old:
+            for queued in old:
+                queued.was_flushed_from_unschedulable = True
+            self._move(old, events.UNSCHEDULABLE_TIMEOUT, None, None)
+
+    async def run(self) -> None:
+        """Flush until cancelled."""
+        since_leftover = 0
+        while True:
+            await asyncio.sleep(1.0)
+            self.flush_backoff_completed()
+            since_leftover += 1
+            if since_leftover == 30:
+                since_leftover = 0
+                self.flush_unschedulable_leftover()
+            self.report()
+
+    # --- Moving ----------------------------------------------------------------------------------------------------
+
+    def _strategy(
+        self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any, memo: HintMemo | None
+    ) -> _Strategy:
+        """What `event` means to a pod that was rejected."""
+        rejectors = queued.rejectors
+        if not rejectors:
+            return _Strategy.AFTER_BACKOFF
+        if events.is_wildcard(event):
+            if new is not None and (not isinstance(new, Pod) or new.metadata.uid != queued.uid):
+                return _Strategy.SKIP  # it is meant for that one pod
+            return _Strategy.AFTER_BACKOFF
+        hint_map = self._hint_maps.get(queued.pod.spec.scheduler_name)
+        if hint_map is None:
+            return _Strategy.AFTER_BACKOFF
+        strategy = _Strategy.SKIP
+        for registered in hint_map.matching(event):
+            plugin = registered.plugin
+            if plugin not in rejectors:
+                continue
+            if registered.hint is not None:
+                memo_key = None
+                if memo is not None and plugin in DECIDED_BY_SPEC:
+                    memo_key = plugin, registered.event, self._classes.number(queued.pod)
+                    answer = memo.get(memo_key)
+                    if answer is Hint.SKIP:
+                        continue
+                else:
+                    answer = None
+                if answer is None:
+                    answer = self._ask(registered.hint, plugin, queued.pod, old, new)
+                    if memo is not None and memo_key is not None:
+                        memo[memo_key] = answer
+                if answer is Hint.SKIP:
+                    continue
+            if plugin in queued.pending_plugins:
+                return _Strategy.IMMEDIATELY
+            strategy = _Strategy.AFTER_BACKOFF
+            if not queued.pending_plugins:
+                break
+        return strategy
+
+    @staticmethod
+    def _ask(hint: Callable[[Pod, Any, Any], Hint], plugin: str, pod: Pod, old: Any, new: Any) -> Hint:
+        try:
+            return hint(pod, old, new)
+        except Exception:  # a plugin's mistake must not strand the pod
+            log.warning("queueing hint failed", exc_info=True, extra={"plugin": plugin, "pod": pod.key})
+            return Hint.QUEUE
+
+    def _requeue(self, queued: QueuedPodInfo, strategy: _Strategy, event: str) -> str:
+        if strategy is _Strategy.SKIP:
+            self._to_unschedulable(queued, event)
+            return UNSCHEDULABLE
+        if strategy is _Strategy.AFTER_BACKOFF and self._backoff.is_backing_off(queued):
+            return BACKOFF if self._to_backoff(queued, event) else UNSCHEDULABLE
+        return ACTIVE if self._to_active(queued, event) else UNSCHEDULABLE
+
+    def _to_active(self, queued: QueuedPodInfo, event: str, *, passed_pre_enqueue: bool = False) -> bool:
+        """False: the pod is gated, and waits among the unschedulable ones."""
+        key = queued.key
+        if not passed_pre_enqueue:
+            self._run_pre_enqueue(queued)
+        if queued.gated:
+            if key not in self._active and key not in self._backoff:
+                self._to_unschedulable(queued, event)
+            return False
+        if queued.initial_attempt_ns == 0:
+            queued.initial_attempt_ns = self._now_ns()
+        self._unschedulable.discard(key)
+        self._backoff.discard(key)
+        self._active.put(queued)
+        self._count(ACTIVE, event)
+        self._waiting(queued.pod, ACTIVE, event)
+        if event in (events.PENDING_POD_ADD.label, events.PENDING_POD_UPDATE.label):
+            self.nominator.add(queued.info, None)
+        self._work.set()
+        return True
+
+    def _to_backoff(self, queued: QueuedPodInfo, event: str) -> bool:
+        self._run_pre_enqueue(queued)
+        if queued.gated:
+            self._to_unschedulable(queued, event)
+            return False
+        self._unschedulable.discard(queued.key)
+        self._backoff.put(queued)
+        self._count(BACKOFF, event)
+        self._waiting(queued.pod, BACKOFF, event)
+        self._work.set()
+        return True
+
+    def _to_unschedulable(self, queued: QueuedPodInfo, event: str) -> None:
+        known = queued.key in self._unschedulable
+        self._unschedulable.put(queued)
+        if not known:
+            self._count(UNSCHEDULABLE, event)
+            self._waiting(queued.pod, GATED if queued.gated else UNSCHEDULABLE, event)
+
+    def _run_pre_enqueue(self, queued: QueuedPodInfo) -> None:
+        """Set the gating plugin, or clear it. The one that held the pod back last is asked first."""
+        plugins = self._pre_enqueue.get(queued.pod.spec.scheduler_name, ())
+        gated_by = queued.gating_plugin
+        if gated_by:
+            plugins = sorted(plugins, key=lambda plugin: plugin.name != gated_by)
+        for plugin in plugins:
+            try:
+                status = plugin.pre_enqueue(queued.pod)
+            except Exception:  # the pod must not enter by a mistake; the next event or flush asks again
+                log.exception("PreEnqueue failed", extra={"plugin": plugin.name, "pod": queued.key})
+            else:
+                if status is None or status.code is Code.SUCCESS:
+                    continue
+            queued.unschedulable_plugins.add(plugin.name)
+            queued.gating_plugin = plugin.name
+            hint_map = self._hint_maps.get(queued.pod.spec.scheduler_name)
+            queued.gating_events = hint_map.events_of(plugin.name) if hint_map is not None else ()
+            return
+        queued.gating_plugin = ""
+        queued.gating_events = ()
+
+    def _queue_of(self, key: str) -> str:
+        if key in self._active:
+            return ACTIVE
+        if key in self._backoff:
+            return BACKOFF
+        return UNSCHEDULABLE if key in self._unschedulable else ""
+
+    def _count(self, queue: str, event: str) -> None:
+        if self._metrics is not None:
+            self._metrics.queue_incoming(queue, event)
+
+    # --- Looking in ------------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> tuple[str, QueuedPodInfo] | None:
+        """(queue, pod) of a waiting pod by "namespace/name"; the queue is "gated" for a gated one."""
+        for name, queue in ((ACTIVE, self._active), (BACKOFF, self._backoff), (UNSCHEDULABLE, self._unschedulable)):
+            queued = queue.get(key)  # type: ignore[attr-defined] # each of the three has get()
+            if queued is not None:
+                return (GATED if queued.gated else name), queued
+        return None
+
+    def active_pods(self) -> list[QueuedPodInfo]:
+        """In the order in which they will be popped; likewise below."""
+        return self._active.sorted()
+
+    def backoff_pods(self) -> list[QueuedPodInfo]:
+        return self._backoff.rejected.sorted()
+
+    def error_backoff_pods(self) -> list[QueuedPodInfo]:
+        return self._backoff.failed.sorted()
+
+    def unschedulable_pods(self) -> list[QueuedPodInfo]:
+        """Gated ones included."""
+        return list(self._unschedulable)
+
+    def in_flight_keys(self) -> list[str]:
+        return self._in_flight.keys()
+
+    def in_flight_log(self) -> list[tuple[str, str]]:
+        return list(self._in_flight.log())
+
+    def is_in_flight(self, uid: str) -> bool:
+        return uid in self._in_flight
+
+    def report(self) -> None:
+        """Tell the metrics how many pods wait where."""
+        if self._metrics is not None:
+            gated = sum(queued.gated for queued in self._unschedulable)
+            self._metrics.pending_pods(
+                active=len(self._active),
+                backoff=len(self._backoff),
+                unschedulable=len(self._unschedulable) - gated,
+                gated=gated,
+            )
+
+    def check(self) -> None:
+        """No pod is in two queues, and the indexes are whole."""
+        active, backoff = {q.key for q in self._active}, {q.key for q in self._backoff}
+        unschedulable = {q.key for q in self._unschedulable}
+        assert not (active & backoff or active & unschedulable or backoff & unschedulable)
+        for part in (self._active, self._backoff.rejected, self._backoff.failed, self._unschedulable, self.nominator):
+            part.check()  # type: ignore[attr-defined] # each of them has check()

@@ -1,0 +1,35 @@
+"""The order of the node list against kube-scheduler's, while nodes come, change zone and go."""
+
+from __future__ import annotations
+
+from kubeloop.kube.objects import Node, convert
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.snapshot import Snapshot
+
+
+def names(snapshot: Snapshot) -> list[str]:
+    return [info.name for info in snapshot.node_infos]
+
+
+def test_the_node_list_has_kube_schedulers_order(records):
+    compared = 0
+    for record in records("scheduler/node_order.jsonl.gz"):
+        cache, snapshot, nodes = Cache(lambda: 0.0), Snapshot(), {}
+        for number, operation in enumerate(record["operations"]):
+            if operation["op"] == "remove":
+                cache.remove_node(nodes.pop(operation["name"]))
+            else:
+                node = convert(Node, operation["node"])
+                name = node.metadata.name
+                if operation["op"] == "add":
+                    cache.add_node(node)
+                else:
+                    cache.update_node(nodes[name], node)
+                nodes[name] = node
+            if "order" in operation:
+                cache.update_snapshot(snapshot)
+                assert names(snapshot) == operation["order"], f"{record['name']} operation {number}"
+                compared += 1
+        cache.update_snapshot(snapshot)
+        assert names(snapshot) == record["finalOrder"], record["name"]
+    assert compared > 0
