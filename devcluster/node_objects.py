@@ -1,0 +1,255 @@
+"""Node and Lease objects as a kubelet of v1.36 registers them, and the taints that follow from a node's conditions.
+
+Pure functions on plain JSON; time and identity are arguments. Taints by condition are the node lifecycle controller's
+work in a real cluster; nobody else does it here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+JSON = dict[str, Any]
+
+KUBELET_VERSION = "v1.36.0"
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_SECONDS = 40  # kubelet's nodeLeaseDurationSeconds
+_POD_NETWORK = ipaddress.IPv4Network("10.128.0.0/9")
+_NODE_NETWORK = ipaddress.IPv4Network("172.16.0.0/12")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The simulated nodes and how their kubelets behave.
+
+    count: nodes registered at the start; more may be created through the API.
+    name_prefix, first_number: they are called "<prefix><number>".
+    capacity: quantity per resource, as in node.status.capacity.
+    allocatable: likewise, what pods may use of it; None: all.
+    labels, taints: added to every node.
+    zones: node i is in zones[i mod len(zones)]; region: of all of them. Empty: no such label.
+    start_delay_seconds, start_delay_spread_seconds: a bound pod starts after a time drawn evenly from delay +- spread.
+    stop_delay_seconds: containers take this long to stop, at most the pod's grace period.
+    events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may do without.
+    lease_renew_seconds, status_report_seconds: how often each node renews its Lease and reports its conditions.
+    orphan_quarantine_seconds: how long pods of a node that is gone are left alone (pod garbage collector's 40 s).
+    """
+
+    count: int = 5
+    name_prefix: str = "node-"
+    first_number: int = 0
+    capacity: Mapping[str, str] = field(
+        default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+    )
+    allocatable: Mapping[str, str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    zones: tuple[str, ...] = ("zone-a", "zone-b", "zone-c")
+    region: str = "local"
+    architecture: str = "amd64"
+    start_delay_seconds: float = 0.05
+    start_delay_spread_seconds: float = 0.02
+    stop_delay_seconds: float = 0.1
+    events: bool = True
+    lease_renew_seconds: float = 10.0
+    status_report_seconds: float = 300.0
+    orphan_quarantine_seconds: float = 40.0
+
+    def name(self, index: int) -> str:
+        return f"{self.name_prefix}{self.first_number + index}"
+
+
+def host_ip(index: int) -> str:
+    """The address of the index-th node."""
+    return str(_NODE_NETWORK.network_address + 2 + index % (_NODE_NETWORK.num_addresses - 3))
+
+
+def pod_cidr(index: int, pods: int) -> str:
+    """The index-th node's share of the pod network: at least a /24, and twice as many addresses as it takes pods."""
+    bits = max(8, (max(pods, 1) * 2 - 1).bit_length())
+    size = 1 << bits
+    shares = max(1, _POD_NETWORK.num_addresses // size)
+    start = int(_POD_NETWORK.network_address) + (index % shares) * size
+    return f"{ipaddress.IPv4Address(start)}/{32 - bits}"
+
+
+def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JSON:
+    """The Node a kubelet registers. `now` is a metav1.Time."""
+    name = settings.name(index)
+    labels = {
+        "beta.kubernetes.io/arch": settings.architecture,
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": settings.architecture,
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+    }
+    if settings.region:
+        labels["topology.kubernetes.io/region"] = settings.region
+    if settings.zones:
+        labels["topology.kubernetes.io/zone"] = settings.zones[index % len(settings.zones)]
+    spec: JSON = {}
+    if settings.taints:
+        spec["taints"] = [dict(taint) for taint in settings.taints]
+    node: JSON = {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "uid": uid,
+            "creationTimestamp": now,
+            "labels": {**labels, **settings.labels},
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": spec,
+        "status": {},
+    }
+    return completed_node(node, settings, index, now=now) or node
+
+
+def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str) -> JSON | None:
+    """`node` with what its kubelet adds to spec and status when it starts, or None if it is all there already.
+
+    What the creator of the node has set, stays: a Node made by hand may have any capacity.
+    """
+    name = node["metadata"]["name"]
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    added: JSON = {}
+    if not status.get("capacity"):
+        added["capacity"] = dict(status.get("allocatable") or settings.capacity)
+    if not status.get("allocatable"):
+        added["allocatable"] = dict(status.get("capacity") or settings.allocatable or settings.capacity)
+    known = {condition.get("type") for condition in status.get("conditions") or ()}
+    missing = [condition for condition in healthy_conditions(now) if condition["type"] not in known]
+    if missing:
+        added["conditions"] = [*(status.get("conditions") or ()), *missing]
+    if not status.get("addresses"):
+        added["addresses"] = [
+            {"type": "InternalIP", "address": host_ip(index)},
+            {"type": "Hostname", "address": name},
+        ]
+    # The API server defaults nodeInfo to empty strings and the daemon's port to 0.
+    if not (status.get("nodeInfo") or {}).get("kubeletVersion"):
+        added["nodeInfo"] = node_info(node, settings)
+    if not ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port"):
+        added["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    if not added and spec.get("podCIDR"):
+        return None
+    if not spec.get("podCIDR"):
+        pods = added.get("capacity", status.get("capacity") or {}).get("pods", "110")
+        cidr = pod_cidr(index, int(pods) if str(pods).isdigit() else 110)
+        spec = {**spec, "podCIDR": cidr, "podCIDRs": [cidr]}
+    return {**node, "spec": spec, "status": {**status, **added}}
+
+
+def node_info(node: JSON, settings: NodeSettings) -> JSON:
+    """status.nodeInfo. Identifiers are derived from the node's uid, so that they are stable."""
+    plain = str(node["metadata"].get("uid", "")).replace("-", "")
+    return {
+        "architecture": settings.architecture,
+        "bootID": node["metadata"].get("uid", ""),
+        "containerRuntimeVersion": "containerd://2.2.0",
+        "kernelVersion": "6.12.0",
+        "kubeProxyVersion": "",
+        "kubeletVersion": KUBELET_VERSION,
+        "machineID": plain,
+        "operatingSystem": "linux",
+        "osImage": "kubeloop simulated node",
+        "systemUUID": node["metadata"].get("uid", ""),
+    }
+
+
+def healthy_conditions(now: str) -> list[JSON]:
+    """The four conditions of a node in good health."""
+    good = (
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    )
+    return [
+        {
+            "type": type_,
+            "status": status,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+            "reason": reason,
+            "message": message,
+        }
+        for type_, status, reason, message in good
+    ]
+
+
+def reported(node: JSON, now: str) -> JSON:
+    """`node` with fresh heartbeat times on the kubelet's conditions."""
+    kubelets = {"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
+    conditions = [
+        {**condition, "lastHeartbeatTime": now} if condition.get("type") in kubelets else condition
+        for condition in node["status"].get("conditions") or ()
+    ]
+    return {**node, "status": {**node["status"], "conditions": conditions}}
+
+
+def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
+    """The Lease by which a kubelet shows that it lives. `now_micro` is a metav1.MicroTime."""
+    name = node["metadata"]["name"]
+    return {
+        "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {
+            "name": name,
+            "namespace": LEASE_NAMESPACE,
+            "uid": uid,
+            "creationTimestamp": now,
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"].get("uid", "")}
+            ],
+        },
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_SECONDS, "renewTime": now_micro},
+    }
+
+
+_PREFIX = "node.kubernetes.io/"
+_BY_CONDITION = {  # (condition, status) -> taint key; source: nodelifecycle's nodeConditionToTaintKeyStatusMap
+    ("Ready", "False"): "not-ready",
+    ("Ready", "Unknown"): "unreachable",
+    ("MemoryPressure", "True"): "memory-pressure",
+    ("DiskPressure", "True"): "disk-pressure",
+    ("PIDPressure", "True"): "pid-pressure",
+    ("NetworkUnavailable", "True"): "network-unavailable",
+}
+_UNSCHEDULABLE = _PREFIX + "unschedulable"
+_MANAGED = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _BY_CONDITION.values())})
+
+
+def tainted(node: JSON, now: str) -> JSON | None:
+    """`node` with the taints its conditions and spec.unschedulable ask for, or None if it has them.
+
+    All are NoSchedule; a node that is not ready, or unreachable, also gets the NoExecute taint of that name.
+    Source: kube-controller-manager, node lifecycle controller.
+    """
+    spec = node.get("spec") or {}
+    wanted: list[tuple[str, str]] = []
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        key = _BY_CONDITION.get((condition.get("type"), condition.get("status")))
+        if key is not None:
+            wanted.append((_PREFIX + key, "NoSchedule"))
+            if condition["type"] == "Ready":
+                wanted.append((_PREFIX + key, "NoExecute"))
+    if spec.get("unschedulable"):
+        wanted.append((_UNSCHEDULABLE, "NoSchedule"))
+    taints: list[JSON] = spec.get("taints") or []
+    kept = []
+    for taint in taints:
+        pair = (str(taint.get("key")), str(taint.get("effect")))
+        if pair[0] not in _MANAGED:
+            kept.append(taint)
+        elif pair in wanted:
+            kept.append(taint)
+            wanted.remove(pair)
+    if not wanted and len(kept) == len(taints):
+        return None
+    kept += [{"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted]
+    rest = {name: value for name, value in spec.items() if name != "taints"}
+    return {**node, "spec": {**rest, "taints": kept} if kept else rest}

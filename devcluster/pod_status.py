@@ -1,0 +1,309 @@
+"""The status a kubelet of v1.36 reports for a pod, computed from what its simulated containers do.
+
+Pure functions on plain JSON and ContainerRun records; time is an argument. Source: pkg/kubelet/status/generate.go and
+kubelet_pods.go (phase, conditions), kuberuntime (container statuses).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+JSON = dict[str, Any]
+Role = Literal["init", "sidecar", "main"]
+State = Literal["waiting", "running", "terminated"]
+
+
+@dataclass(slots=True)
+class ContainerRun:
+    """One container of a pod on its node.
+
+        waiting --start--> running --exit--> terminated
+           ^                                     |
+           +---- back-off before a restart ------+
+
+    Times ending in _at are seconds of the event loop's clock; the others are metav1.Time texts. `since` is when the
+    running container started, `ended` when it terminated.
+    """
+
+    name: str
+    image: str
+    role: Role
+    state: State = "waiting"
+    reason: str = "ContainerCreating"
+    message: str = ""
+    restarts: int = 0
+    exit_code: int = 0
+    since: str = ""
+    ended: str = ""
+    started: bool = False
+    ready: bool = False
+    started_at: float = 0.0  # the startup probe, if any, succeeds
+    ready_at: float = 0.0  # the readiness probe, if any, succeeds
+    last_state: JSON | None = None
+
+
+def container_runs(pod: JSON) -> list[ContainerRun]:
+    """The containers of `pod`, none of them started, in the order of the spec, init containers first."""
+    spec = pod["spec"]
+    inits = spec.get("initContainers") or ()
+    # What is not the first to run waits with this reason for as long as the pod initialises.
+    reason = "PodInitializing" if inits else "ContainerCreating"
+    runs = [
+        ContainerRun(
+            each["name"],
+            each.get("image", ""),
+            "sidecar" if each.get("restartPolicy") == "Always" else "init",
+            reason="PodInitializing",
+        )
+        for each in inits
+    ]
+    runs += [
+        ContainerRun(each["name"], each.get("image", ""), "main", reason=reason)
+        for each in spec.get("containers") or ()
+    ]
+    return runs
+
+
+def probe_seconds(container: JSON) -> tuple[float, float]:
+    """Seconds after its start at which a container counts as started, and as ready, if its probes always succeed.
+
+    The first probe runs after initialDelaySeconds; successThreshold of them are needed, periodSeconds apart.
+    """
+
+    def delay(probe: JSON | None) -> float:
+        if not probe:
+            return 0.0
+        more = max(1, probe.get("successThreshold") or 1) - 1
+        return float((probe.get("initialDelaySeconds") or 0) + more * (probe.get("periodSeconds") or 10))
+
+    started = delay(container.get("startupProbe"))
+    return started, max(started, delay(container.get("readinessProbe")))
+
+
+@lru_cache(maxsize=4096)
+def _image_names(image: str) -> tuple[str, str]:
+    """(the image as the runtime names it, its id)"""
+    name, at, digest = image.partition("@")
+    host, slash, rest = name.partition("/")
+    if not slash:
+        name = f"docker.io/library/{name}"
+    elif not any(sign in host for sign in ".:") and host != "localhost":
+        name = f"docker.io/{host}/{rest}"
+    last = name.rpartition("/")[2]
+    repository = name[: len(name) - len(last)] + last.partition(":")[0]
+    if not at and ":" not in last:
+        name = f"{name}:latest"
+    digest = digest or f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"
+    return (f"{name}@{digest}" if at else name), f"{repository}@{digest}"
+
+
+def container_id(uid: str, run: ContainerRun, restarts: int) -> str:
+    """The runtime's id of the container's incarnation after `restarts` restarts."""
+    return "containerd://" + hashlib.sha256(f"{uid}/{run.name}/{restarts}".encode()).hexdigest()
+
+
+def terminated_state(uid: str, run: ContainerRun, *, ended: str, exit_code: int, reason: str = "") -> JSON:
+    return {
+        "terminated": {
+            "containerID": container_id(uid, run, run.restarts),
+            "exitCode": exit_code,
+            "reason": reason or ("Completed" if exit_code == 0 else "Error"),
+            "startedAt": run.since or ended,
+            "finishedAt": ended,
+        }
+    }
+
+
+def _container_status(uid: str, run: ContainerRun, container: JSON) -> JSON:
+    image, image_id = _image_names(run.image)
+    alive = run.state == "running"
+    status: JSON = {
+        "name": run.name,
+        "image": image if run.state != "waiting" or run.last_state else run.image,
+        "imageID": image_id if run.state != "waiting" or run.last_state else "",
+        "lastState": run.last_state or {},
+        "ready": (alive and run.ready) or (run.role == "init" and run.state == "terminated" and run.exit_code == 0),
+        "restartCount": run.restarts,
+        "started": alive and run.started,
+    }
+    if alive:
+        status["state"] = {"running": {"startedAt": run.since}}
+        status["containerID"] = container_id(uid, run, run.restarts)
+    elif run.state == "terminated":
+        status["state"] = terminated_state(uid, run, ended=run.ended, exit_code=run.exit_code, reason=run.reason)
+        status["containerID"] = container_id(uid, run, run.restarts)
+    else:
+        waiting = {"reason": run.reason}
+        if run.message:
+            waiting["message"] = run.message
+        status["state"] = {"waiting": waiting}
+        if run.last_state:
+            status["containerID"] = run.last_state["terminated"]["containerID"]
+    resources = container.get("resources")
+    if resources and alive:
+        status["resources"] = resources
+        if resources.get("requests"):
+            status["allocatedResources"] = resources["requests"]
+    return status
+
+
+def pod_phase(pod: JSON, runs: Sequence[ContainerRun], *, stopped: bool = False) -> str:
+    """Pending, Running, Succeeded or Failed, from the containers alone. `stopped`: none will be started again."""
+    mains = [run for run in runs if run.role == "main"]
+    if stopped:
+        return "Succeeded" if all(run.state == "terminated" and run.exit_code == 0 for run in mains) else "Failed"
+    if any(run.state == "running" for run in mains):
+        return "Running"
+    if any(run.state == "waiting" for run in mains):
+        return "Running" if any(run.last_state for run in mains) else "Pending"
+    if pod["spec"].get("restartPolicy", "Always") == "Always":
+        return "Running"
+    return "Succeeded" if all(run.exit_code == 0 for run in mains) else "Failed"
+
+
+def _names(runs: Sequence[ContainerRun]) -> str:
+    return f"[{' '.join(run.name for run in runs)}]"  # as Go prints a list
+
+
+class _Conditions:
+    """The kubelet's conditions, in its order; a transition time changes with the status only."""
+
+    def __init__(self, pod: JSON, now: str) -> None:
+        old = (pod.get("status") or {}).get("conditions") or ()
+        self.old: dict[str, JSON] = {condition["type"]: condition for condition in old}
+        self._generation = pod["metadata"].get("generation", 0)
+        self._now = now
+        self._set: dict[str, JSON] = {}
+
+    def set(self, type_: str, status: bool, reason: str = "", message: str = "") -> None:
+        value = "True" if status else "False"
+        before = self.old.get(type_)
+        same = before is not None and before.get("status") == value
+        condition: JSON = {
+            "type": type_,
+            "status": value,
+            "lastProbeTime": None,
+            "lastTransitionTime": before["lastTransitionTime"] if same and before else self._now,
+        }
+        if self._generation:
+            condition["observedGeneration"] = self._generation
+        if reason:
+            condition["reason"] = reason
+        if message:
+            condition["message"] = message
+        self._set[type_] = condition
+
+    def all(self) -> list[JSON]:
+        """The kubelet's, then everybody else's as they were."""
+        return [*self._set.values(), *(value for key, value in self.old.items() if key not in self._set)]
+
+
+def _set_readiness(conditions: _Conditions, pod: JSON, runs: Sequence[ContainerRun], phase: str) -> None:
+    waiting_init = [
+        run
+        for run in runs
+        if (run.role == "init" and not (run.state == "terminated" and run.exit_code == 0))
+        or (run.role == "sidecar" and not run.started)
+    ]
+    main_ran = any(run.role == "main" and (run.state != "waiting" or run.last_state) for run in runs)
+    if phase == "Succeeded":
+        conditions.set("Initialized", True, "PodCompleted")
+    elif waiting_init and not main_ran:
+        text = f"containers with incomplete status: {_names(waiting_init)}"
+        conditions.set("Initialized", False, "ContainersNotInitialized", text)
+    else:
+        conditions.set("Initialized", True)
+    unready = [run for run in runs if run.role != "init" and not (run.state == "running" and run.ready)]
+    if phase in ("Succeeded", "Failed"):
+        reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
+        conditions.set("Ready", False, reason)
+        conditions.set("ContainersReady", False, reason)
+    elif unready:
+        text = f"containers with unready status: {_names(unready)}"
+        conditions.set("Ready", False, "ContainersNotReady", text)
+        conditions.set("ContainersReady", False, "ContainersNotReady", text)
+    else:
+        texts = []
+        for gate in pod["spec"].get("readinessGates") or ():
+            type_ = gate["conditionType"]
+            found = conditions.old.get(type_)
+            if found is None:
+                texts.append(f'corresponding condition of pod readiness gate "{type_}" does not exist.')
+            elif found.get("status") != "True":
+                texts.append(f'the status of pod readiness gate "{type_}" is not "True", but {found.get("status")}')
+        if texts:
+            conditions.set("Ready", False, "ReadinessGatesNotReady", ", ".join(texts))
+        else:
+            conditions.set("Ready", True)
+        conditions.set("ContainersReady", True)
+
+
+def pod_status(
+    pod: JSON,
+    runs: Sequence[ContainerRun],
+    *,
+    now: str,
+    host_ip: str,
+    pod_ip: str,
+    start_time: str,
+    failure: tuple[str, str] | None = None,
+    stopped: bool = False,
+) -> JSON:
+    """status of `pod`; what the kubelet does not own in it stays.
+
+    `pod_ip` is "" while the pod has no network. `failure`: (reason, message) of a pod given up. `stopped`: being
+    deleted, its containers have ended for good.
+    """
+    old: Mapping[str, Any] = pod.get("status") or {}
+    spec, metadata = pod["spec"], pod["metadata"]
+    phase = "Failed" if failure else pod_phase(pod, runs, stopped=stopped)
+    conditions = _Conditions(pod, now)
+    conditions.set("PodReadyToStartContainers", bool(pod_ip) and phase not in ("Succeeded", "Failed"))
+    _set_readiness(conditions, pod, runs, phase)
+    scheduled = conditions.old.get("PodScheduled")
+    if scheduled is None or scheduled.get("status") != "True":
+        conditions.set("PodScheduled", True)
+    status: JSON = {key: value for key, value in old.items() if key not in ("reason", "message")}
+    status["phase"] = phase
+    status["conditions"] = conditions.all()
+    status["hostIP"] = host_ip
+    status["hostIPs"] = [{"ip": host_ip}]
+    status["startTime"] = start_time
+    if metadata.get("generation"):
+        status["observedGeneration"] = metadata["generation"]
+    if pod_ip:
+        status["podIP"] = pod_ip
+        status["podIPs"] = [{"ip": pod_ip}]
+    if failure:
+        status["reason"], status["message"] = failure
+    by_name = {run.name: run for run in runs}
+    uid = metadata["uid"]
+    for source, field in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        containers = spec.get(source)
+        if containers:
+            status[field] = [_container_status(uid, by_name[each["name"]], each) for each in containers]
+    return status
+
+
+def rejected_status(pod: JSON, reason: str, message: str, *, now: str) -> JSON:
+    """status of a pod that its node has not admitted: failed, and nothing of it ever ran."""
+    status = {
+        key: value for key, value in (pod.get("status") or {}).items() if key not in ("containerStatuses", "conditions")
+    }
+    conditions = _Conditions(pod, now)
+    for type_ in ("Ready", "ContainersReady"):
+        conditions.set(type_, False, "PodFailed")
+    status.update(
+        phase="Failed",
+        reason=reason,
+        message=f"Pod was rejected: {message}",
+        startTime=now,
+        conditions=conditions.all(),
+    )
+    if pod["metadata"].get("generation"):
+        status["observedGeneration"] = pod["metadata"]["generation"]
+    return status

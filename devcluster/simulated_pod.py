@@ -1,0 +1,367 @@
+"""The state of a simulated node and of a pod on it: what runs, since when, and what is due next.
+
+Knows neither store nor clock; times ending in _at are seconds of the event loop's clock, `wall` is a metav1.Time.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from kubeloop.devcluster import taint_eviction
+from kubeloop.devcluster.node_admission import Amounts, HostPort, amounts, host_ports, pod_requests
+from kubeloop.devcluster.node_objects import pod_cidr
+from kubeloop.devcluster.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
+
+JSON = dict[str, Any]
+
+ANNOTATION = "kubeloop.dev/"
+_BACKOFF_BASE_SECONDS, _BACKOFF_CAP_SECONDS = 10.0, 300.0  # of containers that exit again and again
+
+
+class SimulatedNode:
+    """One node: its capacity, the addresses it gives out, and the pods it holds.
+
+    `used` is the sum over the pods that count: admitted and not ended.
+    """
+
+    def __init__(self, node: JSON, index: int) -> None:
+        self.index = index
+        self.name: str = node["metadata"]["name"]
+        self.uid: str = node["metadata"]["uid"]
+        self.pods: dict[str, SimulatedPod] = {}
+        self.used: Amounts = {}
+        self.allocatable: Amounts = {}
+        self.no_execute: list[JSON] = []
+        self._counted: dict[str, Amounts] = {}
+        self._ports: dict[str, list[HostPort]] = {}
+        self._allocatable_json: Any = None
+        self._addresses: set[int] = set()
+        self._network = _network(node["spec"]["podCIDR"], index)
+        self._last_address = 1
+        self.object = node
+        self.host_ip = ""
+        self.refresh(node)
+
+    def refresh(self, node: JSON) -> None:
+        """Take over a new version of the Node."""
+        self.object = node
+        status = node.get("status") or {}
+        if status.get("allocatable") != self._allocatable_json:
+            self._allocatable_json = status.get("allocatable")
+            self.allocatable = amounts(self._allocatable_json)
+        addresses = status.get("addresses") or ()
+        self.host_ip = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
+        self.no_execute = taint_eviction.no_execute_taints(node)
+
+    def used_ports(self) -> Iterator[HostPort]:
+        for ports in self._ports.values():
+            yield from ports
+
+    def add(self, pod: SimulatedPod, *, counts: bool = True, address: str = "") -> None:
+        """Take `pod` in. `address` is the one it has already."""
+        self.pods[pod.uid] = pod
+        if counts:
+            self._count(pod)
+        if address:
+            pod.address = address
+            number = int(ipaddress.IPv4Address(address)) - int(self._network.network_address)
+            if 0 < number < self._network.num_addresses:
+                self._addresses.add(number)
+
+    def _count(self, pod: SimulatedPod) -> None:
+        self._counted[pod.uid] = pod.requests
+        for name, value in pod.requests.items():
+            self.used[name] = self.used.get(name, 0) + value
+        ports = host_ports(pod.object)
+        if ports:
+            self._ports[pod.uid] = ports
+
+    def recount(self, pod: SimulatedPod) -> None:
+        """The pod's spec has changed."""
+        pod.requests = pod_requests(pod.object)
+        if pod.uid in self._counted:
+            self.release(pod)
+            self._count(pod)
+
+    def release(self, pod: SimulatedPod) -> None:
+        """The pod has ended: what it used is free."""
+        for name, value in self._counted.pop(pod.uid, {}).items():
+            self.used[name] -= value
+        self._ports.pop(pod.uid, None)
+
+    def remove(self, pod: SimulatedPod) -> None:
+        """The pod is gone, its address too."""
+        self.release(pod)
+        self.pods.pop(pod.uid, None)
+        if pod.address and pod.address != self.host_ip:
+            number = int(ipaddress.IPv4Address(pod.address)) - int(self._network.network_address)
+            self._addresses.discard(number)
+
+    def next_address(self) -> str:
+        """An address of the pod network that no pod of this node has; they are given out in turn."""
+        size = self._network.num_addresses
+        for _ in range(size):
+            self._last_address = self._last_address + 1 if self._last_address < size - 2 else 2
+            if self._last_address not in self._addresses:
+                break
+        self._addresses.add(self._last_address)
+        return str(self._network.network_address + self._last_address)
+
+
+class SimulatedPod:
+    """One pod bound to a node, which is None if that node does not exist.
+
+    What is due is kept as times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main
+    containers; deadline_at; evict_at; stop_at (being deleted: everything will have stopped); remove_at (orphans).
+    `epoch` tells the newest entry of the timer heap from those it has replaced.
+    """
+
+    __slots__ = (
+        "address",
+        "deadline_at",
+        "ended",
+        "epoch",
+        "evict_at",
+        "exit_at",
+        "failure",
+        "key",
+        "node",
+        "object",
+        "pull_backoff_at",
+        "pulls_fail",
+        "remove_at",
+        "requests",
+        "restart_at",
+        "runs",
+        "spec",
+        "start_at",
+        "start_time",
+        "stop_at",
+        "stopped",
+        "tainted_at",
+        "uid",
+    )
+
+    def __init__(self, obj: JSON, node: SimulatedNode | None) -> None:
+        metadata = obj["metadata"]
+        self.object = obj
+        self.spec: JSON = obj["spec"]  # the one that was last acted on; `object` may be newer
+        self.uid: str = metadata["uid"]
+        self.key = f"{metadata['namespace']}/{metadata['name']}"
+        self.node = node
+        self.requests = pod_requests(obj) if node is not None else {}
+        self.runs: list[ContainerRun] = container_runs(obj)
+        self.address = ""
+        self.start_time = ""
+        self.failure: tuple[str, str] | None = None
+        self.ended = False  # Succeeded, Failed or rejected
+        self.stopped = False  # nothing will be started again, whatever the restart policy says
+        self.pulls_fail = False
+        self.epoch = 0
+        self.start_at: float | None = None
+        self.pull_backoff_at: float | None = None
+        self.exit_at: float | None = None
+        self.restart_at: float | None = None
+        self.deadline_at: float | None = None
+        self.evict_at: float | None = None
+        self.tainted_at: float | None = None
+        self.stop_at: float | None = None
+        self.remove_at: float | None = None
+
+    @property
+    def node_name(self) -> str:
+        name: str = self.object["spec"].get("nodeName", "")
+        return name
+
+    def annotation(self, name: str) -> str | None:
+        value: str | None = (self.object["metadata"].get("annotations") or {}).get(ANNOTATION + name)
+        return value
+
+    def seconds(self, name: str) -> float | None:
+        """The annotation as a number of seconds; None if it is absent or no number."""
+        try:
+            return max(0.0, float(self.annotation(name) or ""))
+        except ValueError:
+            return None
+
+    @property
+    def pull_error(self) -> str:
+        return self.annotation("image-pull-error") or ""
+
+    @property
+    def exit_code(self) -> int:
+        code = self.annotation("exit-code") or "0"
+        return int(code) if code.isdigit() else 1
+
+    def main_runs(self) -> list[ContainerRun]:
+        return [run for run in self.runs if run.role == "main"]
+
+    def next_due(self) -> float | None:
+        """The next time at which something is to be done."""
+        if self.remove_at is not None:
+            return self.remove_at
+        if self.stop_at is not None:
+            return self.stop_at
+        if self.ended:
+            return None
+        times = [self.start_at, self.pull_backoff_at, self.exit_at, self.restart_at, self.deadline_at, self.evict_at]
+        for run in self.runs:
+            if run.state == "running":
+                if not run.started:
+                    times.append(run.started_at)
+                elif not run.ready and not self.held_unready:
+                    times.append(run.ready_at)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def held_unready(self) -> bool:
+        return self.annotation("not-ready") == "true"
+
+    def give_address(self) -> None:
+        assert self.node is not None
+        if not self.address:
+            host = bool(self.object["spec"].get("hostNetwork"))
+            self.address = self.node.host_ip if host else self.node.next_address()
+
+    def start(self, run: ContainerRun, now: float, wall: str) -> None:
+        """Start one container; an init container that is no sidecar has done its work at once."""
+        run.since, run.reason, run.message = wall, "", ""
+        if run.role == "init":
+            run.state, run.ended, run.exit_code = "terminated", wall, 0
+            return
+        started, ready = probe_seconds(self._container(run.name))
+        run.state = "running"
+        run.started_at, run.ready_at = now + started, now + ready
+        run.started = started == 0
+        run.ready = ready == 0 and not self.held_unready
+
+    def _container(self, name: str) -> JSON:
+        spec = self.object["spec"]
+        containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+        return next((each for each in containers if each["name"] == name), {})
+
+    def plan_exit(self, now: float) -> None:
+        """Note when the main containers exit, and the pod's deadline, from its annotations and spec."""
+        run_seconds = self.seconds("run-seconds")
+        if run_seconds is None and self.annotation("exit-code") is not None:
+            run_seconds = 0.0
+        self.exit_at = None if run_seconds is None else now + run_seconds
+        deadline = self.object["spec"].get("activeDeadlineSeconds")
+        if deadline is not None and self.deadline_at is None:
+            self.deadline_at = now + deadline
+
+    def exit(self, now: float, wall: str) -> None:
+        """The main containers exit: for good, or to be restarted after a back-off (none, 10 s, 20 s, ... 5 min)."""
+        self.exit_at = None
+        code = self.exit_code
+        policy = self.object["spec"].get("restartPolicy") or "Always"
+        again = policy == "Always" or (policy == "OnFailure" and code != 0)
+        for run in self.main_runs():
+            run.state, run.ready, run.started = "terminated", False, False
+            run.ended, run.exit_code, run.reason = wall, code, ""
+        if not again:
+            self._stop_sidecars(wall)
+            return
+        restarts = max(run.restarts for run in self.main_runs())
+        delay = min(_BACKOFF_CAP_SECONDS, _BACKOFF_BASE_SECONDS * 2 ** min(restarts - 1, 10)) if restarts else 0.0
+        self.restart_at = now + delay
+        if delay:
+            for run in self.main_runs():
+                run.last_state = terminated_state(self.uid, run, ended=wall, exit_code=code)
+                run.state, run.reason = "waiting", "CrashLoopBackOff"
+                namespace, _, name = self.key.partition("/")
+                pod = f"{name}_{namespace}({self.uid})"
+                run.message = f"back-off {_go_seconds(delay)} restarting failed container={run.name} pod={pod}"
+
+    def restart(self, run: ContainerRun, image: str, now: float, wall: str) -> None:
+        """Start `run` again, with `image`."""
+        if run.state == "running":
+            run.last_state = terminated_state(self.uid, run, ended=wall, exit_code=0)
+        elif run.state == "terminated":
+            run.last_state = terminated_state(self.uid, run, ended=run.ended, exit_code=run.exit_code)
+        run.restarts += 1
+        run.image = image
+        self.start(run, now, wall)
+        if run.role == "main":
+            self.plan_exit(now)
+
+    def changed_images(self) -> list[tuple[ContainerRun, str]]:
+        """Containers whose image in the spec is no longer the one they run, with that image."""
+        changed = []
+        for run in self.runs:
+            container = self._container(run.name)
+            if container and container.get("image", "") != run.image:
+                changed.append((run, container.get("image", "")))
+        return changed
+
+    def refresh_readiness(self, now: float) -> bool:
+        """Let probes succeed whose time has come, and follow the annotation not-ready. True if anything changed."""
+        changed = False
+        for run in self.runs:
+            if run.state != "running":
+                continue
+            started = run.started or now >= run.started_at
+            ready = started and not self.held_unready and now >= run.ready_at
+            if (started, ready) != (run.started, run.ready):
+                run.started, run.ready = started, ready
+                changed = True
+        return changed
+
+    def adopt(self, now: float, wall: str) -> None:
+        """Take over a pod that its status says is running, as a kubelet does after a restart."""
+        status = self.object.get("status") or {}
+        self.start_time = status.get("startTime") or wall
+        if not self.address:
+            self.give_address()
+        reported = {
+            each["name"]: each
+            for field in ("initContainerStatuses", "containerStatuses")
+            for each in status.get(field) or ()
+        }
+        for run in self.runs:
+            told = reported.get(run.name, {})
+            run.restarts = told.get("restartCount") or 0
+            run.last_state = told.get("lastState") or None
+            since = ((told.get("state") or {}).get("running") or {}).get("startedAt") or wall
+            self.start(run, now, since)
+            if told.get("ready") and run.role != "init" and not self.held_unready:
+                run.started = run.ready = True
+                run.started_at = run.ready_at = now
+        self.plan_exit(now)
+
+    def fail(self, reason: str, message: str, wall: str) -> None:
+        """The kubelet gives the pod up."""
+        self.failure = (reason, message)
+        self.deadline_at = self.exit_at = self.restart_at = None
+        self.stop_all(wall)
+
+    def stop_all(self, wall: str) -> None:
+        """All containers end, and none will be started again."""
+        for run in self.runs:
+            if run.state == "running":
+                run.state, run.ended, run.exit_code, run.ready, run.started = "terminated", wall, 0, False, False
+        self.stopped = True
+
+    def _stop_sidecars(self, wall: str) -> None:
+        for run in self.runs:
+            if run.role == "sidecar" and run.state == "running":
+                run.state, run.ended, run.exit_code, run.ready, run.started = "terminated", wall, 0, False, False
+
+
+def _network(cidr: str, index: int) -> ipaddress.IPv4Network:
+    """The pod network of a node; one that cannot be used (IPv6, or too small) is replaced by the node's own share."""
+    try:
+        network = ipaddress.IPv4Network(cidr, strict=False)
+    except ValueError:
+        network = None
+    if network is None or network.num_addresses < 8:
+        network = ipaddress.IPv4Network(pod_cidr(index, 110))
+    return network
+
+
+def _go_seconds(seconds: float) -> str:
+    """As Go prints a duration of whole seconds: "10s", "2m40s"."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
