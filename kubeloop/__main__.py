@@ -1,0 +1,36 @@
+"""The `kubeloop` command."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kubeloop.cli import commands
+from kubeloop.kube.errors import UserError
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 it did not succeed, 2 wrong usage or input, 130 interrupted."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; what is wrong goes to stderr in one line and a hint."""
+    try:
+        result = commands.main(args=arguments, prog_name="kubeloop", standalone_mode=False)
+    except UserError as error:
+        print(f"error: {error}\n  hint: {error.hint}" if error.hint else f"error: {error}", file=sys.stderr)
+        return 2
+    except click.ClickException as error:
+        print(f"error: {error.format_message()}", file=sys.stderr)
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            print(f"  hint: {error.ctx.command_path} --help", file=sys.stderr)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The development cluster as a process of its own, for the length of a context."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kubeloop.kube.errors import UserError
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What the child announces on its stdout, as one line of JSON, once it serves."""
+
+    server: str
+    plain_server: str
+    kubeconfig: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCluster:
+    """A development cluster that runs. `plain_server` is its URL without TLS, for this process alone."""
+
+    server: str
+    plain_server: str
+    kubeconfig: str
+    process: asyncio.subprocess.Process
+
+    async def ended(self) -> None:
+        """Wait for the process. Always raises UserError: it should have outlived us."""
+        code = await self.process.wait()
+        raise UserError(f"the development cluster ended (exit code {code})", hint="its last words are above, on stderr")
+
+
+@contextlib.asynccontextmanager
+async def child_cluster(arguments: Sequence[str], *, token: str) -> AsyncIterator[ChildCluster]:
+    """Start `kubeloop apiserver` with these arguments, wait until it serves, and stop it in the end.
+
+    The child ends by itself when this process is gone, however that came about: it reads a pipe that we hold open.
+    Raises UserError if it does not start; it has then said why on stderr.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "kubeloop",
+        "apiserver",
+        "--child",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "KUBELOOP_TOKEN": token},  # not an argument: those are for every user of the machine to see
+        start_new_session=True,  # Ctrl-C in our terminal is for us; we then stop the child in order
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            raise UserError(
+                f"the development cluster did not start within {_START_SECONDS:g} s", hint="try again with -v debug"
+            ) from None
+        if not line:
+            raise ClusterFailed(await process.wait())
+        ready = msgspec.json.decode(line, type=Ready)
+        yield ChildCluster(ready.server, ready.plain_server, ready.kubeconfig, process)
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+class ClusterFailed(Exception):
+    """The child could not start and has told the user why; `code` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit code {code}")
+        self.code = code

@@ -1,0 +1,101 @@
+"""The process' own HTTP endpoint: /healthz /livez /readyz /metrics /configz, and the traces that `kubeloop trace` asks.
+
+Read-only, on loopback unless told otherwise. Answers are computed on the event loop that it reports on: an endpoint
+that answers is itself a sign of health.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from kubeloop.kube.errors import UserError
+
+Check = Callable[[], str | None]
+"""None if all is well, else what is wrong."""
+
+Page = Callable[[Mapping[str, str]], Awaitable[Any] | Any]
+"""Query parameters -> a JSON value, or str for text. KeyError means: not found."""
+
+
+class Endpoint:
+    """The pages of one process. Parts add checks and pages before `serving()`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._live: dict[str, Check] = {}
+        self._ready: dict[str, Check] = {}
+        self._pages: dict[str, Page] = {}
+
+    def add_liveness_check(self, name: str, check: Check) -> None:
+        """Part of /livez and /healthz."""
+        self._live[name] = check
+
+    def add_readiness_check(self, name: str, check: Check) -> None:
+        """Part of /readyz, which also has all liveness checks."""
+        self._ready[name] = check
+
+    def add_page(self, path: str, page: Page) -> None:
+        self._pages[path] = page
+
+    @contextlib.asynccontextmanager
+    async def serving(self, address: str, port: int) -> AsyncIterator[str]:
+        """Serve for the length of the context; gives the URL. Raises UserError if the port is taken."""
+        runner = web.ServerRunner(web.Server(self._answer))
+        await runner.setup()
+        site = web.TCPSite(runner, address, port)
+        try:
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise UserError(
+                f"cannot listen on {address} port {port}: {error.strerror}",
+                hint="choose another port with --endpoint-port, or 0 for a free one",
+            ) from None
+        try:
+            bound_address, bound_port = runner.addresses[0][:2]
+            yield f"http://{bound_address}:{bound_port}"
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, text="only GET\n", headers={"Allow": "GET, HEAD"})
+        match request.path:
+            case "/healthz" | "/livez":
+                return _report(request, self._live)
+            case "/readyz":
+                return _report(request, self._live | self._ready)
+            case "/metrics":
+                return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        page = self._pages.get(request.path)
+        if page is None:
+            known = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])
+            return web.Response(status=404, text=f"no such page; there are\n{known}\n")
+        try:
+            answer = page(request.query)
+            if isinstance(answer, Awaitable):
+                answer = await answer
+        except KeyError as error:
+            return web.json_response({"error": str(error.args[0])}, status=404)
+        if isinstance(answer, str):
+            return web.Response(text=answer)
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+
+def _report(request: web.BaseRequest, checks: Mapping[str, Check]) -> web.Response:
+    """The answer of a health page, in the form of Kubernetes' components (`?verbose` lists the checks)."""
+    results = {name: check() for name, check in checks.items()}
+    failed = {name: reason for name, reason in results.items() if reason is not None}
+    lines = [f"[-]{name} failed: {results[name]}" if name in failed else f"[+]{name} ok" for name in results]
+    if failed:
+        return web.Response(status=500, text="\n".join([*lines, f"{request.path[1:]} check failed"]) + "\n")
+    if "verbose" in request.query:
+        return web.Response(text="\n".join([*lines, f"{request.path[1:]} check passed"]) + "\n")
+    return web.Response(text="ok")

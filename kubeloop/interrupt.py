@@ -1,0 +1,60 @@
+"""Running a coroutine as the main program: uvloop, and both SIGINT and SIGTERM as the wish to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+
+from kubeloop.kube.errors import UserError
+
+
+def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -> int:
+    """Run `main` and return its exit code, or `interrupted` if the user stopped it.
+
+    The first SIGINT or SIGTERM cancels `main`, which then has its own bounded time to drain. A UserError out of a
+    group of tasks is raised as itself, since it is the one thing the user can act on.
+    """
+    try:
+        return uvloop.run(_guarded(main, interrupted))
+    except BaseExceptionGroup as group:
+        problem = _first_user_error(group)
+        if problem is not None:
+            raise problem from None
+        raise
+
+
+async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
+    loop = asyncio.get_running_loop()
+    # what was imported so far stays for good; the collector need not look at it again
+    gc.collect()
+    gc.freeze()
+    stopping = False
+    task = loop.create_task(main, name="main")
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if stopping:
+            return interrupted
+        raise
+
+
+def _first_user_error(group: BaseExceptionGroup[BaseException]) -> UserError | None:
+    for error in group.exceptions:
+        if isinstance(error, UserError):
+            return error
+        if isinstance(error, BaseExceptionGroup) and (inner := _first_user_error(error)) is not None:
+            return inner
+    return None

@@ -1,0 +1,56 @@
+"""Writing the kubeconfig of a development cluster."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubeloop.kube.errors import UserError
+
+_NAME = "kubeloop"
+
+
+def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: bytes) -> None:
+    """Write `path` with mode 0600, replacing the file in one step.
+
+    Other clusters, users and contexts that the file already names are kept; the current context becomes ours, as kind
+    does it. Raises UserError if the file cannot be read as a kubeconfig or not be written.
+    """
+    config = _existing(path)
+    entry = {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
+    _put(config, "clusters", "cluster", entry)
+    _put(config, "users", "user", {"token": token})
+    _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
+    config["current-context"] = _NAME
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            yaml.safe_dump(config, file, sort_keys=False)
+        partial.rename(path)
+    except OSError as error:
+        raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
+
+
+def _existing(path: Path) -> dict[str, Any]:
+    empty: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return empty
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        config = "unreadable"
+    if config is None:
+        return empty
+    if not isinstance(config, dict) or config.get("kind") != "Config":
+        raise UserError(f"{path} exists and is not a kubeconfig", hint="choose another file with --kubeconfig")
+    return empty | config
+
+
+def _put(config: dict[str, Any], plural: str, singular: str, value: dict[str, Any]) -> None:
+    others = [entry for entry in config[plural] or [] if entry.get("name") != _NAME]
+    config[plural] = [*others, {"name": _NAME, singular: value}]

@@ -1,0 +1,149 @@
+"""Leader election over a Lease: of several replicas one acts, and another takes over when it is gone.
+
+Source: client-go tools/leaderelection. A holder that cannot renew within the renew deadline stops acting before its
+lease runs out for the others; times are compared with the moment a change was seen here, never with a remote clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.clock import Clock, rfc3339_micro
+from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerUnreachable
+from kubeloop.kube.objects import Lease
+from kubeloop.kube.resources import LEASES
+
+log = logging.getLogger(__name__)
+
+_JITTER = 1.2  # of the retry period between tries to acquire, so that candidates do not march in step
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionSettings:
+    """lease_duration_seconds > renew_deadline_seconds > retry_period_seconds * 1.2, as kube-controller-manager asks."""
+
+    namespace: str = "kube-system"
+    name: str = "kubeloop"
+    identity: str = ""
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
+
+
+class LeaseLost(Exception):
+    """Somebody else holds the lease, or it could not be renewed in time: this process must stop acting."""
+
+
+class LeaderElection:
+    """One candidate."""
+
+    def __init__(self, client: Client, settings: ElectionSettings, *, clock: Clock, rng: random.Random) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._seen: Lease | None = None
+        self._seen_at = float("-inf")
+        self.leading = False
+
+    async def run_while_leading(self, acting: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, run `acting`, and give the lease back when it ends or is cancelled.
+
+        Raises LeaseLost after `acting` was cancelled because the lease was lost.
+        """
+        settings = self._settings
+        while not await self._try_to_hold():
+            await asyncio.sleep(settings.retry_period_seconds * self._rng.uniform(1.0, _JITTER))
+        log.warning("became leader", extra={"lease": f"{settings.namespace}/{settings.name}"})
+        self.leading = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewing = group.create_task(self._renew(), name="renew-lease")
+                await acting()
+                renewing.cancel()
+        except* LeaseLost as lost:
+            raise LeaseLost(str(lost.exceptions[0])) from None
+        finally:
+            self.leading = False
+            await asyncio.shield(self._release())
+
+    async def _renew(self) -> None:
+        loop = asyncio.get_running_loop()
+        renewed_at = loop.time()
+        while True:
+            await asyncio.sleep(self._settings.retry_period_seconds)
+            if await self._try_to_hold():
+                renewed_at = loop.time()
+            elif self._holder() not in ("", self._settings.identity):
+                raise LeaseLost(f"the lease is now held by {self._holder()}")
+            elif loop.time() - renewed_at >= self._settings.renew_deadline_seconds:
+                raise LeaseLost(f"not renewed within {self._settings.renew_deadline_seconds:g} s")
+
+    async def _try_to_hold(self) -> bool:
+        """Acquire or renew the lease; False if somebody else holds it or the server did not take the write."""
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        now = rfc3339_micro(self._clock.now())
+        spec: dict[str, Any] = {
+            "holderIdentity": settings.identity,
+            "leaseDurationSeconds": round(settings.lease_duration_seconds),
+            "renewTime": now,
+        }
+        try:
+            async with asyncio.timeout(settings.renew_deadline_seconds):
+                try:
+                    lease = await self._client.get(LEASES, settings.name, settings.namespace)
+                except NotFound:
+                    body = {
+                        "apiVersion": LEASES.api_version,
+                        "kind": LEASES.kind,
+                        "metadata": {"name": settings.name, "namespace": settings.namespace},
+                        "spec": {**spec, "acquireTime": now, "leaseTransitions": 0},
+                    }
+                    self._see(await self._client.create(LEASES, body, settings.namespace), loop.time())
+                    return True
+                self._see(lease, loop.time())
+                holder = self._holder()
+                held_by_other = holder not in ("", settings.identity)
+                if held_by_other and loop.time() < self._seen_at + settings.lease_duration_seconds:
+                    return False
+                if holder != settings.identity:
+                    spec |= {"acquireTime": now, "leaseTransitions": (lease.spec.lease_transitions or 0) + 1}
+                patch = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+                self._see(
+                    await self._client.patch(LEASES, settings.name, patch, PatchType.MERGE, settings.namespace),
+                    loop.time(),
+                )
+                return True
+        except (Conflict, AlreadyExists):
+            return False
+        except (ApiError, ServerUnreachable, TimeoutError) as error:
+            log.warning("cannot hold the lease: %s", error)
+            return False
+
+    def _see(self, lease: Lease, now: float) -> None:
+        if self._seen is None or lease.spec != self._seen.spec:
+            self._seen, self._seen_at = lease, now
+
+    def _holder(self) -> str:
+        return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
+
+    async def _release(self) -> None:
+        """Let others take over at once."""
+        if self._seen is None or self._holder() != self._settings.identity:
+            return
+        patch = {
+            "metadata": {"resourceVersion": self._seen.metadata.resource_version},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": rfc3339_micro(self._clock.now())},
+        }
+        try:
+            async with asyncio.timeout(self._settings.retry_period_seconds):
+                await self._client.patch(LEASES, self._settings.name, patch, PatchType.MERGE, self._settings.namespace)
+        except (ApiError, ServerUnreachable, TimeoutError) as error:
+            log.warning("the lease was not given back: %s", error)

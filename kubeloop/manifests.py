@@ -1,0 +1,180 @@
+"""Manifests: reading them from files, and applying them as `kubectl apply` does.
+
+All documents are read and checked before the first one is sent, so that a typing error in the last file does not leave
+half an application behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.discovery import ResourceMap
+from kubeloop.kube.errors import AlreadyExists, ApiError, UserError
+from kubeloop.kube.resources import Resource
+
+Outcome = Literal["created", "configured", "unchanged"]
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_FIELD_MANAGER = {"fieldManager": "kubeloop", "fieldValidation": "Strict"}
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object as a file has it. `source` names file and document, for errors."""
+
+    source: str
+    body: dict[str, Any]
+
+    @property
+    def api_version(self) -> str:
+        return str(self.body["apiVersion"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.body["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"].get("name", ""))
+
+
+def read_manifests(paths: Sequence[Path]) -> list[Manifest]:
+    """All objects of `paths` (files, folders without their subfolders, "-" for stdin), in order; Lists are opened.
+
+    Raises UserError for what cannot be read, is no YAML, or lacks apiVersion, kind or name.
+    """
+    manifests = [manifest for path in paths for source, text in _texts(path) for manifest in _parse(source, text)]
+    if paths and not manifests:
+        raise UserError(f"no objects in {', '.join(map(str, paths))}", hint="each document needs apiVersion and kind")
+    return manifests
+
+
+async def apply(
+    client: Client, manifests: Iterable[Manifest], *, default_namespace: str = "default"
+) -> list[tuple[str, Outcome]]:
+    """Create the objects or bring existing ones to what the manifests say, namespaces first.
+
+    Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
+    server's own words for the first object that is refused.
+    """
+    known = await ResourceMap.discover(client)
+    resolved = [(manifest, _resource_of(manifest, known)) for manifest in manifests]
+    resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: file order is kept otherwise
+    return [await _apply_one(client, manifest, resource, default_namespace) for manifest, resource in resolved]
+
+
+async def _apply_one(
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str
+) -> tuple[str, Outcome]:
+    metadata = manifest.body["metadata"]
+    namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
+    # the annotation lets a later `kubectl apply` of the same file see which fields were taken out of it
+    applied = msgspec.json.encode(manifest.body).decode() + "\n"
+    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: applied}
+    body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
+    if namespace:
+        body["metadata"]["namespace"] = namespace
+    title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
+    try:
+        try:
+            await client.create(resource, body, namespace, query=_FIELD_MANAGER)
+        except AlreadyExists:
+            before = await client.get(resource, manifest.name, namespace)
+            after = await client.patch(
+                resource, manifest.name, body, PatchType.APPLY, namespace, query={**_FIELD_MANAGER, "force": "true"}
+            )
+            unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+            return title, "unchanged" if unchanged else "configured"
+    except ApiError as error:
+        raise UserError(f"{manifest.source}: {error.message}", hint="correct the manifest and start again") from None
+    return title, "created"
+
+
+def _resource_of(manifest: Manifest, known: ResourceMap) -> Resource[dict[str, Any]]:
+    resource = known.find(manifest.api_version, manifest.kind)
+    if resource is not None:
+        return resource
+    raise UserError(
+        f'{manifest.source}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"',
+        hint=known.suggestion(manifest.kind) or "the server does not serve this kind; take the document out",
+    )
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if str(path) == "-":
+        yield "stdin", sys.stdin.read()
+        return
+    try:
+        if path.is_dir():
+            for file in sorted(path.iterdir()):
+                if file.suffix in _SUFFIXES and file.is_file():
+                    yield str(file), file.read_text()
+        else:
+            yield str(path), path.read_text()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", hint="check the path given to -f") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text", hint="a manifest is YAML or JSON in UTF-8") from None
+
+
+def _parse(source: str, text: str) -> Iterator[Manifest]:
+    try:
+        documents = list(yaml.load_all(text, Loader=_Loader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{source}{where}: {problem}", hint="this is no valid YAML") from None
+    for number, document in enumerate(documents, start=1):
+        if document is None:
+            continue
+        place = source if len(documents) == 1 else f"{source}, document {number}"
+        yield from _objects(place, document)
+
+
+def _objects(source: str, document: Any) -> Iterator[Manifest]:
+    if not isinstance(document, dict):
+        raise UserError(
+            f"{source}: not a Kubernetes object but a {type(document).__name__}", hint="see kubectl explain"
+        )
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            raise UserError(f"{source}: {field} not set", hint=f"every manifest needs {field}")
+    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        for number, item in enumerate(document["items"], start=1):
+            yield from _objects(f"{source}, item {number}", item)
+        return
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        raise UserError(f"{source}: metadata.name not set", hint=f"give the {document['kind']} a name")
+    yield Manifest(source, document)
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: dates stay text, and a key that stands twice is an error."""
+
+
+def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    mapping: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key must be a string", key_node.start_mark)
+        key = key_node.value
+        if key in mapping:
+            raise yaml.constructor.ConstructorError(None, None, f'key "{key}" already set in map', key_node.start_mark)
+        mapping[key] = loader.construct_object(value_node, deep=True)
+    return mapping
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _loader, node: node.value)

@@ -1,0 +1,88 @@
+"""Which kubeloop processes run on this machine: how `kubeloop trace` finds the one to ask.
+
+Each process keeps one JSON file while it runs, in a folder that only its user can read. A file whose process is gone
+counts for nothing and is removed by whoever meets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kubeloop.kube.errors import UserError
+
+
+class RunningProcess(msgspec.Struct, frozen=True):
+    """One kubeloop process. started_ns: nanoseconds since the epoch; kubeconfig: path, "" if it wrote none."""
+
+    pid: int
+    endpoint: str
+    server: str
+    kubeconfig: str
+    started_ns: int
+
+
+def runtime_directory() -> Path:
+    """The folder for files that live as long as a process, mode 0700, created if need be.
+
+    Raises UserError if somebody else owns it.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    path = Path(base) / (f"kubeloop-{os.getuid()}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owner = path.stat()
+    if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
+        raise UserError(f"{path} is not private to you", hint="remove it, or set XDG_RUNTIME_DIR; mode must be 0700")
+    return path
+
+
+@contextlib.contextmanager
+def announced(process: RunningProcess) -> Iterator[None]:
+    """Make this process findable for the length of the context."""
+    path = runtime_directory() / f"{process.pid}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(process))
+    partial.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running_processes() -> list[RunningProcess]:
+    """The live ones, newest first."""
+    found = []
+    for path in runtime_directory().glob("*.json"):
+        try:
+            process = msgspec.json.decode(path.read_bytes(), type=RunningProcess)
+        except (FileNotFoundError, msgspec.DecodeError):
+            continue
+        if _alive(process.pid):
+            found.append(process)
+        else:
+            path.unlink(missing_ok=True)
+    return sorted(found, key=lambda process: process.started_ns, reverse=True)
+
+
+def process_to_ask() -> RunningProcess:
+    """The one that serves $KUBECONFIG, else the newest. Raises UserError if none runs."""
+    processes = running_processes()
+    if not processes:
+        raise UserError("no kubeloop process runs on this machine", hint="start one: kubeloop up, or kubeloop run")
+    wanted = os.environ.get("KUBECONFIG", "")
+    return next((each for each in processes if wanted and each.kubeconfig == wanted), processes[0])
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.manifests import read_manifests
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_documents_files_folders_and_lists_are_read_in_order(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write(folder / "2.yml", POD.replace("a}", "d}"))
+    write(
+        folder / "1.json",
+        '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod",'
+        ' "metadata": {"name": "c"}}]}',
+    )
+    write(folder / "notes.txt", "not a manifest")
+    two = write(tmp_path / "two.yaml", POD + "---\n" + POD.replace("a}", "b}") + "---\n# nothing\n")
+    manifests = read_manifests([two, folder])
+    assert [manifest.name for manifest in manifests] == ["a", "b", "c", "d"]
+    assert manifests[1].source == f"{two}, document 2"
+
+
+def test_dates_stay_text_and_numbers_stay_numbers(tmp_path):
+    path = write(tmp_path / "a.yaml", POD + "spec: {since: 2026-01-01, day: 2026-01-01T00:00:00Z, n: 3, flag: on}\n")
+    (manifest,) = read_manifests([path])
+    assert manifest.body["spec"] == {"since": "2026-01-01", "day": "2026-01-01T00:00:00Z", "n": 3, "flag": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("kind: Pod\nmetadata: {name: a}", "apiVersion not set", id="no apiVersion"),
+        pytest.param("apiVersion: v1\nmetadata: {name: a}", "kind not set", id="no kind"),
+        pytest.param("apiVersion: v1\nkind: Pod", "metadata.name not set", id="no metadata"),
+        pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {labels: {}}", "metadata.name not set", id="no name"),
+        pytest.param("a: [1", "line", id="YAML that is not closed"),
+        pytest.param("a: 1\na: 2", 'key "a" already set', id="a key twice"),
+        pytest.param("- 1", "not a Kubernetes object but a list", id="a list"),
+        pytest.param("", "no objects in", id="an empty file"),
+        pytest.param("{{ .Values.name }}: x", "a key must be a string", id="a template"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, text, problem):
+    path = write(tmp_path / "bad.yaml", text)
+    with pytest.raises(UserError) as raised:
+        read_manifests([path])
+    assert problem in str(raised.value)
+    assert "bad.yaml" in str(raised.value)
+    assert raised.value.hint
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*missing\.yaml: No such file"):
+        read_manifests([tmp_path / "missing.yaml"])
+
+
+def test_a_binary_file_is_refused(tmp_path):
+    path = tmp_path / "image.yaml"
+    path.write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(UserError, match="is not text"):
+        read_manifests([path])

@@ -1,0 +1,88 @@
+import pytest
+
+from kubeloop.kube.objects import Deployment, Pod, ReplicationController, convert
+from kubeloop.progress import controller_progress, deployment_progress, measure, unfinished_reasons
+
+COMPLETE = {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
+
+
+def deployment(wanted=3, **status):
+    return convert(
+        Deployment,
+        {
+            "metadata": {"name": "web", "namespace": "default", "generation": 2},
+            "spec": {"replicas": wanted},
+            "status": COMPLETE | status,
+        },
+    )
+
+
+def pod(name="a", node="", phase="Pending", ready=False, conditions=(), deleting=False, **status):
+    conditions = [*conditions, {"type": "Ready", "status": str(ready)}]
+    metadata = {"name": name, "namespace": "default"}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return convert(
+        Pod,
+        {
+            "metadata": metadata,
+            "spec": {"nodeName": node},
+            "status": {"phase": phase, "conditions": conditions} | status,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "complete"),
+    [
+        pytest.param({}, True, id="all updated and available"),
+        pytest.param({"observedGeneration": 1}, False, id="the controller has not seen the last change"),
+        pytest.param({"updatedReplicas": 2}, False, id="not all updated"),
+        pytest.param({"replicas": 4}, False, id="old pods are still there"),
+        pytest.param({"availableReplicas": 2}, False, id="not all available"),
+    ],
+)
+def test_a_deployment_is_complete_by_the_rules_of_rollout_status(status, complete):
+    assert deployment_progress(deployment(**status)).complete is complete
+
+
+def test_a_deployment_scaled_to_nothing_is_complete():
+    empty = deployment(0, **dict.fromkeys(COMPLETE, 0) | {"observedGeneration": 2})
+    assert deployment_progress(empty).complete
+
+
+def test_a_replication_controller_is_complete_when_all_its_pods_are_available():
+    controller = convert(
+        ReplicationController,
+        {
+            "metadata": {"name": "rc", "namespace": "default", "generation": 1},
+            "spec": {"replicas": 2},
+            "status": {"observedGeneration": 1, "replicas": 2, "availableReplicas": 1},
+        },
+    )
+    assert not controller_progress(controller).complete
+    assert controller_progress(controller).title == "replicationcontroller/rc"
+
+
+def test_the_line_counts_pods_by_phase():
+    pods = [pod("a"), pod("b", node="n1", phase="Running", ready=True), pod("c", node="n1", deleting=True)]
+    progress = measure([deployment()], [], pods)
+    assert progress.line() == ("1/1 workloads complete; 3 pods: 2 bound, 1 ready (Pending 1, Running 1, Terminating 1)")
+
+
+def test_reasons_name_the_workload_and_what_its_pods_say():
+    message = "0/5 nodes are available: 5 Insufficient cpu."
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    pods = [
+        pod("a", conditions=[unschedulable]),
+        pod("b", conditions=[unschedulable]),
+        pod("c", node="n1", containerStatuses=[waiting]),
+        pod("d", node="n1", phase="Running", ready=True),
+    ]
+    progress = measure([deployment(availableReplicas=1)], [], pods)
+    assert unfinished_reasons(progress, pods) == [
+        "deployment.apps/web in default: 1 of 3 available",
+        f"pod default/a (and 1 more): Unschedulable: {message}",
+        "pod default/c: ImagePullBackOff: no such image",
+    ]

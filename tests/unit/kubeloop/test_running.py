@@ -1,0 +1,52 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.running import RunningProcess, announced, process_to_ask, running_processes, runtime_directory
+
+
+@pytest.fixture(autouse=True)
+def _own_runtime_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+
+def process(pid=None, started_ns=1, kubeconfig=""):
+    return RunningProcess(pid or os.getpid(), "http://127.0.0.1:1", "https://127.0.0.1:2", kubeconfig, started_ns)
+
+
+def test_a_process_is_found_while_it_announces_itself():
+    with announced(process()):
+        assert running_processes() == [process()]
+    assert running_processes() == []
+
+
+def test_a_process_that_is_gone_counts_for_nothing_and_its_file_is_removed():
+    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    gone = process(pid=int(child.stdout))
+    with announced(gone):
+        assert running_processes() == []
+        assert list(runtime_directory().iterdir()) == []
+
+
+def test_the_process_that_serves_the_kubeconfig_in_use_is_asked_first(monkeypatch):
+    mine, newer = process(started_ns=1, kubeconfig="/mine"), process(pid=os.getppid(), started_ns=2)
+    with announced(mine), announced(newer):
+        assert process_to_ask() == newer
+        monkeypatch.setenv("KUBECONFIG", "/mine")
+        assert process_to_ask() == mine
+
+
+def test_with_no_process_the_user_learns_how_to_start_one():
+    with pytest.raises(UserError, match="no kubeloop process runs") as raised:
+        process_to_ask()
+    assert "kubeloop up" in raised.value.hint
+
+
+def test_a_runtime_directory_that_others_can_read_is_refused(tmp_path):
+    (tmp_path / f"kubeloop-{os.getuid()}").mkdir(mode=0o755)
+    with pytest.raises(UserError, match="not private"):
+        runtime_directory()
