@@ -94,7 +94,7 @@ class Quantity:
                 return _divided_away_from_zero(self._unscaled, -shift)
             if shift > _MAX_INT64_DIGITS + 1:
                 return 0
-            scaled = self._unscaled * 10**shift
+            scaled: int = self._unscaled * 10**shift
             if _MIN_INT64 <= scaled <= _MAX_INT64:
                 return scaled
             return _wrapped(scaled) if shift in _SHIFTS_THAT_WRAP else 0
@@ -102,7 +102,7 @@ class Quantity:
             return _wrapped(self._unscaled)
         if shift > 0:
             # a float power of ten that does not fit becomes the smallest int64
-            factor = 10**shift if shift <= _MAX_INT64_DIGITS else _MIN_INT64
+            factor: int = 10**shift if shift <= _MAX_INT64_DIGITS else _MIN_INT64
             return _wrapped(_wrapped(self._unscaled) * factor)
         divisor: int = 10**-shift
         if self._unscaled < _MAX_INT64 and -shift < 19:
