@@ -69,7 +69,8 @@ class BackoffQueue:
         return completed
 
     def is_backing_off(self, queued: QueuedPodInfo) -> bool:
-        return self.expiration_ns(queued) >= self._window(self._now_ns())
+        expiration = self.expiration_ns(queued)
+        return expiration != 0 and expiration >= self._window(self._now_ns())
 
     def expiration_ns(self, queued: QueuedPodInfo) -> int:
         """When the backoff of the pod is over, cut to whole seconds; 0 if it has none. Remembered in the pod."""

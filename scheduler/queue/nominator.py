@@ -20,11 +20,17 @@ class Nominator:
         self._node_of: dict[str, str] = {}  # UID -> node
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
-        """Nominate the pod to `node_name`; None: to the node its status names; "": to none."""
+        """Nominate the pod to `node_name`; None: to the node its status names, if it names one.
+
+        "" takes a nomination back. As in v1.36 that is remembered as a nomination to the node "", which there is not:
+        so the status, which may still name the old node for a while, does not bring the nomination back.
+        """
         self.remove(info.uid)
-        node = info.pod.status.nominated_node_name if node_name is None else node_name
-        if not node:
-            return
+        node = node_name
+        if node is None:
+            node = info.pod.status.nominated_node_name
+            if not node:
+                return
         newest = self._lookup(info.key)
         if newest is None or newest.spec.node_name:
             return

@@ -202,12 +202,12 @@ class SchedulingQueue:
         """Move pods that wait to the active queue, whatever keeps them; gates still hold."""
         for pod in pods:
             queued = self._unschedulable.get(pod.key)
-            if queued is not None:
-                self._to_active(queued, events.FORCE_ACTIVATE.label)
-                continue
-            queued = self._backoff.discard(pod.key)
-            if queued is not None:
-                self._to_active(queued, events.FORCE_ACTIVATE.label, passed_pre_enqueue=True)
+            from_backoff = queued is None
+            if queued is None:
+                queued = self._backoff.discard(pod.key)
+            if queued is not None and self._to_active(
+                queued, events.FORCE_ACTIVATE.label, passed_pre_enqueue=from_backoff
+            ):
                 continue
             if pod.metadata.uid in self._in_flight:
                 self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
