@@ -355,6 +355,8 @@ class PodStatus(Struct):
     resize: str = ""
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
+    resource_claim_statuses: tuple[JSON, ...] = ()
+    extended_resource_claim_status: JSON = None
 
 
 class Pod(Object):

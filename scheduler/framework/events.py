@@ -136,6 +136,11 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
         events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
     if len(old.spec.tolerations) != len(new.spec.tolerations):
         events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_TOLERATION])
+    if (
+        old.status.resource_claim_statuses != new.status.resource_claim_statuses
+        or old.status.extended_resource_claim_status != new.status.extended_resource_claim_status
+    ):
+        events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM])
     if not events:
         events.append(ASSIGNED_POD_UPDATE if new.spec.node_name else PENDING_POD_UPDATE)
     return events

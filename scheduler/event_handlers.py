@@ -1,0 +1,196 @@
+"""From informer events to the cache and the queue: who moved, what changed, and which waiting pods that may help.
+
+Source: pkg/scheduler/eventhandlers.go of v1.36.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+from kubeloop.kube.objects import Node, Pod
+from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.framework import events
+from kubeloop.scheduler.framework.interface import ActionType, ClusterEvent
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+
+class PodEvents:
+    """Handler of the pod informer. Pods that have Succeeded or Failed count as gone."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        queue: SchedulingQueue,
+        *,
+        scheduler_names: Container[str],
+        reject_waiting_pod: Callable[[str], bool],
+    ) -> None:
+        """reject_waiting_pod(uid): reject the pod if it waits for a permit; False if it does not wait."""
+        self._cache = cache
+        self._queue = queue
+        self._scheduler_names = scheduler_names
+        self._reject_waiting_pod = reject_waiting_pod
+
+    def on_add(self, obj: Pod, initial: bool) -> None:
+        if is_terminated(obj):
+            return
+        if obj.spec.node_name:
+            self._add_assigned(obj)
+        elif obj.spec.scheduler_name in self._scheduler_names:
+            self._queue.add(obj)
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        if is_terminated(old):
+            if not is_terminated(new):
+                self.on_add(new, False)
+            return
+        if is_terminated(new):
+            self.on_delete(old, False)
+            return
+        if old.metadata.uid != new.metadata.uid:  # deleted and created again between two looks
+            self.on_delete(old, True)
+            self.on_add(new, False)
+        elif old.spec.node_name:
+            self._update_assigned(old, new)
+        elif new.spec.node_name:
+            self._add_assigned(new)
+            if old.spec.scheduler_name in self._scheduler_names:
+                self._queue.delete(old)
+        elif old.spec.scheduler_name in self._scheduler_names:
+            self._update_pending(old, new)
+
+    def on_delete(self, obj: Pod, final_state_unknown: bool) -> None:
+        if final_state_unknown:
+            # The object may be older than the last one: it may have been bound since.
+            self._remove_assigned(obj)
+            if obj.spec.scheduler_name in self._scheduler_names:
+                self._delete_pending(obj)
+        elif obj.spec.node_name:
+            self._remove_assigned(obj)
+        elif obj.spec.scheduler_name in self._scheduler_names:
+            self._delete_pending(obj)
+
+    def _add_assigned(self, pod: Pod) -> None:
+        try:
+            self._cache.add_pod(pod)
+        except CacheError as error:
+            log.warning("cannot add a bound pod to the cache: %s", error)
+        self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_ADD, None, pod)
+
+    def _update_assigned(self, old: Pod, new: Pod) -> None:
+        try:
+            self._cache.update_pod(old, new)
+        except CacheError as error:
+            log.warning("cannot update a bound pod in the cache: %s", error)
+        for event in events.pod_update_events(old, new):
+            self._queue.move_all_to_active_or_backoff(event, old, new)
+
+    def _remove_assigned(self, pod: Pod) -> None:
+        try:
+            self._cache.remove_pod(pod)
+        except CacheError as error:
+            log.warning("cannot remove a bound pod from the cache: %s", error)
+        self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
+
+    def _update_pending(self, old: Pod, new: Pod) -> None:
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return  # a repeat; taking it for a change would schedule a pod twice
+        if self._cache.is_assumed(new):
+            if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
+                self._assumed_pod_deleted(new)
+            return
+        self._queue.update(old, new)
+        nominated = old.status.nominated_node_name
+        if nominated and nominated != new.status.nominated_node_name:
+            self._nomination_released(old)
+
+    def _delete_pending(self, pod: Pod) -> None:
+        self._queue.delete(pod)
+        if self._cache.is_assumed(pod):
+            self._assumed_pod_deleted(pod)
+        elif pod.status.nominated_node_name:
+            self._nomination_released(pod)
+
+    def _assumed_pod_deleted(self, pod: Pod) -> None:
+        """Free its room at once; its binding goes on and fails in its own time."""
+        assumed = self._cache.get_pod(pod.metadata.uid)
+        if assumed is None:
+            return
+        if not self._reject_waiting_pod(assumed.metadata.uid):
+            try:
+                self._cache.forget_pod(assumed)
+            except CacheError as error:
+                log.warning("cannot forget a deleted pod: %s", error)
+        self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, assumed, None)
+
+    def _nomination_released(self, pod: Pod) -> None:
+        """To pods of the same or lower priority this is as if `pod` had left its nominated node."""
+        priority = pod.spec.priority or 0
+        self._queue.move_all_to_active_or_backoff(
+            events.ASSIGNED_POD_DELETE, pod, None, lambda waiting: (waiting.spec.priority or 0) <= priority
+        )
+
+
+class NodeEvents:
+    """Handler of the node informer."""
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def on_add(self, obj: Node, initial: bool) -> None:
+        self._cache.add_node(obj)
+        self._queue.move_all_to_active_or_backoff(events.NODE_ADD, None, obj)
+
+    def on_update(self, old: Node, new: Node) -> None:
+        self._cache.update_node(old, new)
+        for event in events.node_update_events(old, new):
+            self._queue.move_all_to_active_or_backoff(event, old, new)
+
+    def on_delete(self, obj: Node, final_state_unknown: bool) -> None:
+        self._queue.move_all_to_active_or_backoff(events.NODE_DELETE, obj, None)
+        try:
+            self._cache.remove_node(obj)
+        except CacheError as error:
+            log.warning("cannot remove a node from the cache: %s", error)
+
+
+class OtherEvents:
+    """Handler of the informer of any other resource that plugins watch: `actions` on it wake pods."""
+
+    def __init__(self, queue: SchedulingQueue, resource: str, actions: ActionType) -> None:
+        self._queue = queue
+        self._add = self._event(resource, actions, events.ADD)
+        self._update = self._event(resource, actions, events.UPDATE)
+        self._delete = self._event(resource, actions, events.DELETE)
+
+    @staticmethod
+    def _event(resource: str, actions: ActionType, action: ActionType) -> ClusterEvent | None:
+        return events.cluster_event(resource, action) if actions & action else None
+
+    def on_add(self, obj: Any, initial: bool) -> None:
+        if self._add is not None:
+            self._queue.move_all_to_active_or_backoff(self._add, None, obj)
+
+    def on_update(self, old: Any, new: Any) -> None:
+        if self._update is not None:
+            self._queue.move_all_to_active_or_backoff(self._update, old, new)
+
+    def on_delete(self, obj: Any, final_state_unknown: bool) -> None:
+        if self._delete is not None:
+            self._queue.move_all_to_active_or_backoff(self._delete, obj, None)
+
+
+def is_terminated(pod: Pod) -> bool:
+    """It needs no room on its node any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def other_resources(watched: Mapping[str, ActionType]) -> dict[str, ActionType]:
+    """What plugins watch besides pods and nodes."""
+    own = (events.POD, events.NODE, events.ASSIGNED_POD_RESOURCE, events.PENDING_POD_RESOURCE, "*")
+    return {resource: actions for resource, actions in watched.items() if resource not in own}
