@@ -1,0 +1,131 @@
+"""Traces of reconciles: one span for each that changed something, with what it did and what it is linked to.
+
+A reconcile that changed nothing costs an object and leaves nothing behind. May import `kubeloop.kube` and this room.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from kubeloop.kube.clock import Clock
+from kubeloop.tracing.context import TraceContext, new_span_id, new_trace_id
+from kubeloop.tracing.sampling import Sampling
+from kubeloop.tracing.spans import Attributes, Span, Trace, span_ids
+
+MAX_ACTIONS = 100  # named in a span; the rest is counted
+MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
+
+
+class Reconcile:
+    """One reconcile under way. Make it with ReconcileTraces.reconcile, end it with finish(), once."""
+
+    __slots__ = ("_actions", "_children", "_context", "_links", "_owner", "_start_ns", "controller", "key", "reason")
+
+    def __init__(self, owner: ReconcileTraces, controller: str, key: str, reason: str) -> None:
+        self.controller, self.key, self.reason = controller, key, reason
+        self._owner = owner
+        self._start_ns = owner.now_ns()
+        self._context: TraceContext | None = None  # made when first asked for: most reconciles change nothing
+        self._actions: list[str] = []
+        self._children: list[tuple[str, int, int, str | None]] = []
+        self._links: list[str] = []
+
+    @property
+    def traceparent(self) -> str:
+        """For requests this reconcile makes, and for links to it; "" without tracing."""
+        if self._context is None:
+            self._context = self._owner._new_context()
+        return self._context.traceparent if self._context else ""
+
+    def note(self, action: str, *, start_ns: int | None = None, link: str = "", error: str | None = None) -> None:
+        """Something was done, such as "create pod web-x2x7". With `start_ns`, a span of its own, from then to now.
+        `link`: traceparent of what it did it to."""
+        self._actions.append(action)
+        if start_ns is not None and len(self._children) < MAX_ACTIONS:
+            self._children.append((action, start_ns, self._owner.now_ns(), error))
+        if link:
+            self.link(link)
+
+    def link(self, traceparent: str) -> None:
+        """Join this reconcile's trace with another one: of a pod it created, of the request that caused it."""
+        if traceparent and len(self._links) < MAX_LINKS:
+            self._links.append(traceparent)
+
+    def finish(self, changed: bool, error: str | None = None) -> None:
+        """It is over. Unless it changed something (or tried and failed), nothing is recorded."""
+        if not changed and error is None:
+            return
+        if self.traceparent and self._context is not None and self._context.sampled:
+            self._owner._hand_on(self, self._context, error)
+
+    def _trace(self, context: TraceContext, end_ns: int, salt: int, error: str | None) -> Trace:
+        namespace, _, name = self.key.rpartition("/")
+        attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
+        if namespace:
+            attributes["k8s.namespace.name"] = namespace
+        if self.controller in ("deployment", "replicaset", "namespace"):
+            attributes[f"k8s.{self.controller}.name"] = name
+        if self.reason:
+            attributes["kubeloop.reason"] = self.reason
+        if self._actions:
+            attributes["kubeloop.actions"] = self._actions[:MAX_ACTIONS]
+            attributes["kubeloop.action_count"] = len(self._actions)
+        end_ns = max(end_ns, self._start_ns)
+        root = Span(
+            name=f"reconcile {self.controller} {self.key}",
+            span_id=context.span_id,
+            start_ns=self._start_ns,
+            end_ns=end_ns,
+            attributes=attributes,
+            links=tuple(self._links),
+            error=error,
+        )
+        ids = span_ids(context, salt)
+        children = [
+            Span(
+                name=action,
+                span_id=next(ids),
+                parent_span_id=root.span_id,
+                start_ns=min(max(start_ns, self._start_ns), end_ns),
+                end_ns=min(max(done_ns, start_ns, self._start_ns), end_ns),
+                error=failure,
+                kind="client",
+            )
+            for action, start_ns, done_ns, failure in self._children
+        ]
+        return Trace(context.trace_id, (root, *children))
+
+
+class ReconcileTraces:
+    """Begins the traces of reconciles, and hands on those that changed something."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        sampling: Sampling = Sampling(),  # noqa: B008  # immutable
+        finished: Callable[[Trace], None] = lambda trace: None,
+    ) -> None:
+        self._reconcile_clock = clock
+        self._reconcile_rng = rng
+        self._reconcile_sampling = sampling
+        self._reconcile_finished = finished
+        self._salt = rng.getrandbits(64)
+
+    def now_ns(self) -> int:
+        return self._reconcile_clock.time_ns()
+
+    def reconcile(self, controller: str, key: str, reason: str = "") -> Reconcile:
+        """`controller`: the kind it reconciles, in lower case ("deployment"). `reason`: what woke it."""
+        return Reconcile(self, controller, key, reason)
+
+    def _new_context(self) -> TraceContext | None:
+        if not self._reconcile_sampling.enabled:
+            return None
+        trace_id = new_trace_id(self._reconcile_rng)
+        return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampling.begins(trace_id))
+
+    def _hand_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
+        self._reconcile_finished(reconcile._trace(context, self.now_ns(), self._salt, error))
