@@ -1,1 +1,8 @@
-"""The garbage collector: deletes objects whose owners are gone, in the order their deletion asks for."""
+"""Garbage collection by owner references: background, foreground and orphan, as kube-controller-manager does it.
+
+`graph` decides from what informers show, without a request; `collector` talks to the API server.
+"""
+
+from kubeloop.controllers.garbagecollector.collector import GarbageCollector
+
+__all__ = ["GarbageCollector"]

@@ -1,0 +1,233 @@
+"""The graph of owners and dependents, without a server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeloop.controllers.garbagecollector.graph import AbsentOwners, Graph, Identity
+from kubeloop.kube.objects import ObjectMeta, OwnerReference
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Recorded:
+    """A graph, and what it asked for since the last time somebody looked."""
+
+    def __init__(self) -> None:
+        self.deletes: list[str] = []
+        self.orphans: list[str] = []
+        self.misplaced: list[tuple[str, str]] = []
+        self.graph = Graph(
+            to_delete=self.deletes.append,
+            to_orphan=self.orphans.append,
+            misplaced=lambda dependent, owner: self.misplaced.append((dependent.uid, owner.uid)),
+        )
+
+    def show(self, kind: str, new: ObjectMeta, old: ObjectMeta | None = None) -> None:
+        self.graph.changed("v1", kind, old, new)
+        self.graph.check()
+
+    def end(self, kind: str, metadata: ObjectMeta) -> None:
+        self.graph.deleted("v1", kind, metadata)
+        self.graph.check()
+
+    def asked(self) -> list[str]:
+        asked, self.deletes[:] = list(self.deletes), []
+        return asked
+
+
+def meta(uid: str, *owners: OwnerReference, namespace: str = "ns", **fields: Any) -> ObjectMeta:
+    return ObjectMeta(name=f"name-{uid}", namespace=namespace, uid=uid, owner_references=owners, **fields)
+
+
+def ref(uid: str, kind: str = "Set", *, block: bool | None = None, name: str = "") -> OwnerReference:
+    return OwnerReference(api_version="v1", kind=kind, name=name or f"name-{uid}", uid=uid, block_owner_deletion=block)
+
+
+def identity(uid: str, kind: str = "Set", namespace: str = "ns", name: str = "") -> Identity:
+    return Identity(kind, "v1", namespace, name or f"name-{uid}", uid)
+
+
+def deleting(metadata: ObjectMeta, *finalizers: str) -> ObjectMeta:
+    return ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        owner_references=metadata.owner_references,
+        deletion_timestamp=NOW,
+        finalizers=finalizers,
+    )
+
+
+def test_an_owner_that_was_not_seen_is_looked_for():
+    seen = Recorded()
+    seen.show("Pod", meta("pod", ref("set")))
+    assert seen.asked() == ["set"]
+    owner = seen.graph.get("set")
+    assert owner is not None
+    assert owner.virtual
+    assert owner.identity == identity("set")
+
+
+def test_an_owner_that_appears_is_no_longer_virtual():
+    seen = Recorded()
+    seen.show("Pod", meta("pod", ref("set")))
+    seen.asked()
+    seen.show("Set", meta("set"))
+    owner = seen.graph.get("set")
+    assert owner is not None
+    assert not owner.virtual
+    assert seen.asked() == []
+
+
+def test_the_end_of_an_owner_sends_its_dependents_to_be_judged():
+    seen = Recorded()
+    seen.show("Set", meta("set"))
+    seen.show("Pod", meta("pod-1", ref("set")))
+    seen.show("Pod", meta("pod-2", ref("set")))
+    seen.end("Set", meta("set"))
+    assert seen.asked() == ["pod-1", "pod-2"]
+    assert identity("set") in seen.graph.absent
+
+
+def test_a_dependent_that_comes_after_the_end_of_its_owner_has_it_looked_for_again():
+    seen = Recorded()
+    seen.show("Set", meta("set"))
+    seen.show("Pod", meta("pod-1", ref("set")))
+    seen.end("Set", meta("set"))
+    seen.asked()
+    seen.show("Pod", meta("pod-2", ref("set")))
+    assert seen.asked() == ["set"]
+    assert not seen.graph.found_absent(identity("set"))
+    assert "pod-2" in seen.asked()
+
+
+def test_foreground_deletion_looks_at_dependents_and_then_at_the_owner():
+    seen = Recorded()
+    owner, pod = meta("set"), meta("pod", ref("set", block=True))
+    seen.show("Set", owner)
+    seen.show("Pod", pod)
+    seen.show("Set", deleting(owner, "foregroundDeletion"), owner)
+    assert seen.asked() == ["pod", "set"]
+    node = seen.graph.get("set")
+    assert node is not None
+    assert node.deleting_dependents
+    assert [each.identity.uid for each in node.blocking_dependents()] == ["pod"]
+    seen.end("Pod", pod)
+    assert seen.asked() == ["set"]
+
+
+def test_orphaning_begins_once():
+    seen = Recorded()
+    owner = meta("set")
+    seen.show("Set", owner)
+    going = deleting(owner, "orphan")
+    seen.show("Set", going, owner)
+    seen.show("Set", going, going)
+    assert seen.orphans == ["set"]
+    assert seen.asked() == []
+
+
+def test_an_object_first_seen_in_the_middle_of_its_deletion_is_dealt_with():
+    seen = Recorded()
+    seen.show("Set", deleting(meta("a"), "foregroundDeletion"))
+    seen.show("Set", deleting(meta("b"), "orphan"))
+    assert seen.asked() == ["a"]
+    assert seen.orphans == ["b"]
+
+
+def test_a_reference_that_no_longer_blocks_lets_its_owner_go_on():
+    seen = Recorded()
+    seen.show("Set", meta("set"))
+    blocking, free = meta("pod", ref("set", block=True)), meta("pod", ref("set", block=False))
+    seen.show("Pod", blocking)
+    seen.asked()
+    seen.show("Pod", free, blocking)
+    assert seen.asked() == ["set"]
+    seen.show("Pod", blocking, free)
+    seen.asked()
+    seen.show("Pod", meta("pod"), blocking)
+    assert seen.asked() == ["set"]
+
+
+def test_changed_owners_are_followed():
+    seen = Recorded()
+    seen.show("Set", meta("a"))
+    seen.show("Set", meta("b"))
+    seen.show("Pod", meta("pod", ref("a")))
+    seen.show("Pod", meta("pod", ref("b")), meta("pod", ref("a")))
+    a, b = seen.graph.get("a"), seen.graph.get("b")
+    assert a is not None
+    assert b is not None
+    assert not a.dependents
+    assert [each.identity.uid for each in b.dependents] == ["pod"]
+
+
+def test_an_owner_in_another_namespace_is_reported_and_the_dependent_judged():
+    seen = Recorded()
+    seen.show("Set", meta("set", namespace="other"))
+    seen.show("Pod", meta("pod", ref("set")))
+    assert seen.misplaced == [("pod", "set")]
+    assert seen.asked() == ["pod"]
+
+
+def test_an_owner_that_appears_in_another_namespace_is_reported():
+    seen = Recorded()
+    seen.show("Pod", meta("pod", ref("set")))
+    seen.asked()
+    seen.show("Set", meta("set", namespace="other"))
+    assert seen.misplaced == [("pod", "set")]
+    assert seen.asked() == ["pod"]
+
+
+def test_cluster_scoped_owners_may_be_named_from_anywhere():
+    seen = Recorded()
+    seen.show("Node", meta("node", namespace=""))
+    seen.show("Pod", meta("pod", ref("node", "Node")))
+    assert seen.asked() == []
+    assert seen.misplaced == []
+
+
+def test_a_reference_with_another_name_is_doubtful():
+    seen = Recorded()
+    seen.show("Set", meta("set"))
+    seen.show("Pod", meta("pod", ref("set", name="somebody")))
+    assert seen.asked() == ["pod"]
+
+
+def test_a_wrong_reference_does_not_remove_an_owner_that_was_seen():
+    seen = Recorded()
+    seen.show("Set", meta("set"))
+    seen.show("Pod", meta("good", ref("set")))
+    seen.show("Pod", meta("bad", ref("set", name="somebody")))
+    seen.asked()
+    assert not seen.graph.found_absent(identity("set", name="somebody"))
+    assert seen.graph.get("set") is not None
+    assert seen.asked() == ["bad"]
+
+
+def test_a_virtual_owner_is_looked_for_under_every_name_its_dependents_give_it():
+    seen = Recorded()
+    seen.show("Pod", meta("bad", ref("set", name="somebody")))
+    seen.show("Pod", meta("good", ref("set")))
+    seen.asked()
+    assert seen.graph.found_absent(identity("set", name="somebody"))
+    assert seen.asked() == ["bad"]
+    owner = seen.graph.get("set")
+    assert owner is not None
+    assert owner.identity == identity("set")
+    assert seen.graph.found_absent(identity("set"))  # and round again, until an informer shows it or nobody names it
+    assert seen.asked() == ["good"]
+    assert owner.identity.name == "somebody"
+
+
+def test_absent_owners_are_a_bounded_memory():
+    absent = AbsentOwners(size=2)
+    for uid in ("a", "b"):
+        absent.add(identity(uid))
+    assert identity("a") in absent
+    absent.add(identity("c"))
+    assert identity("b") not in absent
+    assert identity("a") in absent
+    assert identity("c") in absent
