@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
@@ -286,11 +287,7 @@ class Client:
                 if answer.status != 200:
                     body = b"".join([chunk async for chunk in answer.chunks])
                     raise _error(Response(answer.status, body, answer.headers))
-                events = _events(resource.type, answer, tolerant)
-                try:
-                    yield events
-                finally:
-                    await events.aclose()  # type: ignore[attr-defined]
+                yield _Events(resource.type, answer, tolerant)
         except TransportError as error:
             raise ServerUnreachable(str(error), maybe_applied=False) from error
 
@@ -575,22 +572,23 @@ def _json(answer: Response) -> JSON:
         raise UnreadableAnswer(f"the answer is not JSON: {error}", maybe_applied=True) from error
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a stream, without their newlines; chunks may end anywhere. A line may be of any length: what is
-    kept of one is joined once, when its end arrives. A last line without newline is dropped: it was cut off."""
-    unfinished: list[bytes] = []
-    async for chunk in chunks:
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            line = chunk[start:end]
-            if unfinished:
-                unfinished.append(line)
-                line = b"".join(unfinished)
-                unfinished.clear()
-            start = end + 1
-            yield line
-        if start < len(chunk):
-            unfinished.append(chunk[start:] if start else chunk)
+class LineSplitter:
+    """Makes lines of chunks that end anywhere. A line may be of any length: its pieces are joined once, at its end."""
+
+    def __init__(self) -> None:
+        self._unfinished: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without their newlines."""
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if lines and self._unfinished:
+            self._unfinished.append(lines[0])
+            lines[0] = b"".join(self._unfinished)
+            self._unfinished.clear()
+        if rest:
+            self._unfinished.append(rest)
+        return lines
 
 
 class _AnyEvent(msgspec.Struct):
@@ -598,24 +596,43 @@ class _AnyEvent(msgspec.Struct):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-async def _events(type_: type[T], answer: StreamedResponse, tolerant: bool) -> AsyncIterator[WatchEvent[Any]]:
-    event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
-    decode = msgspec.json.Decoder(event_type).decode
-    async for line in lines(answer.chunks):
-        if not line or line.isspace():
-            continue
+class _Events(Generic[T]):
+    """The events of a watch; a last line without its newline was cut off, and is dropped."""
+
+    def __init__(self, type_: type[T], answer: StreamedResponse, tolerant: bool) -> None:
+        self._type = type_
+        self._tolerant = tolerant
+        self._chunks = answer.chunks
+        self._splitter = LineSplitter()
+        self._lines: deque[bytes] = deque()
+        event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
+        self._decode = msgspec.json.Decoder(event_type).decode
+
+    def __aiter__(self) -> _Events[T]:
+        return self
+
+    async def __anext__(self) -> WatchEvent[Any]:
+        lines = self._lines
+        while True:
+            while not lines:
+                lines.extend(self._splitter.feed(await anext(self._chunks)))
+            line = lines.popleft()
+            if line and not line.isspace():
+                return self._event(line)
+
+    def _event(self, line: bytes) -> WatchEvent[Any]:
         event: WatchEvent[Any]
         try:
-            event = decode(line)
-            if event.type == "ERROR":  # a Status happened to fit the type
-                event = _slow_event(type_, line, tolerant)
+            event = self._decode(line)
+            if event.type == "ERROR":  # a Status that happened to fit the type
+                event = _slow_event(self._type, line, self._tolerant)
         except msgspec.ValidationError:  # a Status, or nulls where the Structs have none
-            event = _slow_event(type_, line, tolerant)
+            event = _slow_event(self._type, line, self._tolerant)
         except msgspec.DecodeError as error:
             raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
         if event.type == "BOOKMARK" and _ends_initial_events(event.object):
             event = WatchEvent(type=event.type, object=event.object, initial_events_end=True)
-        yield event
+        return event
 
 
 def _slow_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:

@@ -71,6 +71,11 @@ class Quantity:
         """-1, 0 or 1."""
         return (self._unscaled > 0) - (self._unscaled < 0)
 
+    @property
+    def parts(self) -> tuple[bool, int, int, str]:
+        """As a Go program holds it: (in an int64?, unscaled, exponent, the text it remembers)."""
+        return self._small, self._unscaled, self.exponent, self._remembered
+
     def value(self) -> int:
         """In whole units, rounded away from zero."""
         return self.scaled_value(0)
@@ -84,7 +89,8 @@ class Quantity:
         shift = self.exponent + 9
         if shift < 0:
             return _divided_away_from_zero(self._unscaled, -shift)
-        return self._unscaled * 10 ** min(shift, _LARGEST_EXPONENT)
+        factor: int = 10 ** min(shift, _LARGEST_EXPONENT)
+        return self._unscaled * factor
 
     def scaled_value(self, exponent: int) -> int:
         """In units of 10**exponent, rounded away from zero; as int64, see the module."""

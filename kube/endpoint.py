@@ -1,0 +1,58 @@
+"""Where an API server is, and how connections to it are secured. May import the standard library only."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from kubeloop.kube.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An API server.
+
+    tls            the context for new connections; None: plain HTTP
+    tls_name       the name the certificate must have, if it is not `host`
+    path_prefix    what stands before every path ("" for an API server; others for what sits in front of several)
+    proxy          URL of an HTTP proxy, "" for none
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    tls_name: str = ""
+    path_prefix: str = ""
+    proxy: str = ""
+
+    @property
+    def authority(self) -> str:
+        """host:port as in a URL; the port is left out where it goes without saying."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The server's URL, without a slash at the end."""
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.path_prefix}"
+
+
+def endpoint_at(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = "", proxy: str = "") -> Endpoint:
+    """The Endpoint at a URL; `tls` is used if it is https. Raises UserError if it is no URL of a server."""
+    parts = urlsplit(url if "://" in url else f"https://{url}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
+        raise UserError(f"{url!r} is no server address", hint="it looks like https://HOST:PORT")
+    secure = parts.scheme == "https"
+    return Endpoint(
+        host=parts.hostname,
+        port=port or (443 if secure else 80),
+        tls=(tls or ssl.create_default_context()) if secure else None,
+        tls_name=tls_name,
+        path_prefix=parts.path.rstrip("/"),
+        proxy=proxy,
+    )

@@ -1,0 +1,102 @@
+"""A server on loopback that answers as a test says, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+
+@dataclass
+class Request:
+    """One request as the server saw it, and the way to answer it."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    connection: int
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """A whole answer with a length."""
+        lines = [f"HTTP/1.1 {status} Some Reason", f"Content-Length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    async def begin_stream(self, status: int = 200) -> None:
+        """The head of an answer in chunks."""
+        await self.send(f"HTTP/1.1 {status} OK\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+
+    async def chunk(self, data: bytes) -> None:
+        """A chunk; an empty one ends the answer."""
+        await self.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+Answer = Callable[[Request], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    """Answers each request with `answer`; the connection is closed if that raises ConnectionAbortedError."""
+
+    answer: Answer
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+    port: int = 0
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close_connections(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.writers.clear()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        self.writers.append(writer)
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                method, target, _ = head[0].split(" ")
+                headers = dict(line.split(": ", 1) for line in head[1:] if line)
+                headers = {name.lower(): value for name, value in headers.items()}
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                request = Request(method, target, headers, body, number, writer)
+                self.requests.append(request)
+                await self.answer(request)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client went, or the test wants the connection closed
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def running(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    server = Server(answer)
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls, limit=1 << 24)
+    server.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listener.close()
+        server.close_connections()
+        await asyncio.sleep(0.01)  # connections end in the loop's next rounds
+
+
+@pytest.fixture
+def serving():
+    """`async with serving(answer) as server`: a Server whose requests are answered by `answer(request)`."""
+    return running
