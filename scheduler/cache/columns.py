@@ -80,11 +80,11 @@ class LabelColumn:
             self.values.append(value)
         self.codes[row] = code
 
-    def fill(self, nodes: Sequence[Node]) -> None:
+    def fill(self, nodes: Sequence[Node | None]) -> None:
         self.codes = np.full(len(nodes), ABSENT, np.int32)
         self.values, self.code_of = [], {}
         for row, node in enumerate(nodes):
-            value = node.metadata.labels.get(self.key)
+            value = node.metadata.labels.get(self.key) if node is not None else None
             if value is not None:
                 self.set(row, value)
 
@@ -149,7 +149,7 @@ class Columns:
         column = self._labels.get(key)
         if column is None:
             column = self._labels[key] = LabelColumn(key)
-            column.fill([info.node for info in self._snapshot.node_infos if info.node is not None])
+            column.fill([info.node for info in self._snapshot.node_infos])
         return column
 
     def image(self, name: str) -> ImageColumn:

@@ -8,13 +8,12 @@ semantics: kubernetes/pkg/scheduler/framework/types.go of v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
-from kubeloop.kube.selectors import Selector, selector_from
 
 from kubeloop.kube.objects import Pod, PodAffinity, PodAffinityTerm
+from kubeloop.kube.podaffinity import AffinityTerm
 
 
 class LabelClass:
@@ -29,33 +28,6 @@ class LabelClass:
 
     def __repr__(self) -> str:
         return f"LabelClass({self.namespace!r}, {dict(self.labels)!r}, terminating={self.terminating})"
-
-
-class AffinityTerm:
-    """A pod (anti-)affinity term, compiled. `weight` is 0 for required terms."""
-
-    __slots__ = ("namespace_selector", "namespaces", "selector", "topology_key", "weight")
-
-    def __init__(self, namespace: str, term: PodAffinityTerm, weight: int = 0) -> None:
-        """`term` of a pod in `namespace`. Raises ValueError if one of the selectors is malformed."""
-        self.selector: Final[Selector] = selector_from(term.label_selector)
-        self.namespace_selector: Final[Selector] = selector_from(term.namespace_selector)
-        self.namespaces: Final[frozenset[str]] = frozenset(
-            term.namespaces if term.namespaces or term.namespace_selector is not None else (namespace,)
-        )
-        self.topology_key: Final[str] = term.topology_key
-        self.weight: Final[int] = weight
-
-    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
-        """Does the term select `pod`, whose namespace has `namespace_labels`?"""
-        metadata = pod.metadata
-        return self.selects(metadata.namespace, metadata.labels, namespace_labels)
-
-    def selects(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Does the term select pods with `labels` in `namespace`, which itself has `namespace_labels`?"""
-        if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
-            return False
-        return self.selector.matches(labels)
 
 
 class AffinityClass:

@@ -1,0 +1,72 @@
+"""What the scheduler offers its plugins: each is constructed as `PluginClass(args, handle)`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.events import EventSink
+
+if TYPE_CHECKING:
+    from kubeloop.kube.client import Client
+    from kubeloop.kube.objects import Pod
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+    from kubeloop.scheduler.framework.interface import CycleState, Status
+    from kubeloop.scheduler.plugins.listers import Listers
+    from kubeloop.scheduler.queue.nominator import Nominator
+    from kubeloop.tracing.lifecycle import PodTraces
+
+
+class Handle(Protocol):
+    """Everything outside a plugin that it may use.
+
+    snapshot: the cluster as of this cycle; the same object in every cycle. listers: what informers know besides nodes
+    and pods.
+    """
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def listers(self) -> Listers: ...
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def rng(self) -> random.Random: ...
+
+    @property
+    def recorder(self) -> EventSink: ...
+
+    @property
+    def traces(self) -> PodTraces: ...
+
+    @property
+    def nominator(self) -> Nominator: ...
+
+    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
+        ...
+
+    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
+        """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""
+        ...
+
+    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
+        """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` in the background, in the scheduler's task group. It handles its own errors."""
+        ...
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Move these pending pods to the active queue: what they waited for has happened."""
+        ...

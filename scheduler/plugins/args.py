@@ -1,0 +1,89 @@
+"""Arguments of the default plugins, kubescheduler.config.k8s.io/v1, with the defaults of v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.kube.objects import NodeAffinity, Struct, TopologySpreadConstraint
+
+
+class ResourceSpec(Struct):
+    """One resource that counts in a score, and how much (1 to 100)."""
+
+    name: str = ""
+    weight: int = 1
+
+
+class UtilizationShapePoint(Struct):
+    """A point of the scoring function: utilization in percent, score 0 to 10."""
+
+    utilization: int = 0
+    score: int = 0
+
+
+class RequestedToCapacityRatioParam(Struct):
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+
+CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
+
+
+class ScoringStrategy(Struct):
+    """type: LeastAllocated, MostAllocated or RequestedToCapacityRatio (which needs its parameter)."""
+
+    type: str = "LeastAllocated"
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
+
+
+class NodeResourcesFitArgs(Struct):
+    """ignored_resources, ignored_resource_groups: extended resources (by name, by the part before "/") not filtered."""
+
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    scoring_strategy: ScoringStrategy = ScoringStrategy()
+
+
+class NodeResourcesBalancedAllocationArgs(Struct):
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+
+
+class NodeAffinityArgs(Struct):
+    """added_affinity: counts for every pod of the profile, on top of the pod's own."""
+
+    added_affinity: NodeAffinity | None = None
+
+
+class PodTopologySpreadArgs(Struct):
+    """Constraints for pods that have none: defaulting_type System (built in) or List (default_constraints)."""
+
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    defaulting_type: str = "System"
+
+
+class InterPodAffinityArgs(Struct):
+    """hard_pod_affinity_weight: weight (0 to 100) with which required affinity of existing pods counts in scores."""
+
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class VolumeBindingArgs(Struct):
+    """bind_timeout_seconds: how long PreBind waits for volumes. shape: for scoring by capacity, off by default."""
+
+    bind_timeout_seconds: int = 600
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+
+class DefaultPreemptionArgs(Struct):
+    """How many candidates are looked for: the percentage of all nodes, but at least the absolute number."""
+
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+
+class DynamicResourcesArgs(Struct):
+    filter_timeout: str = "10s"
+    binding_timeout: str = "10m0s"
+
+
+class NoArgs(Struct):
+    """Of the plugins that take none."""

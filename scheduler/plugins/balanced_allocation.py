@@ -1,0 +1,52 @@
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources the pod brings closer to equal use.
+
+Source: plugins/noderesources/balanced_allocation.go of v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
+from kubeloop.scheduler.plugins.args import NodeResourcesBalancedAllocationArgs
+from kubeloop.scheduler.plugins.resource_scores import Int64, ResourceAmounts, balance, balance_gained
+from kubeloop.scheduler.plugins.verdicts import skip
+from kubeloop.scheduler.resources import pod_requests
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_REQUEST = "PreScoreNodeResourcesBalancedAllocation"
+
+
+class NodeResourcesBalancedAllocation:
+    name = "NodeResourcesBalancedAllocation"
+    row_local = True
+
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
+        self._resources = tuple(each.name for each in args.resources)
+        self._amounts = ResourceAmounts(args.resources, use_requested=True)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        request = pod_requests(pod.pod, use_status=True)
+        if not any(request.get(name) for name in self._resources):
+            return skip(self.name)  # pods that ask for nothing would all go to the same node
+        state.write(_REQUEST, request)
+        return None
+
+    def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
+        request: dict[str, int] | None = state.get(_REQUEST)
+        return pod_requests(pod.pod, use_status=True) if request is None else request
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        return int(self._gained(*self._amounts.of_node(self._request(state, pod), node))[0])
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        return self._gained(*self._amounts.of_rows(self._request(state, pod), snapshot, rows))
+
+    @staticmethod
+    def _gained(wanted: Int64, requested: Int64, allocatable: Int64) -> Scores:
+        """wanted [S, 1], requested and allocatable [S, K] -> [K]"""
+        return balance_gained(balance(requested, allocatable), balance(requested + wanted, allocatable))

@@ -1,0 +1,53 @@
+"""DefaultBinder: tells the API server where the pod goes. Source: plugins/defaultbinder of v1.36."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.resources import PODS
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import CycleState, Status
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import failed
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+
+class DefaultBinder:
+    name = "DefaultBinder"
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._handle = handle
+
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """POST the binding. A failure means: not known to be bound; the pod is tried again and the API server decides.
+
+        Cancellation: the request may have been sent; the informer will tell.
+        """
+        metadata = pod.pod.metadata
+        traceparent = self._handle.traces.traceparent_of(pod.pod)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "target": {"kind": "Node", "name": node_name},
+        }
+        try:
+            await self._handle.client.create_raw(
+                PODS,
+                binding,
+                metadata.namespace,
+                name=metadata.name,
+                subresource="binding",
+                headers={"traceparent": traceparent} if traceparent else None,
+                lane="binding",
+            )
+        except (ApiError, ServerUnreachable) as error:
+            log.info("binding failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
+            return failed(self.name, error)
+        return None

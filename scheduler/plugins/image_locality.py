@@ -1,0 +1,69 @@
+"""ImageLocality: prefers nodes that have the pod's images, the more the larger and the more common they are.
+
+Source: plugins/imagelocality of v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Rows, Scores
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import at
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_MIN_BYTES = 23 << 20  # below, an image is pulled in no time
+_MAX_BYTES_PER_CONTAINER = 1000 << 20
+
+
+class ImageLocality:
+    name = "ImageLocality"
+    row_local = True
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._handle = handle
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        images = _images(pod.pod)
+        all_nodes = len(self._handle.snapshot)
+        sum_bytes = 0
+        for name in images:
+            image = node.image_states.get(name)
+            if image is not None:
+                sum_bytes += int(float(image.size) * (float(image.num_nodes) / float(all_nodes)))
+        return _score(sum_bytes, _containers(pod.pod))
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        images = _images(pod.pod)
+        sum_bytes = np.zeros(len(rows), np.int64)  # [K]
+        for name in images:
+            image = snapshot.columns.image(name)
+            spread = at(image.num_nodes, rows, snapshot) / float(len(snapshot))
+            # truncated per image, as Go does
+            sum_bytes += (at(image.sizes, rows, snapshot) * spread).astype(np.int64)
+        most = _MAX_BYTES_PER_CONTAINER * _containers(pod.pod)
+        return MAX_NODE_SCORE * (np.clip(sum_bytes, _MIN_BYTES, most) - _MIN_BYTES) // (most - _MIN_BYTES)
+
+
+def _score(sum_bytes: int, containers: int) -> int:
+    most = _MAX_BYTES_PER_CONTAINER * containers
+    return MAX_NODE_SCORE * (min(max(sum_bytes, _MIN_BYTES), most) - _MIN_BYTES) // (most - _MIN_BYTES)
+
+
+def _containers(pod: Pod) -> int:
+    return len(pod.spec.init_containers) + len(pod.spec.containers)
+
+
+def _images(pod: Pod) -> list[str]:
+    """Names of all images, of image volumes too, with the tag that is meant if none is written."""
+    spec = pod.spec
+    names = [container.image for container in (*spec.init_containers, *spec.containers)]
+    names += [volume.image.get("reference", "") for volume in spec.volumes if volume.image is not None]
+    return [name if name.rfind(":") > name.rfind("/") else f"{name}:latest" for name in names]

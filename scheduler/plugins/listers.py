@@ -1,0 +1,67 @@
+"""What plugins read besides nodes and pods: the informers' stores, as far as they read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    StorageClass,
+    VolumeAttachment,
+)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Lister(Protocol[T_co]):
+    """The reading half of an informer's store; keys are "namespace/name", or "name" for cluster-scoped kinds."""
+
+    def get(self, key: str) -> T_co | None: ...
+
+    def list(self) -> list[T_co]: ...
+
+    def by_index(self, index: str, value: str) -> list[T_co]: ...
+
+
+def _empty() -> Any:
+    return Store[Any]()
+
+
+@dataclass(slots=True)
+class Listers:
+    """One lister per kind; those not given are empty. A plugin asks at the time of use, never at construction."""
+
+    namespaces: Lister[Namespace] = field(default_factory=_empty)
+    pods: Lister[Pod] = field(default_factory=_empty)
+    services: Lister[Service] = field(default_factory=_empty)
+    replica_sets: Lister[ReplicaSet] = field(default_factory=_empty)
+    stateful_sets: Lister[StatefulSet] = field(default_factory=_empty)
+    replication_controllers: Lister[ReplicationController] = field(default_factory=_empty)
+    pod_disruption_budgets: Lister[PodDisruptionBudget] = field(default_factory=_empty)
+    persistent_volumes: Lister[PersistentVolume] = field(default_factory=_empty)
+    persistent_volume_claims: Lister[PersistentVolumeClaim] = field(default_factory=_empty)
+    storage_classes: Lister[StorageClass] = field(default_factory=_empty)
+    csi_nodes: Lister[CSINode] = field(default_factory=_empty)
+    csi_drivers: Lister[CSIDriver] = field(default_factory=_empty)
+    csi_storage_capacities: Lister[CSIStorageCapacity] = field(default_factory=_empty)
+    volume_attachments: Lister[VolumeAttachment] = field(default_factory=_empty)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a namespace; none for one that is not known."""
+        namespace = self.namespaces.get(name)
+        return {} if namespace is None else namespace.metadata.labels

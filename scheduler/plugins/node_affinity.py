@@ -1,0 +1,174 @@
+"""NodeAffinity: nodeSelector and node affinity, required and preferred, of the pod and of the profile.
+
+Source: plugins/nodeaffinity of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kubeloop.kube.nodeselector import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
+from kubeloop.kube.objects import Affinity, Node, NodeSelectorTerm, Pod
+from kubeloop.scheduler.framework.events import NODE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    PreFilterResult,
+    Rows,
+    RowVerdicts,
+    Scores,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NodeAffinityArgs
+from kubeloop.scheduler.plugins.node_masks import FEW_ROWS, node_selector_mask, required_affinity_rows, term_mask
+from kubeloop.scheduler.plugins.verdicts import (
+    default_normalize,
+    explained_per_node,
+    failed,
+    on,
+    skip,
+    unresolvable,
+)
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_REQUIRED = "PreFilterNodeAffinity"
+_PREFERRED = "PreScoreNodeAffinity"
+
+
+class NodeAffinity:
+    name = "NodeAffinity"
+    row_local = True
+
+    def __init__(self, args: NodeAffinityArgs, handle: Handle) -> None:
+        """Raises SelectorError if the added affinity is malformed."""
+        added = args.added_affinity
+        self._added_required: NodeSelectorMatcher | None = None
+        if added is not None and added.required is not None:
+            self._added_required = NodeSelectorMatcher(added.required)
+            self._added_required.check()
+        self._added_preferred: PreferredNodeAffinity | None = None
+        if added is not None and added.preferred:
+            self._added_preferred = PreferredNodeAffinity(added.preferred)
+        self._rejection = unresolvable(self.name, "node(s) didn't match Pod's node affinity/selector")
+        self._added_rejection = unresolvable(self.name, "node(s) didn't match scheduler-enforced node affinity")
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        spec = pod.pod.spec
+        required = spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
+        if not required and not spec.node_selector and self._added_required is None:
+            return None, skip(self.name)
+        state.write(_REQUIRED, RequiredNodeAffinity(spec.node_selector, spec.affinity))
+        if not required or not required.node_selector_terms:
+            return None, None
+        names: set[str] = set()
+        for term in required.node_selector_terms:
+            named = _named_nodes(term)
+            if named is None:  # terms are alternatives, and this one is open to any node
+                return None, None
+            names |= named
+        if not names:
+            return None, unresolvable(self.name, "pod affinity terms conflict")
+        return PreFilterResult(frozenset(names)), None
+
+    def _required(self, state: CycleState, pod: PodInfo) -> RequiredNodeAffinity:
+        required: RequiredNodeAffinity | None = state.get(_REQUIRED)
+        if required is None:
+            required = RequiredNodeAffinity(pod.pod.spec.node_selector, pod.pod.spec.affinity)
+        return required
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        labels = node.node.metadata.labels if node.node is not None else {}
+        if self._added_required is not None and not self._added_required.matches(node.name, labels):
+            return self._added_rejection
+        # A term that cannot be parsed matches nothing and is no error, as ever.
+        return None if self._required(state, pod).matches(node.name, labels) else self._rejection
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        passed = required_affinity_rows(snapshot, self._required(state, pod), rows)  # [K]
+        if self._added_required is not None:
+            passed = passed & node_selector_mask(snapshot, self._added_required)[rows]
+        return explained_per_node(passed, rows, snapshot, self.filter, state, pod)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        affinity = pod.pod.spec.affinity
+        terms = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
+        if not terms and self._added_preferred is None:
+            return skip(self.name)
+        try:
+            state.write(_PREFERRED, PreferredNodeAffinity(terms))
+        except ValueError as error:
+            return failed(self.name, error)
+        return None
+
+    def _preferred(self, state: CycleState, pod: PodInfo) -> tuple[PreferredNodeAffinity, ...]:
+        own: PreferredNodeAffinity | None = state.get(_PREFERRED)
+        if own is None:
+            affinity = pod.pod.spec.affinity
+            own = PreferredNodeAffinity(affinity.node_affinity.preferred if affinity and affinity.node_affinity else ())
+        return (own,) if self._added_preferred is None else (own, self._added_preferred)
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        labels = node.node.metadata.labels if node.node is not None else {}
+        return sum(preferred.score(node.name, labels) for preferred in self._preferred(state, pod))
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        if len(rows) <= FEW_ROWS:
+            infos = snapshot.node_infos
+            return np.array([self.score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
+        scores = np.zeros(len(snapshot), np.int64)  # [N]
+        for preferred in self._preferred(state, pod):
+            for weight, term in preferred.terms:
+                scores += weight * term_mask(snapshot, term)
+        return scores[rows]
+
+    def normalize_scores(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
+    ) -> Scores:
+        return default_normalize(scores)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL, self._after_node_change),)
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        if new is None:
+            return Hint.SKIP
+        if self._added_required is not None and not _selects(self._added_required, new):
+            return Hint.SKIP
+        required = RequiredNodeAffinity(pod.spec.node_selector, pod.spec.affinity)
+        if not required.matches_or_fails(new.metadata.name, new.metadata.labels):
+            return Hint.SKIP
+        if old is None:
+            return Hint.QUEUE
+        matched_before = required.matches_or_fails(old.metadata.name, old.metadata.labels) and (
+            self._added_required is None or _selects(self._added_required, old)
+        )
+        return Hint.SKIP if matched_before else Hint.QUEUE
+
+
+def _selects(selector: NodeSelectorMatcher, node: Node) -> bool:
+    return selector.matches(node.metadata.name, node.metadata.labels)
+
+
+def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
+    return RequiredNodeAffinity(pod.spec.node_selector, pod.spec.affinity or Affinity())
+
+
+def _named_nodes(term: NodeSelectorTerm) -> set[str] | None:
+    """The nodes a term names by metadata.name; None if it names none, so that any node may match it."""
+    names: set[str] | None = None
+    for requirement in term.match_fields:
+        if requirement.key == "metadata.name" and requirement.operator == "In":
+            named = set(requirement.values)
+            names = named if names is None else names & named
+    return names

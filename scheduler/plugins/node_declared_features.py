@@ -1,0 +1,80 @@
+"""NodeDeclaredFeatures: the node's kubelet must declare the features that the pod needs.
+
+Source: plugins/nodedeclaredfeatures of v1.36. With the feature gates at their defaults only one need is read off a pod:
+a restart rule that restarts all containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kubeloop.kube.objects import Node, Pod
+from kubeloop.scheduler.framework.events import NODE, POD, UPDATE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    PreFilterResult,
+    Rows,
+    RowVerdicts,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import always, at, on, skip, unresolvable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
+
+
+def needed_features(pod: Pod) -> frozenset[str]:
+    """The features a node must declare to run `pod`."""
+    spec = pod.spec
+    for container in (*spec.containers, *spec.init_containers):
+        if any(rule.get("action") == "RestartAllContainers" for rule in container.restart_policy_rules):
+            return frozenset((_RESTART_ALL_CONTAINERS,))
+    return frozenset()
+
+
+class NodeDeclaredFeatures:
+    name = "NodeDeclaredFeatures"
+    row_local = True
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._rejection = unresolvable(self.name, "node(s) didn't match Pod's required features")
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        return None, None if needed_features(pod.pod) else skip(self.name)
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        declared = node.node.status.declared_features if node.node is not None else ()
+        return None if needed_features(pod.pod) <= set(declared) else self._rejection
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        needed = needed_features(pod.pod)
+        declared = snapshot.columns.declared_features
+        enough = np.fromiter((needed <= features for features in declared.values), np.bool_, len(declared.values))
+        return RowVerdicts(enough[at(declared.codes, rows, snapshot)], always(self._rejection))
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_DECLARED_FEATURE, self._after_node_change),
+            on(POD, UPDATE, self._after_pod_update),
+        )
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        if old is not None and new is not None and old.status.declared_features == new.status.declared_features:
+            return Hint.SKIP
+        return Hint.QUEUE
+
+    def _after_pod_update(self, pod: Pod, old: Any, new: Any) -> Hint:
+        return Hint.SKIP if needed_features(old) == needed_features(new) else Hint.QUEUE

@@ -1,0 +1,87 @@
+"""Selectors over label columns: for all nodes at once what kube.selectors and kube.nodeselector say of one.
+
+Axis: N nodes. A verdict is found per distinct value of a label and spread over the nodes by code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kubeloop.kube.nodeselector import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
+from kubeloop.kube.selectors import Requirement, Selector
+from kubeloop.scheduler.framework.interface import Mask, Rows
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+FEW_ROWS = 16  # up to so many nodes are cheaper one by one
+
+
+def requirement_mask(snapshot: Snapshot, requirement: Requirement) -> Mask:
+    """Nodes whose labels meet `requirement`: bool [N]."""
+    column = snapshot.columns.labels(requirement.key)
+    operator = requirement.operator
+    # One verdict per value, and a last one for nodes without the label: their code -1 indexes it.
+    verdicts = np.zeros(len(column.values) + 1, np.bool_)
+    if operator in ("=", "==", "in"):
+        verdicts[[column.code_of[value] for value in requirement.values if value in column.code_of]] = True
+    elif operator in ("!=", "notin"):
+        verdicts[:] = True
+        verdicts[[column.code_of[value] for value in requirement.values if value in column.code_of]] = False
+    elif operator == "exists":
+        verdicts[:-1] = True
+    elif operator == "!":
+        verdicts[-1] = True
+    else:
+        compares = requirement.compiled()
+        verdicts[:-1] = [compares({requirement.key: value}) for value in column.values]
+    return verdicts[column.codes]
+
+
+def selector_mask(snapshot: Snapshot, selector: Selector) -> Mask:
+    """Nodes whose labels `selector` matches: bool [N]."""
+    mask = np.full(len(snapshot), not selector.nothing)
+    for requirement in selector.requirements:
+        mask &= requirement_mask(snapshot, requirement)
+    return mask
+
+
+def term_mask(snapshot: Snapshot, term: NodeSelectorTermMatcher) -> Mask:
+    """Nodes that one term matches: bool [N]."""
+    if term.errors:
+        return np.zeros(len(snapshot), np.bool_)
+    mask = np.ones(len(snapshot), np.bool_)
+    if term.labels is not None:
+        mask &= selector_mask(snapshot, term.labels)
+    if term.fields is not None:
+        matches = term.fields.matches
+        mask &= np.fromiter((matches({"metadata.name": name}) for name in snapshot.row_of), np.bool_, len(snapshot))
+    return mask
+
+
+def node_selector_mask(snapshot: Snapshot, selector: NodeSelectorMatcher) -> Mask:
+    """Nodes that any term matches: bool [N]."""
+    mask = np.zeros(len(snapshot), np.bool_)
+    for term in selector.terms:
+        mask |= term_mask(snapshot, term)
+    return mask
+
+
+def required_affinity_rows(snapshot: Snapshot, required: RequiredNodeAffinity, rows: Rows) -> Mask:
+    """Which of `rows` [K] the pod may be on: bool [K]."""
+    if len(rows) <= FEW_ROWS:
+        infos = snapshot.node_infos
+        return np.fromiter(
+            (required.matches(infos[row].name, labels_of(snapshot, row)) for row in rows.tolist()), np.bool_, len(rows)
+        )
+    mask = selector_mask(snapshot, required.node_selector)
+    if required.affinity is not None:
+        mask &= node_selector_mask(snapshot, required.affinity)
+    return mask if rows is snapshot.all_rows else mask[rows]
+
+
+def labels_of(snapshot: Snapshot, row: int) -> dict[str, str]:
+    node = snapshot.node_infos[row].node
+    return {} if node is None else node.metadata.labels

@@ -1,0 +1,46 @@
+"""NodeName: spec.nodeName of a pending pod names the only node. Source: plugins/nodename of v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kubeloop.scheduler.framework.events import NODE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Rows,
+    RowVerdicts,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import always, on, unresolvable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+
+class NodeName:
+    name = "NodeName"
+    row_local = True
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._rejection = unresolvable(self.name, "node(s) didn't match the requested node name")
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        wanted = pod.pod.spec.node_name
+        return None if not wanted or wanted == node.name else self._rejection
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        wanted = pod.pod.spec.node_name
+        if not wanted:
+            return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
+        return RowVerdicts(rows == snapshot.row_of.get(wanted, -1), always(self._rejection))
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (on(NODE, ActionType.ADD),)

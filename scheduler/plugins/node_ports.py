@@ -1,0 +1,79 @@
+"""NodePorts: host ports that the pod wants must be free. Source: plugins/nodeports of v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kubeloop.kube.objects import Node, Pod
+from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
+from kubeloop.scheduler.framework.events import NODE, POD
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    PreFilterResult,
+    Rows,
+    RowVerdicts,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import always, at, on, skip, unschedulable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_ALL_ADDRESSES = "0.0.0.0"
+
+
+class NodePorts:
+    name = "NodePorts"
+    row_local = True
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._rejection = unschedulable(self.name, "node(s) didn't have free ports for the requested pod ports")
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        return None, None if pod.host_ports else skip(self.name)
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        return self._rejection if in_conflict(pod.host_ports, node.used_ports) else None
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        wanted = pod.host_ports
+        used = snapshot.columns.used_ports
+        codes = at(used.codes, rows, snapshot)  # [K]
+        free = np.zeros(len(used.values), np.bool_)  # one per set of ports
+        for code in set(codes.tolist()):
+            free[code] = not in_conflict(wanted, used.values[code])
+        return RowVerdicts(free[codes], always(self._rejection))
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (on(POD, ActionType.DELETE, self._after_pod_delete), on(NODE, ActionType.ADD))
+
+    def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Pod | Node | None) -> Hint:
+        """Helps if the deleted pod was bound and held a port that this one wants."""
+        if old is None or not old.spec.node_name:
+            return Hint.SKIP
+        return Hint.QUEUE if in_conflict(PodInfo(pod).host_ports, PodInfo(old).host_ports) else Hint.SKIP
+
+
+def in_conflict(wanted: Collection[HostPort], used: Collection[HostPort]) -> bool:
+    """Does a port of `wanted` collide with one of `used`? The address 0.0.0.0 stands for all."""
+    if not wanted or not used:
+        return False
+    for address, protocol, port in wanted:
+        if (address, protocol, port) in used or (_ALL_ADDRESSES, protocol, port) in used:
+            return True
+        if address == _ALL_ADDRESSES and any(
+            each_protocol == protocol and each == port for _, each_protocol, each in used
+        ):
+            return True
+    return False

@@ -1,0 +1,213 @@
+"""NodeResourcesFit: the node has room for the pod's requests; scores by how full it would be.
+
+Axes: N nodes, K rows. Amounts are int64 (float32 would round memory above 16 MiB). Source: plugins/noderesources/fit.go
+of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import Node, Pod
+from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
+from kubeloop.scheduler.framework.events import ADD, NODE, POD, UPDATE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    Code,
+    CycleState,
+    Hint,
+    PreFilterResult,
+    Rows,
+    RowVerdicts,
+    Scores,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
+from kubeloop.scheduler.plugins.resource_scores import (
+    ResourceAmounts,
+    Scorer,
+    least_allocated,
+    most_allocated,
+    requested_to_capacity_ratio,
+    weighted_mean,
+)
+from kubeloop.scheduler.plugins.verdicts import at, on
+from kubeloop.scheduler.resources import pod_requests
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_REQUEST = "PreFilterNodeResourcesFit"
+_SCORED = "PreScoreNodeResourcesFit"
+_NATIVE = ("cpu", "memory", "ephemeral-storage")
+_TOO_MANY_PODS = "Too many pods"
+
+
+class NodeResourcesFit:
+    name = "NodeResourcesFit"
+    row_local = True
+
+    def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
+        self._ignored = frozenset(args.ignored_resources)
+        self._ignored_groups = frozenset(args.ignored_resource_groups)
+        self._amounts = ResourceAmounts(args.scoring_strategy.resources, use_requested=False)
+        self._scorer = _scorer(args)
+        self._statuses: dict[tuple[str, ...], dict[bool, Status]] = {}
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        state.write(_REQUEST, self._counted(pod_requests(pod.pod)))
+        return None, None
+
+    def _counted(self, requests: dict[str, int]) -> dict[str, int]:
+        """What has to fit: nothing of what is ignored, not asked for, or unknown to scheduling."""
+        return {
+            name: amount
+            for name, amount in requests.items()
+            if amount and (name in _NATIVE or (is_scalar_resource(name) and not self._is_ignored(name)))
+        }
+
+    def _is_ignored(self, name: str) -> bool:
+        if not is_extended_resource(name):
+            return False
+        return name in self._ignored or name.split("/", 1)[0] in self._ignored_groups
+
+    def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
+        request: dict[str, int] | None = state.get(_REQUEST)
+        return self._counted(pod_requests(pod.pod)) if request is None else request
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        reasons = [_TOO_MANY_PODS] if len(node.pods) + 1 > node.allocatable.get("pods", 0) else []
+        resolvable = True
+        for name, amount in self._request(state, pod).items():
+            allocatable = node.allocatable.get(name, 0)
+            if amount > allocatable - node.requested.get(name, 0):
+                reasons.append(f"Insufficient {name}")
+                resolvable = resolvable and amount <= allocatable  # nobody to preempt frees what the node never had
+        return self._status(tuple(reasons), resolvable) if reasons else None
+
+    def _status(self, reasons: tuple[str, ...], resolvable: bool) -> Status:
+        """Shared Status objects: a full cluster of 5,000 nodes has a handful of different ones."""
+        of_reasons = self._statuses.setdefault(reasons, {})
+        if resolvable not in of_reasons:
+            code = Code.UNSCHEDULABLE if resolvable else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+            of_reasons[resolvable] = Status(code, reasons, self.name)
+        return of_reasons[resolvable]
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        columns = snapshot.columns
+        request = self._request(state, pod)
+        pods_allowed = at(columns.allocatable[columns.resource("pods")], rows, snapshot)  # [K]
+        passed = at(columns.pod_count, rows, snapshot) < pods_allowed
+        for name, amount in request.items():
+            resource = columns.resource(name)
+            # Free room is negative on an overcommitted node.
+            free = at(columns.allocatable[resource], rows, snapshot) - at(columns.requested[resource], rows, snapshot)
+            passed &= free >= amount
+
+        def explain(index: int) -> Status:
+            row = rows[index]
+            full = columns.pod_count[row] >= columns.allocatable[columns.resource("pods"), row]
+            reasons = [_TOO_MANY_PODS] if full else []
+            resolvable = True
+            for name, amount in request.items():
+                allocatable = columns.allocatable[columns.resource(name), row]
+                if amount > allocatable - columns.requested[columns.resource(name), row]:
+                    reasons.append(f"Insufficient {name}")
+                    resolvable = resolvable and bool(amount <= allocatable)
+            return self._status(tuple(reasons), resolvable)
+
+        return RowVerdicts(passed, explain)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        state.write(_SCORED, _scored_requests(pod.pod))
+        return None
+
+    def _scored(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
+        scored: dict[str, int] | None = state.get(_SCORED)
+        return _scored_requests(pod.pod) if scored is None else scored
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        wanted, requested, allocatable = self._amounts.of_node(self._scored(state, pod), node)
+        return int(self._scorer(requested + wanted, allocatable)[0])
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        wanted, requested, allocatable = self._amounts.of_rows(self._scored(state, pod), snapshot, rows)
+        return self._scorer(requested + wanted, allocatable)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            on(POD, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._after_pod_event),
+            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._after_node_change),
+            on("resource.k8s.io/DeviceClass", ADD | UPDATE, self._after_device_class_event),
+        )
+
+    def _after_pod_event(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
+        if new is None:  # a pod that was on no node took nothing
+            return Hint.QUEUE if old is not None and old.spec.node_name else Hint.SKIP
+        if old is None:
+            return Hint.SKIP
+        if new.metadata.uid == pod.metadata.uid:
+            return Hint.QUEUE  # it asks for less now
+        if not new.spec.node_name:
+            return Hint.SKIP
+        before, after = pod_requests(old, use_status=True), pod_requests(new, use_status=True)
+        wanted = self._counted(pod_requests(pod))
+        return Hint.QUEUE if any(before.get(name, 0) > after.get(name, 0) for name in wanted) else Hint.SKIP
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        if new is None:
+            return Hint.SKIP
+        wanted = self._counted(pod_requests(pod))
+        after = node_allocatable(new)
+        if after.get("pods", 0) < 1 or any(amount > after.get(name, 0) for name, amount in wanted.items()):
+            return Hint.SKIP
+        if old is None:
+            return Hint.QUEUE
+        before = node_allocatable(old)
+        grown = any(after.get(name, 0) > before.get(name, 0) for name in (*wanted, "pods"))
+        return Hint.QUEUE if grown else Hint.SKIP
+
+    def _after_device_class_event(self, pod: Pod, old: Any, new: Any) -> Hint:
+        """A class that offers an extended resource which the pod asks for may serve it by a claim."""
+        offered = extended_resource_of(new)
+        wanted = self._counted(pod_requests(pod))
+        if offered in wanted and offered != extended_resource_of(old):
+            return Hint.QUEUE
+        return Hint.SKIP
+
+
+def _scored_requests(pod: Pod) -> dict[str, int]:
+    """v1.36 leaves pod-level resources out of this score, though it counts those of pods already on the node."""
+    return pod_requests(pod, non_zero=True, pod_level=False)
+
+
+def extended_resource_of(device_class: Any) -> str:
+    """spec.extendedResourceName of a DeviceClass, which is plain JSON; "" if it has none."""
+    return ((device_class or {}).get("spec") or {}).get("extendedResourceName") or ""
+
+
+def is_extended_resource(name: str) -> bool:
+    """Not one of Kubernetes' own. Source: v1helper.IsExtendedResourceName."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+def _scorer(args: NodeResourcesFitArgs) -> Scorer:
+    strategy = args.scoring_strategy
+    resources = strategy.resources
+    if strategy.type == "LeastAllocated":
+        return weighted_mean(resources, least_allocated)
+    if strategy.type == "MostAllocated":
+        return weighted_mean(resources, most_allocated)
+    if strategy.type == "RequestedToCapacityRatio" and strategy.requested_to_capacity_ratio is not None:
+        return requested_to_capacity_ratio(resources, strategy.requested_to_capacity_ratio.shape)
+    raise UserError(
+        f"scoring strategy {strategy.type} is not supported",
+        hint="use LeastAllocated, MostAllocated or RequestedToCapacityRatio (with requestedToCapacityRatio.shape)",
+    )

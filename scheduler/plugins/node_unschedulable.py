@@ -1,0 +1,66 @@
+"""NodeUnschedulable: keeps pods off cordoned nodes. Source: plugins/nodeunschedulable of v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kubeloop.kube.objects import Node, Pod, Taint
+from kubeloop.kube.taints import is_tolerated
+from kubeloop.scheduler.framework.events import NODE, POD
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    Rows,
+    RowVerdicts,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import always, at, on, unresolvable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable:
+    name = "NodeUnschedulable"
+    row_local = True
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._rejection = unresolvable(self.name, "node(s) were unschedulable")
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        if node.node is None or not node.node.spec.unschedulable or is_tolerated(_TAINT, pod.pod.spec.tolerations):
+            return None
+        return self._rejection
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        unschedulable = at(snapshot.columns.unschedulable, rows, snapshot)  # [K]
+        if is_tolerated(_TAINT, pod.pod.spec.tolerations):
+            return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
+        return RowVerdicts(~unschedulable, always(self._rejection))
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, self._after_node_change),
+            on(POD, ActionType.UPDATE_POD_TOLERATION, self._after_pod_change),
+        )
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        if new is None:
+            return Hint.SKIP
+        was_unschedulable = old is None or old.spec.unschedulable
+        return Hint.QUEUE if was_unschedulable and not new.spec.unschedulable else Hint.SKIP
+
+    def _after_pod_change(self, pod: Pod, old: Any, new: Any) -> Hint:
+        if new.metadata.uid == pod.metadata.uid and is_tolerated(_TAINT, new.spec.tolerations):
+            return Hint.QUEUE
+        return Hint.SKIP

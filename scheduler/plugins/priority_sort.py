@@ -1,0 +1,21 @@
+"""PrioritySort: higher priority first, then who waits longest. Source: plugins/queuesort of v1.36."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.plugins.args import NoArgs
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+
+
+class PrioritySort:
+    name = "PrioritySort"
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        pass
+
+    def sort_key(self, queued: QueuedPodInfo) -> tuple[int, int]:
+        return -(queued.pod.spec.priority or 0), queued.timestamp_ns

@@ -1,0 +1,51 @@
+"""The default plugins by name, with the type of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeloop.kube.objects import Struct
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import Plugin
+from kubeloop.scheduler.plugins import args
+from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kubeloop.scheduler.plugins.default_binder import DefaultBinder
+from kubeloop.scheduler.plugins.image_locality import ImageLocality
+from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
+from kubeloop.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
+from kubeloop.scheduler.plugins.node_name import NodeName
+from kubeloop.scheduler.plugins.node_ports import NodePorts
+from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from kubeloop.scheduler.plugins.priority_sort import PrioritySort
+from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
+from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
+
+
+@dataclass(frozen=True, slots=True)
+class PluginType:
+    """How to make one plugin: `construct(args, handle)`, with `args` an `args_type`."""
+
+    construct: Callable[[Any, Handle], Plugin]
+    args_type: type[Struct] = args.NoArgs
+
+
+DEFAULT_PLUGINS: Mapping[str, PluginType] = {
+    "SchedulingGates": PluginType(SchedulingGates),
+    "PrioritySort": PluginType(PrioritySort),
+    "NodeUnschedulable": PluginType(NodeUnschedulable),
+    "NodeName": PluginType(NodeName),
+    "TaintToleration": PluginType(TaintToleration),
+    "NodeAffinity": PluginType(NodeAffinity, args.NodeAffinityArgs),
+    "NodePorts": PluginType(NodePorts),
+    "NodeResourcesFit": PluginType(NodeResourcesFit, args.NodeResourcesFitArgs),
+    "NodeResourcesBalancedAllocation": PluginType(
+        NodeResourcesBalancedAllocation, args.NodeResourcesBalancedAllocationArgs
+    ),
+    "ImageLocality": PluginType(ImageLocality),
+    "DefaultBinder": PluginType(DefaultBinder),
+    "NodeDeclaredFeatures": PluginType(NodeDeclaredFeatures),
+}
+"""In no order: the order at each extension point is the profile's."""

@@ -1,0 +1,33 @@
+"""SchedulingGates: a pod with spec.schedulingGates is not even queued. Source: plugins/schedulinggates of v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.framework.events import PENDING_POD_RESOURCE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import ActionType, ClusterEventWithHint, Hint, Status
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import on, unresolvable
+
+
+class SchedulingGates:
+    name = "SchedulingGates"
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        pass
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        gates = pod.spec.scheduling_gates
+        if not gates:
+            return None
+        return unresolvable(self.name, f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (on(PENDING_POD_RESOURCE, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self._after_update),)
+
+    def _after_update(self, pod: Pod, old: Any, new: Any) -> Hint:
+        """Only of this very pod: that another one lost its gates helps nobody."""
+        return Hint.QUEUE if new is not None and new.metadata.uid == pod.metadata.uid else Hint.SKIP

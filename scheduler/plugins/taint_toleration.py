@@ -1,0 +1,93 @@
+"""TaintToleration: keeps pods off nodes with taints they do not tolerate, and away from PreferNoSchedule ones.
+
+Source: plugins/tainttoleration of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kubeloop.kube.objects import Node, Pod, Taint, Toleration
+from kubeloop.kube.taints import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
+from kubeloop.scheduler.framework.events import NODE, POD
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    Rows,
+    RowVerdicts,
+    Scores,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.verdicts import always, at, default_normalize, on, unresolvable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+
+class TaintToleration:
+    name = "TaintToleration"
+    row_local = True
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._rejection = unresolvable(self.name, "node(s) had untolerated taint(s)")
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        untolerated = node.node and find_untolerated_taint(node.node.spec.taints, pod.pod.spec.tolerations)
+        return None if untolerated is None else self._rejection
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        tolerations = pod.pod.spec.tolerations
+        taints = snapshot.columns.taints
+        codes = at(taints.codes, rows, snapshot)  # [K]
+        verdicts = np.zeros(len(taints.values), np.bool_)  # one per set of taints
+        for code in set(codes.tolist()):
+            verdicts[code] = find_untolerated_taint(taints.values[code], tolerations) is None
+        return RowVerdicts(verdicts[codes], always(self._rejection))
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        """How many PreferNoSchedule taints the pod does not tolerate."""
+        return 0 if node.node is None else _disliked(node.node.spec.taints, pod.pod.spec.tolerations)
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        tolerations = pod.pod.spec.tolerations
+        taints = snapshot.columns.taints
+        codes = at(taints.codes, rows, snapshot)  # [K]
+        counts = np.zeros(len(taints.values), np.int64)
+        for code in set(codes.tolist()):
+            counts[code] = _disliked(taints.values[code], tolerations)
+        return counts[codes]
+
+    def normalize_scores(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
+    ) -> Scores:
+        return default_normalize(scores, reverse=True)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, self._after_node_change),
+            on(POD, ActionType.UPDATE_POD_TOLERATION, self._after_pod_change),
+        )
+
+    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
+        if new is None:
+            return Hint.SKIP
+        tolerations = pod.spec.tolerations
+        untolerated_before = old is None or find_untolerated_taint(old.spec.taints, tolerations) is not None
+        tolerated_now = find_untolerated_taint(new.spec.taints, tolerations) is None
+        return Hint.QUEUE if untolerated_before and tolerated_now else Hint.SKIP
+
+    def _after_pod_change(self, pod: Pod, old: Any, new: Any) -> Hint:
+        """Only a change of this pod's own tolerations can help it."""
+        return Hint.QUEUE if new.metadata.uid == pod.metadata.uid else Hint.SKIP
+
+
+def _disliked(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    return sum(taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, tolerations) for taint in taints)
