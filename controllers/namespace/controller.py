@@ -21,6 +21,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
 from kubeloop.kube.objects import Condition, Namespace, to_json
 from kubeloop.kube.resources import NAMESPACES
+from kubeloop.tracing.reconcile import ReconcileTraces
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +43,14 @@ class NamespaceController:
         informers: InformerFactory,
         *,
         clock: Clock,
+        traces: ReconcileTraces,
         metrics: ControllerMetrics | None = None,
         workers: int = 10,
         grace_seconds: float = 5.0,
     ) -> None:
         self._client = client
         self._clock = clock
+        self._traces = traces
         self._grace_seconds = grace_seconds
         self._content = ContentDeleter(client, clock=clock)
         queue_metrics = metrics.queue("namespace") if metrics else None
@@ -74,6 +77,8 @@ class NamespaceController:
 
         Level-based. Returns when to look again, for content that needs time to go. Raising means: retry with backoff.
         """
+        trace = self._traces.reconcile("namespace", name)
+        changed, failure = False, None
         try:
             namespace = await self._client.get(NAMESPACES, name)
             if namespace.metadata.deletion_timestamp is None:
@@ -81,7 +86,9 @@ class NamespaceController:
             namespace = await self._mark_terminating(namespace)
             if not namespace.spec.finalizers or namespace.metadata.deletion_timestamp is None:
                 return None
+            changed = True
             report, seconds = await self._content.delete_all(name, namespace.metadata.deletion_timestamp)
+            trace.note("delete content")
             await self._write_conditions(namespace, report)
             errors = [report.discovery_error] if report.discovery_error else []
             errors += report.content_errors
@@ -90,8 +97,14 @@ class NamespaceController:
             if seconds:
                 return seconds // 2 + 1
             await self._finalize(namespace)
+            trace.note("finalize")
         except NotFound:
             return None  # it is gone
+        except Exception as error:
+            failure = str(error)
+            raise
+        finally:
+            trace.finish(changed, failure)
         return None
 
     async def _mark_terminating(self, namespace: Namespace) -> Namespace:

@@ -29,6 +29,7 @@ from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.events import EventSink
 from kubeloop.kube.objects import ObjectMeta, ObjectReference, OwnerReference, PartialObjectMetadata, convert, to_json
 from kubeloop.kube.resources import Resource
+from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,24 @@ class ClusterScopedDependent(Exception):
     """An object without namespace names an owner that lives in one, which is not valid; nothing is done about it."""
 
 
+class _Work:
+    """What one reconcile does, for its trace."""
+
+    def __init__(self, trace: Reconcile) -> None:
+        self._trace = trace
+        self._changed = False
+
+    def doing(self, action: str) -> dict[str, str]:
+        """Note an action that is about to be done; returns the headers of its request."""
+        self._changed = True
+        self._trace.note(action)
+        traceparent = self._trace.traceparent
+        return {"traceparent": traceparent} if traceparent else {}
+
+    def finish(self, error: str | None) -> None:
+        self._trace.finish(self._changed, error)
+
+
 class GarbageCollector:
     """`run()` works until cancelled. Resources are discovered at its start and every `refresh_seconds`.
 
@@ -61,6 +80,7 @@ class GarbageCollector:
         informers: InformerFactory,
         *,
         recorder: EventSink,
+        traces: ReconcileTraces,
         metrics: ControllerMetrics | None = None,
         workers: int = 20,
         refresh_seconds: float = 30.0,
@@ -69,6 +89,7 @@ class GarbageCollector:
         self._client = client
         self._informers = informers
         self._recorder = recorder
+        self._traces = traces
         self._refresh_seconds = refresh_seconds
         self._sync_timeout_seconds = sync_timeout_seconds
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
@@ -187,11 +208,17 @@ class GarbageCollector:
         if node is None:
             return None
         virtual = node.virtual
+        work, failure = self._begin(node), None
         try:
-            absent = await self._collect(node)
+            absent = await self._collect(node, work)
         except ClusterScopedDependent as error:
             log.info("%s", error)
             return None
+        except Exception as error:
+            failure = str(error)
+            raise
+        finally:
+            work.finish(failure)
         if absent is not None:
             again = self.graph.found_absent(absent)
         else:
@@ -202,7 +229,12 @@ class GarbageCollector:
         node.checks += 1
         return backoff_seconds(node.checks)
 
-    async def _collect(self, node: Node) -> Identity | None:
+    def _begin(self, node: Node) -> _Work:
+        identity = node.identity
+        key = f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
+        return _Work(self._traces.reconcile("garbagecollector", key, identity.kind))
+
+    async def _collect(self, node: Node, work: _Work) -> Identity | None:
         """Returns the identity under which no object was found, if so."""
         identity = node.identity
         if node.being_deleted and not node.deleting_dependents:
@@ -214,7 +246,7 @@ class GarbageCollector:
         if latest.uid != identity.uid:
             return identity
         if node.deleting_dependents:
-            await self._continue_foreground_deletion(node)
+            await self._continue_foreground_deletion(node, work)
             return None
         if not latest.owner_references:
             return None
@@ -222,11 +254,11 @@ class GarbageCollector:
         if solid:
             if dangling or waiting:
                 # An owner that waits for its dependents would wait for ever for one that others keep.
-                await self._drop_owners(node, [owner.uid for owner in (*dangling, *waiting)])
+                await self._drop_owners(node, [owner.uid for owner in (*dangling, *waiting)], work)
             return None
         if waiting and node.dependents:
             if any(dependent.deleting_dependents for dependent in node.dependents):
-                await self._unblock_owners(node)  # there may be a circle, which would never end
+                await self._unblock_owners(node, work)  # there may be a circle, which would never end
             policy = "Foreground"
         elif ORPHAN in latest.finalizers:
             policy = "Orphan"
@@ -235,7 +267,7 @@ class GarbageCollector:
         else:
             policy = "Background"
         try:
-            await self._delete(identity, latest, policy)
+            await self._delete(identity, latest, policy, work)
         except NotFound:
             return identity
         return None
@@ -273,10 +305,10 @@ class GarbageCollector:
             return None
         return owner
 
-    async def _continue_foreground_deletion(self, node: Node) -> None:
+    async def _continue_foreground_deletion(self, node: Node, work: _Work) -> None:
         blocking = node.blocking_dependents()
         if not blocking:
-            await self._remove_finalizer(node.identity, FOREGROUND)
+            await self._remove_finalizer(node.identity, FOREGROUND, work)
             return
         for dependent in blocking:
             if not dependent.deleting_dependents:
@@ -289,18 +321,25 @@ class GarbageCollector:
         node = self.graph.get(uid)
         if node is None:
             return None
-        async with asyncio.TaskGroup() as patches:
-            tasks = [patches.create_task(self._orphan_one(dependent, uid)) for dependent in list(node.dependents)]
-        errors = [error for task in tasks if (error := task.result()) is not None]
-        if errors:
-            raise ExceptionGroup(f"failed to orphan dependents of {node.identity}", errors)
-        await self._remove_finalizer(node.identity, ORPHAN)
+        work, failure = self._begin(node), None
+        try:
+            async with asyncio.TaskGroup() as patches:
+                tasks = [patches.create_task(self._orphan_one(each, uid, work)) for each in list(node.dependents)]
+            errors = [error for task in tasks if (error := task.result()) is not None]
+            if errors:
+                raise ExceptionGroup(f"failed to orphan dependents of {node.identity}", errors)
+            await self._remove_finalizer(node.identity, ORPHAN, work)
+        except Exception as error:
+            failure = str(error)
+            raise
+        finally:
+            work.finish(failure)
         return None
 
-    async def _orphan_one(self, dependent: Node, owner_uid: str) -> Exception | None:
+    async def _orphan_one(self, dependent: Node, owner_uid: str, work: _Work) -> Exception | None:
         """Returns what went wrong: one dependent must not keep the others from being orphaned."""
         try:
-            await self._drop_owners(dependent, [owner_uid])
+            await self._drop_owners(dependent, [owner_uid], work)
         except NotFound:
             return None
         except (ApiError, ServerUnreachable, UnknownKind) as error:
@@ -318,7 +357,7 @@ class GarbageCollector:
         resource, namespace = self._place(identity)
         return await self._client.get(resource, identity.name, namespace)
 
-    async def _delete(self, identity: Identity, latest: ObjectMeta, policy: str) -> None:
+    async def _delete(self, identity: Identity, latest: ObjectMeta, policy: str, work: _Work) -> None:
         """Delete the object if it is still the one that was judged.
 
         A change that left the owners alone changes nothing about the judgement; objects that change all the time would
@@ -334,6 +373,7 @@ class GarbageCollector:
                 propagation_policy=policy,
                 precondition_uid=identity.uid,
                 precondition_resource_version=resource_version,
+                headers=work.doing(f"delete {identity.kind} {identity.name}"),
             )
 
         try:
@@ -347,16 +387,16 @@ class GarbageCollector:
             await delete("")
         log.debug("deleted garbage", extra={"object": str(identity), "policy": policy})
 
-    async def _drop_owners(self, node: Node, uids: Sequence[str]) -> None:
+    async def _drop_owners(self, node: Node, uids: Sequence[str], work: _Work) -> None:
         """Remove these owners from the object's references."""
         removals = [{"$patch": "delete", "uid": uid} for uid in uids]
 
         def without(live: ObjectMeta) -> list[Any]:
             return [to_json(reference) for reference in live.owner_references if reference.uid not in uids]
 
-        await self._patch_owners(node, removals, without)
+        await self._patch_owners(node, removals, without, work)
 
-    async def _unblock_owners(self, node: Node) -> None:
+    async def _unblock_owners(self, node: Node, work: _Work) -> None:
         """Make every reference of the object one that does not block its owner's deletion."""
         changes = [
             {**to_json(reference), "blockOwnerDeletion": False}
@@ -367,21 +407,24 @@ class GarbageCollector:
         def unblocked(live: ObjectMeta) -> list[Any]:
             return [{**to_json(reference), "blockOwnerDeletion": False} for reference in live.owner_references]
 
-        await self._patch_owners(node, changes, unblocked)
+        await self._patch_owners(node, changes, unblocked, work)
 
-    async def _patch_owners(self, node: Node, strategic: list[Any], whole: Callable[[ObjectMeta], list[Any]]) -> None:
+    async def _patch_owners(
+        self, node: Node, strategic: list[Any], whole: Callable[[ObjectMeta], list[Any]], work: _Work
+    ) -> None:
         """Patch metadata.ownerReferences; resources without strategic merge (custom ones) get them as a whole."""
         resource, namespace = self._place(node.identity)
         name = node.identity.name
+        headers = work.doing(f"release {node.identity.kind} {name}")
         body: dict[str, Any] = {"metadata": {"ownerReferences": strategic, "uid": node.identity.uid}}
         try:
-            await self._client.patch(resource, name, body, PatchType.STRATEGIC, namespace)
+            await self._client.patch(resource, name, body, PatchType.STRATEGIC, namespace, headers=headers)
         except UnsupportedMediaType:
             live = (await self._get(node.identity)).metadata
             body = {"metadata": {"resourceVersion": live.resource_version, "ownerReferences": whole(live)}}
-            await self._client.patch(resource, name, body, PatchType.MERGE, namespace)
+            await self._client.patch(resource, name, body, PatchType.MERGE, namespace, headers=headers)
 
-    async def _remove_finalizer(self, identity: Identity, finalizer: str) -> None:
+    async def _remove_finalizer(self, identity: Identity, finalizer: str, work: _Work) -> None:
         """Raises Conflict if the object changed at every try."""
         resource, namespace = self._place(identity)
 
@@ -391,7 +434,8 @@ class GarbageCollector:
                 return
             finalizers = [each for each in live.finalizers if each != finalizer]
             body = {"metadata": {"resourceVersion": live.resource_version, "finalizers": finalizers}}
-            await self._client.patch(resource, identity.name, body, PatchType.MERGE, namespace)
+            headers = work.doing(f"finalize {identity.kind} {identity.name}")
+            await self._client.patch(resource, identity.name, body, PatchType.MERGE, namespace, headers=headers)
 
         try:
             await _retry_on_conflict(remove)
