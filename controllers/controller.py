@@ -17,7 +17,7 @@ from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 log = logging.getLogger(__name__)
 
 
-class StaleCache(Exception):  # noqa: N818 - a state of affairs, not a fault
+class StaleCache(Exception):
     """The caches have not yet seen what this controller itself wrote; the sync is put off."""
 
 

@@ -15,7 +15,7 @@ from kubeloop.controllers.metrics import QueueMetrics
 from kubeloop.controllers.ratelimiter import RateLimiter, controller_rate_limiter
 
 
-class QueueShutDown(Exception):  # noqa: N818 - the end of the work, not a fault
+class QueueShutDown(Exception):
     """get() after shut_down(): no key is left and none will come."""
 
 
@@ -155,7 +155,7 @@ class WorkQueue:
             self._idle.set()
 
     def shut_down(self) -> None:
-        """Take no more keys, let getters have what is ready, then end them with QueueShutDown. Waiting keys are lost."""
+        """Take no more keys; getters have what is ready, then end with QueueShutDown. Waiting keys are lost."""
         self._shut_down = True
         if self._timer is not None:
             self._timer.cancel()

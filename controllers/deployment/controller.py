@@ -1,0 +1,348 @@
+"""The Deployment controller: what wakes a Deployment, and the reconcile that brings it a step further.
+
+Reads the informers' stores, decides and applies in `sync`. Source: v1.36
+pkg/controller/deployment/deployment_controller.go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.claims import claim_all
+from kubeloop.controllers.consistency import ConsistencyStore
+from kubeloop.controllers.controller import Controller, StaleCache
+from kubeloop.controllers.deployment.rollout import RECREATE
+from kubeloop.controllers.deployment.sync import DeploymentSync
+from kubeloop.controllers.metrics import ControllerMetrics
+from kubeloop.controllers.ownership import (
+    CONTROLLER_INDEX,
+    by_controller,
+    controller_of,
+    orphans_of,
+    owned_by,
+)
+from kubeloop.controllers.reasons import Reasons
+from kubeloop.controllers.statuspatch import changed_fields, pinned
+from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import Handlers
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.events import EventSink
+from kubeloop.kube.objects import JSON, Deployment, LabelSelector, OwnerReference, Pod, ReplicaSet
+from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
+
+log = logging.getLogger(__name__)
+
+MAX_REQUEUES = 15  # a key that failed that often in a row is dropped: the last wait was 82 s
+STALE_RECHECK_SECONDS = 1.0
+
+
+class InvalidSelector(Exception):
+    """spec.selector of a Deployment cannot be read."""
+
+
+def namespace_terminating(error: Exception) -> bool:
+    """Whether nothing can be created there any more: no retry helps."""
+    return isinstance(error, ApiError) and error.has_cause("NamespaceTerminating")
+
+
+class DeploymentController:
+    """Reconciles Deployments: ReplicaSets come, go and change size."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        *,
+        clock: Clock,
+        recorder: EventSink,
+        traces: ReconcileTraces,
+        metrics: ControllerMetrics | None = None,
+        workers: int = 5,
+        queue: WorkQueue | None = None,
+    ) -> None:
+        """recorder: that of the component "deployment-controller"."""
+        self._client = client
+        self._clock = clock
+        self._events = recorder
+        self._traces = traces
+        self._deployment_informer = informers.informer(DEPLOYMENTS)
+        self._rs_informer = informers.informer(REPLICA_SETS)
+        self._pod_informer = informers.informer(PODS)
+        self._deployments = self._deployment_informer.store
+        self._replica_sets = self._rs_informer.store
+        self._pods = self._pod_informer.store
+        self._replica_sets.add_index(CONTROLLER_INDEX, by_controller)
+        self._pods.add_index(CONTROLLER_INDEX, by_controller)
+        self._consistency = ConsistencyStore(
+            {
+                DEPLOYMENTS.group_resource: lambda: self._deployment_informer.last_resource_version,
+                REPLICA_SETS.group_resource: lambda: self._rs_informer.last_resource_version,
+            }
+        )
+        if queue is None:
+            queue = WorkQueue("deployment", metrics=metrics.queue("deployment") if metrics is not None else None)
+        self.queue = queue
+        self._reasons = Reasons()
+        self._controller = Controller(
+            "deployment",
+            self.reconcile,
+            queue,
+            workers,
+            max_requeues=MAX_REQUEUES,
+            is_final=namespace_terminating,
+            metrics=metrics,
+        )
+        self._registrations = (
+            self._deployment_informer.add_handler(
+                Handlers(
+                    on_add=self.on_deployment_add,
+                    on_update=self.on_deployment_update,
+                    on_delete=self.on_deployment_delete,
+                )
+            ),
+            self._rs_informer.add_handler(
+                Handlers(
+                    on_add=self.on_replica_set_add,
+                    on_update=self.on_replica_set_update,
+                    on_delete=self.on_replica_set_delete,
+                )
+            ),
+            self._pod_informer.add_handler(Handlers(on_delete=self.on_pod_delete)),
+        )
+
+    @property
+    def name(self) -> str:
+        return "deployment"
+
+    async def run(self) -> None:
+        """Work until cancelled, once the caches are filled. The informers are the factory's to run."""
+        for registration in self._registrations:
+            await registration.wait_synced()
+        await self._controller.run()
+
+    async def process(self, key: str) -> None:
+        """Reconcile `key` once, as a worker does."""
+        await self._controller.process(key)
+
+    # --- what wakes a Deployment -----------------------------------------------------------------------------------
+
+    def on_deployment_add(self, deployment: Deployment, initial: bool) -> None:
+        self._enqueue(deployment.key, "found at start" if initial else "deployment added")
+
+    def on_deployment_update(self, old: Deployment, new: Deployment) -> None:
+        self._enqueue(new.key, "deployment changed")
+
+    def on_deployment_delete(self, deployment: Deployment, final_state_unknown: bool) -> None:
+        self._consistency.forget(deployment.key, deployment.metadata.uid)
+        self._enqueue(deployment.key, "deployment deleted")
+
+    def on_replica_set_add(self, rs: ReplicaSet, initial: bool) -> None:
+        if rs.metadata.deletion_timestamp is not None:
+            self.on_replica_set_delete(rs, False)
+            return
+        reference = controller_of(rs.metadata)
+        if reference is not None:
+            self._enqueue_owner(rs, reference, "replica set added")
+        else:
+            self._enqueue_matching(rs, "orphaned replica set added")
+
+    def on_replica_set_update(self, old: ReplicaSet, new: ReplicaSet) -> None:
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return  # a resync
+        reference, old_reference = controller_of(new.metadata), controller_of(old.metadata)
+        reference_changed = reference != old_reference
+        if reference_changed and old_reference is not None:
+            self._enqueue_owner(old, old_reference, "replica set released")
+        if reference is not None:
+            self._enqueue_owner(new, reference, "replica set changed")
+        elif reference_changed or new.metadata.labels != old.metadata.labels:
+            self._enqueue_matching(new, "orphaned replica set changed")
+
+    def on_replica_set_delete(self, rs: ReplicaSet, final_state_unknown: bool) -> None:
+        reference = controller_of(rs.metadata)
+        if reference is not None:
+            self._enqueue_owner(rs, reference, "replica set deleted")
+
+    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+        """A Recreate goes on when its last Pod is gone; a rolling update learns of Pods through its ReplicaSets."""
+        reference = controller_of(pod.metadata)
+        if reference is None or reference.kind != REPLICA_SETS.kind:
+            return
+        rs = self._replica_sets.get(f"{pod.metadata.namespace}/{reference.name}")
+        if rs is None or rs.metadata.uid != reference.uid:
+            return
+        owner = controller_of(rs.metadata)
+        deployment = self._resolve(rs.metadata.namespace, owner) if owner is not None else None
+        if deployment is None or deployment.spec.strategy.type != RECREATE:
+            return
+        selector = _selector_or_none(deployment.spec.selector)
+        if selector is None:
+            return
+        owned = [
+            each
+            for each in self._replica_sets.by_index(CONTROLLER_INDEX, owned_by(deployment))
+            if selector.matches(each.metadata.labels)
+        ]
+        if not any(pods for _, pods in self._pods_of(selector, owned)):
+            self._enqueue(deployment.key, "last pod deleted")
+
+    def _enqueue(self, key: str, reason: str) -> None:
+        self._reasons.note(key, reason)
+        self.queue.add(key)
+
+    def _enqueue_owner(self, rs: ReplicaSet, reference: OwnerReference, reason: str) -> None:
+        deployment = self._resolve(rs.metadata.namespace, reference)
+        if deployment is not None:
+            self._enqueue(deployment.key, reason)
+
+    def _resolve(self, namespace: str, reference: OwnerReference) -> Deployment | None:
+        """The Deployment an owner reference means: by name, and then by uid."""
+        if reference.kind != DEPLOYMENTS.kind:
+            return None
+        deployment = self._deployments.get(f"{namespace}/{reference.name}")
+        return deployment if deployment is not None and deployment.metadata.uid == reference.uid else None
+
+    def _enqueue_matching(self, rs: ReplicaSet, reason: str) -> None:
+        """An orphan: whoever selects it may want to adopt it. An empty selector selects nothing here."""
+        if not rs.metadata.labels:
+            return
+        for deployment in self._deployments.by_index("namespace", rs.metadata.namespace):
+            selector = _selector_or_none(deployment.spec.selector)
+            if selector is not None and not selector.empty and selector.matches(rs.metadata.labels):
+                self._enqueue(deployment.key, reason)
+
+    # --- the reconcile ---------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the Deployment `key` a step further towards its spec.
+
+        Level-based: reads the caches, never the event that woke it; may be cancelled and run again. Returns the
+        seconds after which time alone may change the answer, else None. Raising means: retry with backoff.
+        """
+        reason = self._reasons.take(key)
+        try:
+            self._consistency.ensure_ready(key)
+        except StaleCache as stale:
+            # Deciding on what we changed ourselves since would only meet conflicts. Our write is on its way to the
+            # cache, and wakes this key when it arrives.
+            log.debug("deployment %s put off: %s", key, stale)
+            self._reasons.note(key, reason)
+            return STALE_RECHECK_SECONDS
+        deployment = self._deployments.get(key)
+        if deployment is None:
+            self._consistency.forget(key)
+            return None
+        reconcile = self._traces.reconcile("deployment", key, reason)
+        sync: DeploymentSync | None = None
+        try:
+            if deployment.spec.selector is None or deployment.spec.selector == LabelSelector():
+                await self._refuse_empty_selector(deployment)
+                return None
+            replica_sets = await self._claim_replica_sets(deployment, reconcile)
+            sync = DeploymentSync(
+                deployment,
+                replica_sets,
+                client=self._client,
+                events=self._events,
+                clock=self._clock,
+                reconcile=reconcile,
+                pods_by_rs=lambda: self._pods_of(_selector(deployment), replica_sets),
+                cached_rs=self._replica_sets.get,
+                wrote=lambda resource, version: self._consistency.wrote(
+                    key, deployment.metadata.uid, resource, version
+                ),
+            )
+            await sync.run()
+        except Exception as error:
+            reconcile.finish(sync is not None and sync.changed, str(error))
+            raise
+        reconcile.finish(sync is not None and sync.changed)
+        return self._recheck_seconds(key, sync.stuck_seconds)
+
+    def _recheck_seconds(self, key: str, left: float | None) -> float | None:
+        """When to look again for a rollout that missed its deadline."""
+        if left is None:
+            return None
+        if left < 1:
+            self.queue.add_rate_limited(key)
+            return None
+        return left + 1  # timestamps are cut to seconds
+
+    async def _refuse_empty_selector(self, deployment: Deployment) -> None:
+        message = "This deployment is selecting all pods. A non-empty selector is required."
+        self._events.event(deployment, "Warning", "SelectingAll", message)
+        status = deployment.status
+        if status.observed_generation >= deployment.metadata.generation:
+            return
+        seen = replace(status, observed_generation=deployment.metadata.generation)
+        patch = pinned(deployment.metadata.resource_version, status=changed_fields(status, seen))
+        try:
+            await self._client.patch(
+                DEPLOYMENTS,
+                deployment.metadata.name,
+                patch,
+                PatchType.MERGE,
+                deployment.metadata.namespace,
+                subresource="status",
+                lane="status",
+            )
+        except (ApiError, ServerUnreachable) as error:
+            log.info("could not note the generation of %s: %s", deployment.key, error)
+
+    async def _claim_replica_sets(self, deployment: Deployment, reconcile: Reconcile) -> list[ReplicaSet]:
+        """The ReplicaSets the Deployment owns, after adopting and releasing some. Raises ClaimErrors."""
+        selector = _selector(deployment)
+        store = self._replica_sets
+        candidates = store.by_index(CONTROLLER_INDEX, owned_by(deployment))
+        candidates += store.by_index(CONTROLLER_INDEX, orphans_of(deployment.metadata.namespace))
+
+        async def read_fresh() -> Deployment:
+            return await self._client.get(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
+
+        async def patch(rs: ReplicaSet, body: JSON) -> None:
+            start_ns = self._clock.time_ns()
+            written = await self._client.patch(
+                REPLICA_SETS, rs.metadata.name, body, PatchType.STRATEGIC, rs.metadata.namespace
+            )
+            reconcile.note(f"adopt or release replicaset {rs.metadata.name}", start_ns=start_ns)
+            self._consistency.wrote(
+                deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
+            )
+
+        return await claim_all(deployment, candidates, selector, read_fresh=read_fresh, patch=patch)
+
+    def _pods_of(self, selector: Selector, replica_sets: Iterable[ReplicaSet]) -> list[tuple[str, Sequence[Pod]]]:
+        """The Pods of each ReplicaSet, by its uid: those the Deployment selects, finished ones included."""
+        return [
+            (
+                rs.metadata.uid,
+                [
+                    pod
+                    for pod in self._pods.by_index(CONTROLLER_INDEX, owned_by(rs))
+                    if selector.matches(pod.metadata.labels)
+                ],
+            )
+            for rs in replica_sets
+        ]
+
+
+def _selector(deployment: Deployment) -> Selector:
+    try:
+        return selector_from(deployment.spec.selector)
+    except SelectorError as error:
+        raise InvalidSelector(f"deployment {deployment.key} has invalid label selector: {error}") from error
+
+
+def _selector_or_none(selector: LabelSelector | None) -> Selector | None:
+    try:
+        return selector_from(selector)
+    except SelectorError:
+        return None

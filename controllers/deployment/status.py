@@ -1,0 +1,216 @@
+"""The status of a Deployment: counts, conditions, and whether its rollout moves.
+
+Pure functions of objects and the time. Source: pkg/controller/deployment/{progress,sync}.go and
+util/deployment_util.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.deployment import replicasets
+from kubeloop.controllers.deployment.replicasets import replicas_of
+from kubeloop.controllers.deployment.rollout import max_unavailable
+from kubeloop.controllers.gonumbers import MAX_INT32
+from kubeloop.kube.objects import Condition, Deployment, DeploymentStatus, ReplicaSet
+
+AVAILABLE = "Available"
+PROGRESSING = "Progressing"
+REPLICA_FAILURE = "ReplicaFailure"
+
+NEW_RS_CREATED = "NewReplicaSetCreated"
+NEW_RS_CREATE_ERROR = "ReplicaSetCreateError"
+NEW_RS_FOUND = "FoundNewReplicaSet"
+NEW_RS_AVAILABLE = "NewReplicaSetAvailable"
+RS_UPDATED = "ReplicaSetUpdated"
+TIMED_OUT = "ProgressDeadlineExceeded"
+PAUSED = "DeploymentPaused"
+RESUMED = "DeploymentResumed"
+
+
+def condition_of(status: DeploymentStatus, type_: str) -> Condition | None:
+    for condition in status.conditions:
+        if condition.type == type_:
+            return condition
+    return None
+
+
+def new_condition(type_: str, status: str, reason: str, message: str, now: datetime) -> Condition:
+    """A condition as of `now`, to the second as the API keeps it."""
+    now = now.replace(microsecond=0)
+    return Condition(
+        type=type_, status=status, reason=reason, message=message, last_update_time=now, last_transition_time=now
+    )
+
+
+def with_condition(status: DeploymentStatus, condition: Condition) -> DeploymentStatus:
+    """`status` with this condition at the end. One of the same status and reason stays as it is; the time of the
+    transition is kept while the status stays the same."""
+    current = condition_of(status, condition.type)
+    if current is not None and current.status == condition.status:
+        if current.reason == condition.reason:
+            return status
+        condition = replace(condition, last_transition_time=current.last_transition_time)
+    others = without_condition(status, condition.type).conditions
+    return replace(status, conditions=(*others, condition))
+
+
+def without_condition(status: DeploymentStatus, type_: str) -> DeploymentStatus:
+    kept = tuple(condition for condition in status.conditions if condition.type != type_)
+    return status if len(kept) == len(status.conditions) else replace(status, conditions=kept)
+
+
+def has_progress_deadline(deployment: Deployment) -> bool:
+    deadline = deployment.spec.progress_deadline_seconds
+    return deadline is not None and deadline != MAX_INT32
+
+
+def has_revision_history_limit(deployment: Deployment) -> bool:
+    limit = deployment.spec.revision_history_limit
+    return limit is not None and limit != MAX_INT32
+
+
+def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
+    """All Pods are of the new template and available, no old one is left, and the last change was seen."""
+    desired = replicas_of(deployment)
+    return (
+        status.updated_replicas == desired
+        and status.replicas == desired
+        and status.available_replicas == desired
+        and status.observed_generation >= deployment.metadata.generation
+    )
+
+
+def is_progressing(deployment: Deployment, new_status: DeploymentStatus) -> bool:
+    """More Pods are new, ready or available than before, or fewer are old."""
+    old_status = deployment.status
+    return (
+        new_status.updated_replicas > old_status.updated_replicas
+        or new_status.replicas - new_status.updated_replicas < old_status.replicas - old_status.updated_replicas
+        or new_status.ready_replicas > old_status.ready_replicas
+        or new_status.available_replicas > old_status.available_replicas
+    )
+
+
+def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: datetime) -> bool:
+    """No progress within progressDeadlineSeconds; a finished rollout never times out."""
+    condition = condition_of(new_status, PROGRESSING)
+    if not has_progress_deadline(deployment) or condition is None or condition.reason == NEW_RS_AVAILABLE:
+        return False
+    if condition.reason == TIMED_OUT:
+        return True
+    since = condition.last_update_time
+    return since is None or since + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0) < now
+
+
+def stuck_recheck_seconds(deployment: Deployment, new_status: DeploymentStatus, now: datetime) -> float | None:
+    """Seconds until the progress deadline of a rollout under way; None: there is none to wait for."""
+    condition = condition_of(deployment.status, PROGRESSING)
+    if not has_progress_deadline(deployment) or condition is None or condition.last_update_time is None:
+        return None
+    if is_complete(deployment, new_status) or condition.reason == TIMED_OUT:
+        return None
+    deadline = condition.last_update_time + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0)
+    return (deadline - now).total_seconds()
+
+
+def paused_condition(deployment: Deployment, now: datetime) -> Condition | None:
+    """The Progressing condition to set because the Deployment was paused or resumed, if any.
+
+    A rollout is not to be found late for the time it was paused; one found late already stays so.
+    """
+    if not has_progress_deadline(deployment):
+        return None
+    current = condition_of(deployment.status, PROGRESSING)
+    if current is not None and current.reason == TIMED_OUT:
+        return None
+    noted = current is not None and current.reason == PAUSED
+    if deployment.spec.paused and not noted:
+        return new_condition(PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
+    if not deployment.spec.paused and noted:
+        return new_condition(PROGRESSING, "Unknown", RESUMED, "Deployment is resumed", now)
+    return None
+
+
+def replica_failures(all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None) -> list[Condition]:
+    """The failures of the ReplicaSets as conditions of the Deployment: the new one's, or else all others'."""
+    if new_rs is not None and (failures := _failures(new_rs)):
+        return failures
+    return [condition for rs in all_rss if rs is not None for condition in _failures(rs)]
+
+
+def _failures(rs: ReplicaSet) -> list[Condition]:
+    return [
+        replace(condition, last_update_time=condition.last_transition_time)
+        for condition in rs.status.conditions
+        if condition.type == REPLICA_FAILURE
+    ]
+
+
+def calculate_status(
+    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
+) -> DeploymentStatus:
+    """Counts and the Available condition from the statuses of the ReplicaSets; other conditions as they are."""
+    available = replicasets.available_replicas_sum(all_rss)
+    status = DeploymentStatus(
+        observed_generation=deployment.metadata.generation,
+        replicas=replicasets.actual_replicas_sum(all_rss),
+        updated_replicas=replicasets.actual_replicas_sum([new_rs]),
+        ready_replicas=replicasets.ready_replicas_sum(all_rss),
+        available_replicas=available,
+        # negative while Pods beyond the wanted number are still running
+        unavailable_replicas=max(0, replicasets.spec_replicas_sum(all_rss) - available),
+        terminating_replicas=replicasets.terminating_replicas_sum(all_rss),
+        conditions=deployment.status.conditions,
+        collision_count=deployment.status.collision_count,
+    )
+    if available >= replicas_of(deployment) - max_unavailable(deployment):
+        has, reason, message = "True", "MinimumReplicasAvailable", "Deployment has minimum availability."
+    else:
+        has, reason, message = "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
+    return with_condition(status, new_condition(AVAILABLE, has, reason, message, now))
+
+
+def rollout_status(
+    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
+) -> DeploymentStatus:
+    """calculate_status, and how the rollout goes: the conditions Progressing and ReplicaFailure."""
+    status = calculate_status(deployment, all_rss, new_rs, now)
+    current = condition_of(deployment.status, PROGRESSING)
+    if not has_progress_deadline(deployment):
+        status = without_condition(status, PROGRESSING)
+    else:
+        # After a finished rollout, Pods that come and go (a node that fails, a scaling) are no rollout of their own.
+        finished = status.replicas == status.updated_replicas and current is not None
+        if not (finished and current is not None and current.reason == NEW_RS_AVAILABLE):
+            status = _with_progress(deployment, status, new_rs, current, now)
+    failures = replica_failures(all_rss, new_rs)
+    return with_condition(status, failures[0]) if failures else without_condition(status, REPLICA_FAILURE)
+
+
+def _with_progress(
+    deployment: Deployment,
+    status: DeploymentStatus,
+    new_rs: ReplicaSet | None,
+    current: Condition | None,
+    now: datetime,
+) -> DeploymentStatus:
+    subject = f'Deployment "{deployment.metadata.name}"' if new_rs is None else f'ReplicaSet "{new_rs.metadata.name}"'
+    if is_complete(deployment, status):
+        message = f"{subject} has successfully progressed."
+        return with_condition(status, new_condition(PROGRESSING, "True", NEW_RS_AVAILABLE, message, now))
+    if is_progressing(deployment, status):
+        condition = new_condition(PROGRESSING, "True", RS_UPDATED, f"{subject} is progressing.", now)
+        if current is not None:
+            # Replaced even if status and reason are the same: its lastUpdateTime restarts the progress deadline.
+            if current.status == "True":
+                condition = replace(condition, last_transition_time=current.last_transition_time)
+            status = without_condition(status, PROGRESSING)
+        return with_condition(status, condition)
+    if is_timed_out(deployment, status, now):
+        message = f"{subject} has timed out progressing."
+        return with_condition(status, new_condition(PROGRESSING, "False", TIMED_OUT, message, now))
+    return status

@@ -1,0 +1,550 @@
+"""One sync of one Deployment: the decisions of this package, applied in Kubernetes' order.
+
+Each step decides with the pure functions of `rollout`, `replicasets` and `status`, and writes what they say. A write
+that fails ends the sync (the key is retried), but where a comment says otherwise. Source: syncDeployment in
+pkg/controller/deployment/deployment_controller.go and the files beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.deployment import rollout
+from kubeloop.controllers.deployment import status as statuses
+from kubeloop.controllers.deployment.podtemplate import (
+    HASH_LABEL,
+    equal_ignore_hash,
+    pod_template_hash,
+    with_hash_label,
+    without_hash_label,
+)
+from kubeloop.controllers.deployment.replicasets import (
+    REVISION,
+    ROLLBACK_TO,
+    active,
+    actual_replicas_sum,
+    by_creation,
+    by_revision,
+    find_new,
+    find_old,
+    last_revision,
+    max_revision,
+    new_replica_set_annotations,
+    replicas_of,
+    revision_of,
+    rolled_back_annotations,
+)
+from kubeloop.controllers.deployment.rollout import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
+from kubeloop.controllers.gonumbers import NotANumber, int_or_none
+from kubeloop.controllers.ownership import controller_of, controller_reference
+from kubeloop.controllers.statuspatch import changed_fields, pinned
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.events import EventSink
+from kubeloop.kube.objects import JSON, Condition, Deployment, DeploymentStatus, Pod, ReplicaSet, to_json
+from kubeloop.kube.resources import DEPLOYMENTS, REPLICA_SETS
+from kubeloop.tracing.reconcile import Reconcile
+
+log = logging.getLogger(__name__)
+
+MAX_NAME_LENGTH = 253
+
+AllReplicaSets = Sequence[ReplicaSet | None]
+
+
+def replica_set_name(deployment_name: str, template_hash: str) -> str:
+    """Name of a Deployment's ReplicaSet; a long Deployment name is cut to leave room for the hash."""
+    return f"{deployment_name[: MAX_NAME_LENGTH - 1 - len(template_hash)]}-{template_hash}"
+
+
+def rollback_revision(deployment: Deployment) -> int | None:
+    """The revision asked for by the deprecated rollback annotation (0: the one before); None if none is."""
+    return int_or_none(deployment.metadata.annotations.get(ROLLBACK_TO))
+
+
+def old_pods_running(
+    new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet], pods_by_rs: Iterable[tuple[str, Sequence[Pod]]]
+) -> bool:
+    """Whether a Pod of an old template may still run: a Recreate starts nothing new before the last one has ended."""
+    if actual_replicas_sum(old_rss) > 0:
+        return True
+    new_uid = None if new_rs is None else new_rs.metadata.uid
+    return any(
+        pod.status.phase not in ("Failed", "Succeeded") for uid, pods in pods_by_rs if uid != new_uid for pod in pods
+    )
+
+
+def cleanable(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+    """Old ReplicaSets beyond revisionHistoryLimit, lowest revision first. Those that still have Pods stay."""
+    limit = deployment.spec.revision_history_limit
+    if limit is None or not statuses.has_revision_history_limit(deployment):
+        return []
+    alive = [rs for rs in old_rss if rs.metadata.deletion_timestamp is None]
+    surplus = len(alive) - limit
+    if surplus <= 0:
+        return []
+    return [
+        rs
+        for rs in by_revision(alive)[:surplus]
+        if rs.status.replicas == 0 and replicas_of(rs) == 0 and rs.metadata.generation <= rs.status.observed_generation
+    ]
+
+
+def new_replica_set(
+    deployment: Deployment, old_rss: Sequence[ReplicaSet], revision: int
+) -> tuple[str, int, dict[str, JSON]]:
+    """The ReplicaSet to create for the Deployment's template: its name, size and JSON.
+
+    Raises InvalidIntOrPercent, UnsupportedStrategy.
+    """
+    spec = deployment.spec
+    template_hash = pod_template_hash(spec.template, deployment.status.collision_count)
+    template = with_hash_label(spec.template, template_hash)
+    selector = to_json(spec.selector) if spec.selector is not None else {}
+    selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: template_hash}
+    size = rollout.new_rs_new_replicas(deployment, old_rss, 0)
+    desired = replicas_of(deployment)
+    annotations, _ = new_replica_set_annotations(
+        deployment.metadata.annotations, {}, revision, replicas=(desired, desired + max_surge(deployment))
+    )
+    name = replica_set_name(deployment.metadata.name, template_hash)
+    body: dict[str, JSON] = {
+        "apiVersion": REPLICA_SETS.api_version,
+        "kind": REPLICA_SETS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": deployment.metadata.namespace,
+            "labels": template["metadata"]["labels"],
+            "annotations": annotations,
+            "ownerReferences": [controller_reference(deployment)],
+        },
+        "spec": {"replicas": size, "selector": selector, "template": template},
+    }
+    if spec.min_ready_seconds:
+        body["spec"]["minReadySeconds"] = spec.min_ready_seconds
+    return name, size, body
+
+
+class DeploymentSync:
+    """Brings one Deployment a step further. Made for one sync, with what the caches hold at its start."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        replica_sets: Sequence[ReplicaSet],
+        *,
+        client: Client,
+        events: EventSink,
+        clock: Clock,
+        reconcile: Reconcile,
+        pods_by_rs: Callable[[], Iterable[tuple[str, Sequence[Pod]]]],
+        cached_rs: Callable[[str], ReplicaSet | None],
+        wrote: Callable[[str, str], None],
+    ) -> None:
+        """replica_sets: those the Deployment owns. pods_by_rs: their Pods, by the uid of the ReplicaSet. cached_rs: a
+        ReplicaSet by key. wrote: told the group resource and resourceVersion of each write."""
+        self._d = deployment
+        self._stored = deployment  # as the API server has it, as far as we know
+        self._rss = replica_sets
+        self._client = client
+        self._events = events
+        self._now = clock.now()
+        self._clock_ns = clock.time_ns
+        self._reconcile = reconcile
+        self._pods_by_rs = pods_by_rs
+        self._cached_rs = cached_rs
+        self._wrote = wrote
+        self._versions: dict[str, str] = {}  # uid of a ReplicaSet written in this sync -> its resourceVersion now
+        self.changed = False
+        self.stuck_seconds: float | None = None  # time left of the progress deadline, if nothing else is to be done
+
+    async def run(self) -> None:
+        """Raises what a write raises, and UnsupportedStrategy or InvalidIntOrPercent for a spec that has no meaning."""
+        deployment = self._d
+        if deployment.metadata.deletion_timestamp is not None:
+            new_rs, old_rss = await self._find_replica_sets(create=False)
+            await self._sync_status([*old_rss, new_rs], new_rs)
+            return
+        # Before anything else, lest a rollout that was paused for long is found late the moment it is resumed.
+        condition = statuses.paused_condition(deployment, self._now)
+        if condition is not None:
+            await self._write_condition(condition)
+        if deployment.spec.paused:
+            await self._scale()
+        elif rollback_revision(deployment) is not None:
+            await self._roll_back()
+        elif await self._is_scaling_event():
+            await self._scale()
+        elif deployment.spec.strategy.type == RECREATE:
+            await self._recreate()
+        elif deployment.spec.strategy.type == ROLLING_UPDATE:
+            await self._roll()
+        else:
+            raise UnsupportedStrategy(f"unexpected deployment strategy type: {deployment.spec.strategy.type}")
+
+    # --- the new ReplicaSet ----------------------------------------------------------------------------------------
+
+    async def _find_replica_sets(self, *, create: bool) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
+        """The new ReplicaSet, brought up to date (created if `create`), and the old ones, oldest first."""
+        existing = find_new(self._d, self._rss)
+        old_rss = find_old(existing, self._rss)
+        revision = max_revision(old_rss) + 1
+        if existing is not None:
+            return await self._update_new_rs(existing, revision), old_rss
+        if create:
+            return await self._create_new_rs(old_rss, revision), old_rss
+        return None, old_rss
+
+    async def _update_new_rs(self, rs: ReplicaSet, revision: int) -> ReplicaSet:
+        min_ready_seconds = self._d.spec.min_ready_seconds
+        annotations, changed = new_replica_set_annotations(
+            self._d.metadata.annotations, rs.metadata.annotations, revision, replicas=None
+        )
+        if changed or rs.spec.min_ready_seconds != min_ready_seconds:
+            # The Deployment's own revision follows with the next sync, from what is stored then.
+            spec = {"minReadySeconds": min_ready_seconds} if rs.spec.min_ready_seconds != min_ready_seconds else {}
+            return await self._patch_rs(rs, _changed(rs.metadata.annotations, annotations), spec, "update")
+        needs_write = self._set_revision(annotations.get(REVISION, ""))
+        if (
+            statuses.has_progress_deadline(self._d)
+            and statuses.condition_of(self._d.status, statuses.PROGRESSING) is None
+        ):
+            # Somebody began to care about progress: it counts from when its ReplicaSet was first noticed.
+            message = f'Found new replica set "{rs.metadata.name}"'
+            self._set_condition("True", statuses.NEW_RS_FOUND, message)
+            needs_write = True
+        if needs_write:
+            await self._write_status(self._d.status)
+        return rs
+
+    async def _create_new_rs(self, old_rss: Sequence[ReplicaSet], revision: int) -> ReplicaSet:
+        deployment = self._d
+        name, size, body = new_replica_set(deployment, old_rss, revision)
+        exists = False
+        start_ns = self._clock_ns()
+        try:
+            rs = await self._client.create(
+                REPLICA_SETS, body, deployment.metadata.namespace, headers=self._trace_headers()
+            )
+        except AlreadyExists:
+            # A slow cache, or another template with the same hash.
+            exists = True
+            found = self._cached_rs(f"{deployment.metadata.namespace}/{name}")
+            if found is None:
+                raise
+            owner = controller_of(found.metadata)
+            ours = owner is not None and owner.uid == deployment.metadata.uid
+            if not (ours and equal_ignore_hash(found.spec.template, deployment.spec.template)):
+                await self._count_collision()
+                raise
+            rs = found
+        except (ApiError, ServerUnreachable) as error:
+            if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
+                raise  # nothing can be created there any more, and nobody needs to be told
+            await self._report_failed_create(name, error)
+            raise
+        else:
+            self._noted(f"create replicaset {name}", start_ns)
+            self._wrote_rs(rs)
+        if not exists and size > 0:
+            self._event("Normal", "ScalingReplicaSet", f"Scaled up replica set {rs.metadata.name} from 0 to {size}")
+        needs_write = self._set_revision(str(revision))
+        if not exists and statuses.has_progress_deadline(deployment):
+            self._set_condition("True", statuses.NEW_RS_CREATED, f'Created new replica set "{rs.metadata.name}"')
+            needs_write = True
+        if needs_write:
+            await self._write_status(self._d.status)
+        return rs
+
+    async def _count_collision(self) -> None:
+        """The next sync hashes with another number. Failure is no matter: the next sync comes here again."""
+        count = (self._d.status.collision_count or 0) + 1
+        try:
+            await self._write_status(replace(self._d.status, collision_count=count))
+        except (ApiError, ServerUnreachable) as error:
+            log.debug("could not count a hash collision of %s: %s", self._d.key, error)
+
+    async def _report_failed_create(self, name: str, error: Exception) -> None:
+        message = f'Failed to create new replica set "{name}": {error}'
+        if statuses.has_progress_deadline(self._d):
+            self._set_condition("False", statuses.NEW_RS_CREATE_ERROR, message)
+            try:
+                await self._write_status(self._d.status)
+            except (ApiError, ServerUnreachable) as second:
+                # The failed create is the greater problem, and is what the caller hears of.
+                log.debug("could not report a failed create of %s: %s", self._d.key, second)
+        self._event("Warning", statuses.NEW_RS_CREATE_ERROR, message)
+
+    # --- rolling, recreating, scaling ------------------------------------------------------------------------------
+
+    async def _roll(self) -> None:
+        new_rs, old_rss = await self._find_replica_sets(create=True)
+        assert new_rs is not None
+        all_rss = [*old_rss, new_rs]
+        if not (
+            await self._grow_new_rs(all_rss, new_rs) or await self._shrink_old_rss(all_rss, active(old_rss), new_rs)
+        ) and statuses.is_complete(self._d, self._d.status):
+            await self._clean_up(old_rss)
+        await self._sync_rollout_status(all_rss, new_rs)
+
+    async def _grow_new_rs(self, all_rss: AllReplicaSets, new_rs: ReplicaSet) -> bool:
+        size, desired = replicas_of(new_rs), replicas_of(self._d)
+        if size == desired:
+            return False
+        if size < desired:
+            desired = rollout.new_rs_new_replicas(self._d, all_rss, size)
+        scaled, _ = await self._resize(new_rs, desired)
+        return scaled
+
+    async def _shrink_old_rss(self, all_rss: AllReplicaSets, old_rss: list[ReplicaSet], new_rs: ReplicaSet) -> bool:
+        budget = rollout.plan_scale_down_budget(self._d, all_rss, old_rss, new_rs)
+        if budget <= 0:
+            return False
+        shrunk = False
+        try:
+            old_rss = by_creation(old_rss)
+            for resize in rollout.plan_unhealthy_cleanup(old_rss, budget):
+                _, updated = await self._resize(resize.rs, resize.replicas)
+                old_rss[old_rss.index(resize.rs)] = updated
+                shrunk = True
+            for resize in rollout.plan_old_scale_down(self._d, [*old_rss, new_rs], by_creation(old_rss)):
+                await self._resize(resize.rs, resize.replicas)
+                shrunk = True
+        except (ApiError, ServerUnreachable, ValueError) as error:
+            # As in v1.36 the sync goes on to the status; its write, or the next event, brings the key back.
+            log.info("could not scale down old replica sets of %s: %s", self._d.key, error)
+            return False
+        return shrunk
+
+    async def _recreate(self) -> None:
+        new_rs, old_rss = await self._find_replica_sets(create=False)
+        all_rss: list[ReplicaSet | None] = [*old_rss, new_rs]
+        scaled_down = False
+        for rs in active(old_rss):
+            scaled, _ = await self._resize(rs, 0)
+            scaled_down = scaled_down or scaled
+        if not scaled_down and not old_pods_running(new_rs, old_rss, self._pods_by_rs()):
+            if new_rs is None:
+                new_rs, old_rss = await self._find_replica_sets(create=True)
+                all_rss = [*old_rss, new_rs]
+            assert new_rs is not None
+            await self._resize(new_rs, replicas_of(self._d))
+            if statuses.is_complete(self._d, self._d.status):
+                await self._clean_up(old_rss)
+        await self._sync_rollout_status(all_rss, new_rs)
+
+    async def _is_scaling_event(self) -> bool:
+        new_rs, old_rss = await self._find_replica_sets(create=False)
+        return rollout.is_scaling_event(self._d, [*old_rss, new_rs])
+
+    async def _scale(self) -> None:
+        """spec.replicas changed, or the Deployment is paused and only its size is kept up."""
+        new_rs, old_rss = await self._find_replica_sets(create=False)
+        scaling = rollout.plan_scaling(self._d, new_rs, old_rss)
+        for resize in scaling.resizes:
+            await self._resize(resize.rs, resize.replicas, forced=scaling.forced)
+        if self._d.spec.paused and rollback_revision(self._d) is None:
+            await self._clean_up(old_rss)
+        await self._sync_status([*old_rss, new_rs], new_rs)
+
+    async def _resize(self, rs: ReplicaSet, size: int, *, forced: bool = False) -> tuple[bool, ReplicaSet]:
+        """Give `rs` this size. `forced`: look at its annotations of the Deployment's size even if it has it already.
+
+        Returns whether the size changed, and the ReplicaSet as it is now.
+        """
+        old_size = replicas_of(rs)
+        if old_size == size and not forced:
+            return False, rs
+        annotations = rollout.changed_replicas_annotations(self._d, rs)
+        if old_size == size and not annotations:
+            return False, rs
+        updated = await self._patch_rs(rs, annotations, {"replicas": size} if size != old_size else {}, "scale")
+        if old_size == size:
+            return False, updated
+        direction = "up" if old_size < size else "down"
+        self._event(
+            "Normal",
+            "ScalingReplicaSet",
+            f"Scaled {direction} replica set {rs.metadata.name} from {old_size} to {size}",
+        )
+        return True, updated
+
+    async def _clean_up(self, old_rss: Sequence[ReplicaSet]) -> None:
+        for rs in cleanable(self._d, old_rss):
+            start_ns = self._clock_ns()
+            try:
+                await self._client.delete(
+                    REPLICA_SETS,
+                    rs.metadata.name,
+                    rs.metadata.namespace,
+                    precondition_uid=rs.metadata.uid,
+                    headers=self._trace_headers(),
+                )
+            except NotFound:
+                continue
+            self._noted(f"delete replicaset {rs.metadata.name}", start_ns)
+
+    # --- rollback --------------------------------------------------------------------------------------------------
+
+    async def _roll_back(self) -> None:
+        """Take over the template of an old revision. The rollout to it is the next sync's."""
+        new_rs, old_rss = await self._find_replica_sets(create=True)
+        assert new_rs is not None
+        all_rss = [*old_rss, new_rs]
+        revision = rollback_revision(self._d) or last_revision(all_rss)
+        if revision == 0:
+            self._event("Warning", "DeploymentRollbackRevisionNotFound", "Unable to find last revision.")
+            await self._write_rollback(None)
+            return
+        for rs in all_rss:
+            try:
+                if revision_of(rs) != revision:
+                    continue
+            except NotANumber:
+                continue
+            name = self._d.metadata.name
+            if equal_ignore_hash(self._d.spec.template, rs.spec.template):
+                message = f'The rollback revision contains the same template as current deployment "{name}"'
+                self._event("Warning", "DeploymentRollbackTemplateUnchanged", message)
+                await self._write_rollback(None)
+            else:
+                await self._write_rollback(rs)
+                self._event("Normal", "DeploymentRollback", f'Rolled back deployment "{name}" to revision {revision}')
+            return
+        self._event("Warning", "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to.")
+        await self._write_rollback(None)
+
+    async def _write_rollback(self, rs: ReplicaSet | None) -> None:
+        """Take over template and annotations of `rs`, if given, and drop the wish for a rollback.
+
+        A JSON patch: a merge patch would merge two templates instead of replacing one with the other.
+        """
+        deployment = self._d
+        annotations = deployment.metadata.annotations
+        operations: list[JSON] = []
+        if rs is not None:
+            annotations = rolled_back_annotations(annotations, rs.metadata.annotations)
+            template = without_hash_label(rs.spec.template)
+            operations.append({"op": "replace", "path": "/spec/template", "value": template})
+        annotations = {name: value for name, value in annotations.items() if name != ROLLBACK_TO}
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
+        version = self._stored.metadata.resource_version
+        if version:
+            operations.insert(0, {"op": "replace", "path": "/metadata/resourceVersion", "value": version})
+        start_ns = self._clock_ns()
+        written = await self._client.patch(
+            DEPLOYMENTS,
+            deployment.metadata.name,
+            operations,
+            PatchType.JSON,
+            deployment.metadata.namespace,
+            headers=self._trace_headers(),
+        )
+        self._noted("roll back" if rs is not None else "drop the rollback annotation", start_ns)
+        self._wrote(DEPLOYMENTS.group_resource, written.metadata.resource_version)
+
+    # --- status ----------------------------------------------------------------------------------------------------
+
+    async def _sync_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
+        """Write the counts if they changed; without a rollout under way there is no progress to speak of."""
+        status = statuses.calculate_status(self._d, all_rss, new_rs, self._now)
+        if status != self._d.status:
+            await self._write_status(status)
+
+    async def _sync_rollout_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
+        status = statuses.rollout_status(self._d, all_rss, new_rs, self._now)
+        if status != self._d.status:
+            await self._write_status(status)
+        else:
+            self.stuck_seconds = statuses.stuck_recheck_seconds(self._d, status, self._now)
+
+    def _set_revision(self, revision: str) -> bool:
+        metadata = self._d.metadata
+        if metadata.annotations.get(REVISION) == revision or (not revision and REVISION not in metadata.annotations):
+            return False
+        self._d = replace(self._d, metadata=replace(metadata, annotations={**metadata.annotations, REVISION: revision}))
+        return True
+
+    def _set_condition(self, status: str, reason: str, message: str) -> None:
+        condition = statuses.new_condition(statuses.PROGRESSING, status, reason, message, self._now)
+        self._d = replace(self._d, status=statuses.with_condition(self._d.status, condition))
+
+    async def _write_condition(self, condition: Condition) -> None:
+        self._d = replace(self._d, status=statuses.with_condition(self._d.status, condition))
+        await self._write_status(self._d.status)
+
+    async def _write_status(self, status: DeploymentStatus) -> None:
+        """Write the status, and with it the revision annotation if that changed."""
+        self._d = replace(self._d, status=status)
+        stored = self._stored
+        annotations = _changed(stored.metadata.annotations, self._d.metadata.annotations)
+        patch = pinned(
+            stored.metadata.resource_version,
+            metadata={"annotations": annotations} if annotations else {},
+            status=changed_fields(stored.status, status),
+        )
+        start_ns = self._clock_ns()
+        written = await self._client.patch(
+            DEPLOYMENTS,
+            self._d.metadata.name,
+            patch,
+            PatchType.MERGE,
+            self._d.metadata.namespace,
+            subresource="status",
+            headers=self._trace_headers(),
+            lane="status",
+        )
+        self._noted("update status", start_ns)
+        version = written.metadata.resource_version
+        self._wrote(DEPLOYMENTS.group_resource, version)
+        self._stored = replace(self._d, metadata=replace(self._d.metadata, resource_version=version))
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    async def _patch_rs(
+        self, rs: ReplicaSet, annotations: dict[str, JSON], spec: dict[str, JSON], verb: str
+    ) -> ReplicaSet:
+        """Set annotations and fields of a ReplicaSet, unless somebody else changed it since we read it."""
+        metadata = rs.metadata
+        patch = pinned(
+            self._versions.get(metadata.uid, metadata.resource_version),
+            metadata={"annotations": annotations} if annotations else {},
+            **({"spec": spec} if spec else {}),
+        )
+        start_ns = self._clock_ns()
+        updated = await self._client.patch(
+            REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._trace_headers()
+        )
+        size = f" to {spec['replicas']}" if "replicas" in spec else ""
+        self._noted(f"{verb} replicaset {metadata.name}{size}", start_ns)
+        self._wrote_rs(updated)
+        return updated
+
+    def _wrote_rs(self, rs: ReplicaSet) -> None:
+        self._versions[rs.metadata.uid] = rs.metadata.resource_version
+        self._wrote(REPLICA_SETS.group_resource, rs.metadata.resource_version)
+
+    def _event(self, type_: str, reason: str, message: str) -> None:
+        self._events.event(self._d, "Warning" if type_ == "Warning" else "Normal", reason, message)
+
+    def _reconcile_start(self) -> int:
+        return self._reconcile.now_ns()
+
+    def _noted(self, action: str, start_ns: int) -> None:
+        self.changed = True
+        self._reconcile.note(action, start_ns=start_ns)
+
+    def _trace_headers(self) -> dict[str, str] | None:
+        traceparent = self._reconcile.traceparent
+        return {"traceparent": traceparent} if traceparent else None
+
+
+def _changed(old: dict[str, str], new: dict[str, str]) -> dict[str, JSON]:
+    """Annotations to set, and with null to remove, to turn `old` into `new`."""
+    changes: dict[str, JSON] = {name: value for name, value in new.items() if old.get(name) != value}
+    changes.update((name, None) for name in old if name not in new)
+    return changes

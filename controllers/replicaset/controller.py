@@ -1,0 +1,479 @@
+"""The ReplicaSet controller, which serves ReplicationControllers too: what wakes one, and the reconcile.
+
+Reads the informers' stores, decides with `plan` and `status`, applies here. Source: v1.36
+pkg/controller/replicaset/replica_set.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.claims import Claim, claim_all, claim_of
+from kubeloop.controllers.consistency import ConsistencyStore
+from kubeloop.controllers.controller import Controller, StaleCache
+from kubeloop.controllers.expectations import Expectations
+from kubeloop.controllers.metrics import ControllerMetrics
+from kubeloop.controllers.ownership import CONTROLLER_INDEX, by_controller, controller_of, orphans_of, owned_by
+from kubeloop.controllers.pods import is_ready, next_availability_seconds
+from kubeloop.controllers.reasons import Reasons
+from kubeloop.controllers.replicaset.flavour import REPLICA_SET, Flavour
+from kubeloop.controllers.replicaset.plan import ReplicaPlan, plan_replicas, pod_from_template
+from kubeloop.controllers.replicaset.podgroups import Groups, PodFacts, PodGroups, pod_facts
+from kubeloop.controllers.replicaset.ranking import deletion_age_ratios
+from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status
+from kubeloop.controllers.slowstart import slow_start_batch
+from kubeloop.controllers.statuspatch import changed_fields, pinned
+from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import Handlers
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.events import EventSink
+from kubeloop.kube.objects import JSON, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.resources import PODS
+from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.lifecycle import PodTraces
+from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
+
+log = logging.getLogger(__name__)
+
+BURST_REPLICAS = 500
+STATUS_UPDATE_RETRIES = 1
+TRACEPARENT = "tracing.k8s.io/traceparent"
+
+
+class CannotCreatePods(Exception):
+    """The template is such that no Pod can be made from it."""
+
+
+class CannotDeletePods(Exception):
+    """The API server refused to delete a Pod."""
+
+
+class ReplicaSetController:
+    """Reconciles ReplicaSets (or, by flavour, ReplicationControllers): Pods come and go."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        *,
+        clock: Clock,
+        recorder: EventSink,
+        traces: ReconcileTraces,
+        pod_traces: PodTraces,
+        metrics: ControllerMetrics | None = None,
+        workers: int = 5,
+        flavour: Flavour = REPLICA_SET,
+        burst_replicas: int = BURST_REPLICAS,
+        queue: WorkQueue | None = None,
+    ) -> None:
+        """recorder: that of the component "replicaset-controller" or "replication-controller"."""
+        self._client = client
+        self._clock = clock
+        self._events = recorder
+        self._traces = traces
+        self._pod_traces = pod_traces
+        self._metrics = metrics
+        self._flavour = flavour
+        self._burst = burst_replicas
+        self._owner_informer = informers.informer(flavour.resource)
+        self._pod_informer = informers.informer(PODS)
+        self._owners = self._owner_informer.store
+        self._pods = self._pod_informer.store
+        self._pods.add_index(CONTROLLER_INDEX, by_controller)
+        self._owners.add_index("owner")
+        self._owners.add_index("namespace")
+        self._groups = PodGroups(flavour.kind)
+        self.expectations = Expectations(clock)
+        self.consistency = ConsistencyStore(
+            {
+                flavour.resource.group_resource: lambda: self._owner_informer.last_resource_version,
+                PODS.group_resource: lambda: self._pod_informer.last_resource_version,
+            }
+        )
+        if queue is None:
+            queue = WorkQueue(flavour.name, metrics=metrics.queue(flavour.name) if metrics is not None else None)
+        self.queue = queue
+        self._reasons = Reasons()
+        self._controller = Controller(flavour.name, self.reconcile, queue, workers, metrics=metrics)
+        self._registrations = (
+            self._owner_informer.add_handler(
+                Handlers(on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete)
+            ),
+            self._pod_informer.add_handler(
+                Handlers(on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete)
+            ),
+        )
+
+    @property
+    def name(self) -> str:
+        return self._flavour.name
+
+    async def run(self) -> None:
+        """Work until cancelled, once the caches are filled. The informers are the factory's to run."""
+        for registration in self._registrations:
+            await registration.wait_synced()
+        await self._controller.run()
+
+    async def process(self, key: str) -> None:
+        """Reconcile `key` once, as a worker does."""
+        await self._controller.process(key)
+
+    def check(self) -> None:
+        """Assert that what is kept event by event is what the stores hold."""
+        self._groups.check(self._pods.values())
+
+    # --- what wakes a ReplicaSet -----------------------------------------------------------------------------------
+
+    def on_owner_add(self, owner: Object, initial: bool) -> None:
+        self._enqueue(owner.key, "found at start" if initial else f"{self._flavour.kind} added")
+
+    def on_owner_update(self, old: Object, new: Object) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self.on_owner_delete(old, False)  # deleted and created again between two events
+        self._enqueue(new.key, f"{self._flavour.kind} changed")
+
+    def on_owner_delete(self, owner: Object, final_state_unknown: bool) -> None:
+        self.expectations.forget(owner.key)
+        self.consistency.forget(owner.key, owner.metadata.uid)
+        self._enqueue(owner.key, f"{self._flavour.kind} deleted")
+
+    def on_pod_add(self, pod: Pod, initial: bool) -> None:
+        self._groups.add(pod)
+        if pod.metadata.deletion_timestamp is not None:
+            # First seen after a restart; it counts as a deletion, and never as a creation somebody waits for.
+            self._deletion_seen(pod)
+            return
+        reference = controller_of(pod.metadata)
+        if reference is not None:
+            rs = self._resolve(pod.metadata.namespace, reference)
+            if rs is not None:
+                self.expectations.creation_observed(rs.key)
+                self._enqueue(rs.key, "pod added")
+            return
+        # An orphan. Nobody waits for it; somebody may want it.
+        self._enqueue_matching(pod, "orphaned pod added")
+
+    def on_pod_update(self, old: Pod, new: Pod) -> None:
+        self._groups.update(old, new)
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return  # a resync
+        labels_changed = new.metadata.labels != old.metadata.labels
+        if new.metadata.deletion_timestamp is not None:
+            # A Pod counts no more from the moment it is marked for deletion, not when the kubelet has ended it.
+            self._deletion_seen(new)
+            if labels_changed:
+                self._deletion_seen(old)
+            return
+        reference, old_reference = controller_of(new.metadata), controller_of(old.metadata)
+        reference_changed = reference != old_reference
+        if reference_changed and old_reference is not None:
+            rs = self._resolve(old.metadata.namespace, old_reference)
+            if rs is not None:
+                self._enqueue(rs.key, "pod released")
+        if reference is not None:
+            rs = self._resolve(new.metadata.namespace, reference)
+            if rs is None:
+                return
+            self._enqueue(rs.key, "pod changed")
+            min_ready_seconds = self._flavour.read(rs).spec.min_ready_seconds
+            if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
+                self.queue.add_after(rs.key, min_ready_seconds + 1)  # timestamps are cut to seconds
+        elif labels_changed or reference_changed:
+            self._enqueue_matching(new, "orphaned pod changed")
+
+    def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
+        self._groups.remove(pod)
+        self._deletion_seen(pod)
+
+    def _deletion_seen(self, pod: Pod) -> None:
+        reference = controller_of(pod.metadata)
+        rs = self._resolve(pod.metadata.namespace, reference) if reference is not None else None
+        if rs is not None:
+            self.expectations.deletion_observed(rs.key, pod.key)
+            self._enqueue(rs.key, "pod deleted")
+
+    def _enqueue(self, key: str, reason: str) -> None:
+        self._reasons.note(key, reason)
+        self.queue.add(key)
+
+    def _resolve(self, namespace: str, reference: OwnerReference) -> Object | None:
+        """What an owner reference means, if it is of our kind: by name, and then by uid."""
+        if reference.kind != self._flavour.kind:
+            return None
+        owner: Object | None = self._owners.get(f"{namespace}/{reference.name}")
+        return owner if owner is not None and owner.metadata.uid == reference.uid else None
+
+    def _enqueue_matching(self, pod: Pod, reason: str) -> None:
+        """An orphan: whoever selects it may want to adopt it. An empty selector selects nothing here."""
+        if not pod.metadata.labels:
+            return
+        for owner in self._owners.by_index("namespace", pod.metadata.namespace):
+            try:
+                selector = selector_from(self._flavour.read(owner).spec.selector)
+            except SelectorError:
+                continue
+            if not selector.empty and selector.matches(pod.metadata.labels):
+                self._enqueue(owner.key, reason)
+
+    # --- the reconcile ---------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring the Pods of `key` to spec.replicas.
+
+        Level-based: reads the caches, never the event that woke it; may be cancelled and run again. Returns the
+        seconds after which time alone may change the answer, else None. Raising means: retry with backoff; StaleCache
+        that the caches are older than our last writes.
+        """
+        reason = self._reasons.take(key)
+        try:
+            self.consistency.ensure_ready(key)
+        except StaleCache:
+            self._reasons.note(key, reason)
+            if self._metrics is not None:
+                self._metrics.stale_sync_skipped(self.name)
+            raise
+        cached = self._owners.get(key)
+        if cached is None:  # deleted; its Pods are the garbage collector's
+            self.consistency.forget(key)
+            self.expectations.forget(key)
+            return None
+        rs = self._flavour.read(cached)
+        try:
+            selector = selector_from(rs.spec.selector)
+        except SelectorError as error:
+            log.error("invalid selector, left alone: %s %s: %s", self._flavour.kind, key, error)
+            return None
+        now = self._clock.now()
+        caught_up = self.expectations.met(key)  # do the caches show our last creations and deletions?
+        reconcile = self._traces.reconcile(self.name, key, reason)
+        changes = _Changes()
+        try:
+            active, terminating = await self._claim_pods(rs, selector, reconcile, changes)
+            failure: Exception | None = None
+            if caught_up and rs.metadata.deletion_timestamp is None:
+                plan = plan_replicas(rs, active, lambda: self._related_pods(rs), now, burst=self._burst)
+                if plan.delete:
+                    self._report_ages(active, plan)
+                failure = await self._apply(rs, plan, reconcile, changes)
+            status = replica_set_status(rs, active, terminating, str(failure) if failure is not None else None, now)
+            await self._write_status(rs, status, reconcile, changes)
+            if failure is not None:
+                raise failure
+        except Exception as error:
+            reconcile.finish(changes.made, str(error))
+            raise
+        reconcile.finish(changes.made)
+        if rs.spec.min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
+            # Every ready Pod has woken us for its time; this is for those whose time was told by another clock.
+            ready = itertools.chain.from_iterable(pods.values() for facts, pods in active.items() if facts.ready)
+            seconds = next_availability_seconds(ready, rs.spec.min_ready_seconds, now)
+            return float(rs.spec.min_ready_seconds) if seconds is None else seconds
+        return None
+
+    async def _claim_pods(
+        self, rs: ReplicaSet, selector: Selector, reconcile: Reconcile, changes: _Changes
+    ) -> tuple[Groups, int]:
+        """The active Pods the ReplicaSet owns, after adopting and releasing some, and how many owned ones terminate.
+
+        Raises ClaimErrors.
+        """
+        active: dict[PodFacts, Mapping[str, Pod]] = {}
+        undecided: list[Pod] = []
+        terminating = 0
+        for where in (owned_by(rs), orphans_of(rs.metadata.namespace)):
+            for facts, pods in self._groups.of(where).items():
+                # All Pods of a group have the same labels, state and owner: what holds for one, holds for all.
+                claim = claim_of(rs, next(iter(pods.values())), selector)
+                if facts.state == "terminating":
+                    terminating += len(pods) if claim is Claim.OURS else 0
+                elif facts.state == "active" and claim is Claim.OURS:
+                    active[facts] = pods
+                elif facts.state == "active" and claim is not Claim.NOT_OURS:
+                    undecided += pods.values()
+        # The groups go on changing while we await; what is decided here, is decided on one moment.
+        snapshot = {facts: dict(pods) for facts, pods in active.items()}
+        if not undecided:
+            return snapshot, terminating
+
+        async def read_fresh() -> Object:
+            metadata = rs.metadata
+            fresh: Object = await self._client.get(self._flavour.resource, metadata.name, metadata.namespace)
+            return replace(fresh, kind=rs.kind)
+
+        async def patch(pod: Pod, body: JSON) -> None:
+            start_ns = self._clock.time_ns()
+            name, namespace = pod.metadata.name, pod.metadata.namespace
+            written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
+            changes.made = True
+            reconcile.note(f"adopt or release pod {name}", start_ns=start_ns)
+            self._wrote(rs, PODS.group_resource, written)
+
+        for pod in await claim_all(rs, undecided, selector, read_fresh=read_fresh, patch=patch):
+            snapshot.setdefault(pod_facts(pod), {})[pod.key] = pod
+        return snapshot, terminating
+
+    def _related_pods(self, rs: ReplicaSet) -> Iterable[Pod]:
+        """The Pods of all ReplicaSets that the owner of `rs` has: a Deployment's new and old ones."""
+        owner = controller_of(rs.metadata)
+        if owner is None:
+            return ()
+        related: dict[str, Pod] = {}
+        for cached in self._owners.by_index("owner", owner.uid):
+            sibling = self._flavour.read(cached)
+            try:
+                selector = selector_from(sibling.spec.selector)
+            except SelectorError:
+                continue
+            for pod in self._pods.by_index("namespace", sibling.metadata.namespace):
+                if selector.matches(pod.metadata.labels):
+                    related[pod.metadata.uid] = pod
+        return related.values()
+
+    def _report_ages(self, active: Groups, plan: ReplicaPlan) -> None:
+        if self._metrics is None:
+            return
+        pods = [pod for group in active.values() for pod in group.values()]
+        if len(plan.delete) < len(pods):
+            for ratio in deletion_age_ratios(pods, plan.delete, self._clock.now()):
+                self._metrics.deletion_age_ratio(ratio)
+
+    # --- applying --------------------------------------------------------------------------------------------------
+
+    async def _apply(
+        self, rs: ReplicaSet, plan: ReplicaPlan, reconcile: Reconcile, changes: _Changes
+    ) -> Exception | None:
+        """Create and delete Pods. Returns the first failure: the status is written whatever happens here."""
+        if plan.create:
+            # Before the first request: the watch may show a Pod before our call returns, and a sighting that is not
+            # yet expected counts for nothing. We would wait for that Pod until the expectation expires.
+            self.expectations.expect_creations(rs.key, plan.create)
+            body = pod_from_template(rs)
+            created, failure = await slow_start_batch(
+                plan.create, lambda: self._create_pod(rs, body, reconcile, changes)
+            )
+            for _ in range(plan.create - created):
+                self.expectations.creation_observed(rs.key)  # never tried, or failed: nobody will see them
+            return failure
+        if plan.delete:
+            self.expectations.expect_deletions(rs.key, (pod.key for pod in plan.delete))
+            failures: list[Exception] = []
+            async with asyncio.TaskGroup() as deleting:
+                for pod in plan.delete:
+                    deleting.create_task(self._delete_pod(rs, pod, reconcile, changes, failures))
+            return failures[0] if failures else None
+        return None
+
+    async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSON], reconcile: Reconcile, changes: _Changes) -> None:
+        """Create one Pod, followed by a trace of its own from here on. Raises what the request raises."""
+        metadata = body["metadata"]
+        if not metadata.get("labels"):
+            raise CannotCreatePods("unable to create pods, no labels")
+        headers: dict[str, str] | None = None
+        traceparent = self._pod_traces.new_traceparent()
+        if traceparent:
+            # The annotation is of this Pod alone: the template stays as it is.
+            annotations = {**metadata.get("annotations", {}), TRACEPARENT: traceparent}
+            body = {**body, "metadata": {**metadata, "annotations": annotations}}
+            headers = {"traceparent": traceparent}
+            reconcile.link(traceparent)
+        start_ns = self._clock.time_ns()
+        self._pod_traces.create_requested(
+            traceparent,
+            namespace=rs.metadata.namespace,
+            owner_kind=rs.kind,
+            owner_name=rs.metadata.name,
+            start_ns=start_ns,
+            link=reconcile.traceparent or None,
+        )
+        try:
+            pod = await self._client.create(PODS, body, rs.metadata.namespace, headers=headers)
+        except (ApiError, ServerUnreachable) as error:
+            self._pod_traces.create_failed(traceparent, str(error), self._clock.time_ns())
+            if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
+                return  # nothing can be created there any more, and nobody needs to be told
+            self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
+            raise
+        except asyncio.CancelledError:
+            self._pod_traces.create_failed(traceparent, "cancelled", self._clock.time_ns())
+            raise
+        self._pod_traces.created(traceparent, pod, self._clock.time_ns())
+        self._wrote(rs, PODS.group_resource, pod)
+        changes.made = True
+        reconcile.note(f"create pod {pod.metadata.name}", start_ns=start_ns)
+        self._events.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
+
+    async def _delete_pod(
+        self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, changes: _Changes, failures: list[Exception]
+    ) -> None:
+        name = pod.metadata.name
+        start_ns = self._clock.time_ns()
+        try:
+            await self._client.delete(PODS, name, pod.metadata.namespace, precondition_uid=pod.metadata.uid)
+        except (ApiError, ServerUnreachable) as error:
+            self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this one
+            if not isinstance(error, NotFound):
+                self._events.event(rs, "Warning", "FailedDelete", f"Error deleting: {error}")
+                failures.append(CannotDeletePods(f"unable to delete pods: {error}"))
+            return
+        changes.made = True
+        reconcile.note(f"delete pod {name}", start_ns=start_ns)
+        self._events.event(rs, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+
+    async def _write_status(
+        self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile, changes: _Changes
+    ) -> None:
+        """Write the status if it says anything new; once more from a fresh read if the first try fails.
+
+        Raises the error of the last try, or of the read.
+        """
+        resource, metadata = self._flavour.resource, rs.metadata
+        if not needs_status_write(rs, status):
+            self._wrote(rs, resource.group_resource, rs)
+            return
+        # The generation decided on, whatever a fresh read shows.
+        status = replace(status, observed_generation=metadata.generation)
+        based_on = rs
+        for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
+            patch = pinned(
+                based_on.metadata.resource_version,
+                status=changed_fields(based_on.status, status, always={"replicas": 0}),
+            )
+            start_ns = self._clock.time_ns()
+            try:
+                written = await self._client.patch(
+                    resource,
+                    metadata.name,
+                    patch,
+                    PatchType.MERGE,
+                    metadata.namespace,
+                    subresource="status",
+                    headers={"traceparent": reconcile.traceparent} if reconcile.traceparent else None,
+                    lane="status",
+                )
+            except (ApiError, ServerUnreachable):
+                if not tries_left:
+                    raise
+                fresh = await self._client.get(resource, metadata.name, metadata.namespace)
+                based_on = self._flavour.read(fresh)
+            else:
+                changes.made = True
+                reconcile.note("update status", start_ns=start_ns)
+                self._wrote(rs, resource.group_resource, written)
+                return
+
+    def _wrote(self, rs: ReplicaSet, resource: str, written: Object) -> None:
+        self.consistency.wrote(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)
+
+
+class _Changes:
+    """Whether the reconcile under way changed anything."""
+
+    made = False

@@ -1,0 +1,77 @@
+"""The status of a ReplicaSet, from its Pods. Pure functions. Source: pkg/controller/replicaset/replica_set_utils.go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kubeloop.controllers.pods import is_available
+from kubeloop.controllers.replicaset.podgroups import Groups
+from kubeloop.kube.objects import Condition, ReplicaSet, ReplicaSetStatus
+
+REPLICA_FAILURE = "ReplicaFailure"
+
+
+def replicas_of(rs: ReplicaSet) -> int:
+    """spec.replicas; 1 where it is not set, as the API defaults it."""
+    return 1 if rs.spec.replicas is None else rs.spec.replicas
+
+
+def replica_set_status(
+    rs: ReplicaSet, active: Groups, terminating: int, failure: str | None, now: datetime
+) -> ReplicaSetStatus:
+    """The status that follows from these Pods. `active`: the owned, active Pods; `failure`: why creating or deleting
+    Pods failed just now, else None."""
+    template_labels: Iterable[tuple[str, str]] = ((rs.spec.template.get("metadata") or {}).get("labels") or {}).items()
+    wanted = frozenset(template_labels)
+    min_ready_seconds = rs.spec.min_ready_seconds
+    replicas = fully_labeled = ready = available = 0
+    for facts, pods in active.items():
+        count = len(pods)
+        replicas += count
+        if wanted <= facts.labels:
+            fully_labeled += count
+        if facts.ready:
+            ready += count
+            if min_ready_seconds == 0:
+                available += count
+            else:
+                available += sum(is_available(pod, min_ready_seconds, now) for pod in pods.values())
+    return replace(
+        rs.status,
+        replicas=replicas,
+        fully_labeled_replicas=fully_labeled,
+        ready_replicas=ready,
+        available_replicas=available,
+        terminating_replicas=terminating,
+        conditions=_conditions(rs, replicas - replicas_of(rs), failure, now),
+    )
+
+
+def _conditions(rs: ReplicaSet, surplus: int, failure: str | None, now: datetime) -> tuple[Condition, ...]:
+    conditions = rs.status.conditions
+    failed_before = any(condition.type == REPLICA_FAILURE for condition in conditions)
+    if failure is None:
+        if not failed_before:
+            return conditions
+        return tuple(condition for condition in conditions if condition.type != REPLICA_FAILURE)
+    if failed_before:
+        return conditions
+    reason = "FailedCreate" if surplus < 0 else "FailedDelete" if surplus > 0 else ""
+    condition = Condition(
+        type=REPLICA_FAILURE,
+        status="True",
+        reason=reason,
+        message=failure,
+        last_transition_time=now.replace(microsecond=0),
+    )
+    return (*conditions, condition)
+
+
+def needs_status_write(rs: ReplicaSet, status: ReplicaSetStatus) -> bool:
+    """Whether `status` says anything new, or the spec changed since the status was written."""
+    return rs.metadata.generation != rs.status.observed_generation or (
+        replace(status, observed_generation=rs.status.observed_generation) != rs.status
+    )
