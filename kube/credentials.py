@@ -132,6 +132,10 @@ def _kubeconfig_error(paths: str, error: Exception) -> UserError:
         return UserError(
             f"kubeconfig {paths}: exec plugin {error.filename!r} is not there", hint="install it, or put it on the PATH"
         )
+    if isinstance(error, AssertionError | TypeError):  # its way to stumble over what is not there
+        return UserError(
+            f"kubeconfig {paths} is incomplete", hint="its context needs a cluster with a server, and a user (maybe {})"
+        )
     if "exec:" in text:
         return UserError(f"kubeconfig {paths}: {text}", hint="run the exec plugin by hand to see what it says")
     return UserError(f"kubeconfig {paths}: {text}", hint="try it with: kubectl version")

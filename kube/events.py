@@ -254,6 +254,7 @@ class EventRecorder:
         self._queues: tuple[deque[Occurrence], ...] = tuple(deque() for _ in range(_SENDERS))
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
         self._waiting = 0
+        self._last_ns = 0
         self._stopping = False
         self.dropped = 0
         self.refused = 0
@@ -276,13 +277,15 @@ class EventRecorder:
                 log.warning("too many events waiting, dropped", extra={"dropped": self.dropped})
             return
         now = rfc3339(self._clock.now())
+        # Names of events are made of it, so it must not repeat, however coarse the clock.
+        self._last_ns = max(self._clock.time_ns(), self._last_ns + 1)
         occurrence = Occurrence(
             component=component,
             about=reference_to(about),
             type=type_,
             reason=reason,
             message=event_note(message),
-            at_ns=self._clock.time_ns(),
+            at_ns=self._last_ns,
             first=now,
             last=now,
             reporting=component,

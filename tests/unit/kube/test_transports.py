@@ -342,7 +342,7 @@ async def test_large_bodies_pass_both_ways(serving, connected):
 async def test_nobody_can_smuggle_in_a_header_or_a_request(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
-        with pytest.raises(ValueError, match=r"line break|newline|CR|LF|Newline"):
+        with pytest.raises(ValueError, match=r"line break|header injection"):
             await transport.request("GET", "/", headers={**HEADERS, "x": "a\r\nauthorization: b"})
         assert server.requests == []
 

@@ -1,0 +1,268 @@
+"""The event recorder: what is told, counted, combined and dropped; and that nobody waits for it. Time is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kubeloop.kube import objects
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.events import EventRecorder, event_note, reference_to
+from kubeloop.kube.resources import REPLICA_SETS
+from kubeloop.kube.transport import Response, TransportError
+
+pytestmark = pytest.mark.virtual_time
+
+METADATA = objects.ObjectMeta(name="web", namespace="n", uid="u", resource_version="3")
+RS = objects.ReplicaSet(metadata=METADATA)
+
+
+class Events:
+    """A Transport into a server that keeps events; `failures` come first, one per request."""
+
+    def __init__(self) -> None:
+        self.events = {}
+        self.requests = []
+        self.failures = []
+        self.takes_seconds = 0.001
+
+    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+        await asyncio.sleep(self.takes_seconds)
+        value = json.loads(body)
+        self.requests.append((method, target, value))
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, Exception):
+                raise failure
+            return failure
+        if method == "POST":
+            name = value["metadata"]["name"]
+            if name in self.events:
+                return Response(409, b'{"kind":"Status","reason":"AlreadyExists","code":409}')
+            self.events[name] = value
+        else:
+            name = target.rpartition("/")[2]
+            if name not in self.events:
+                return Response(404, b'{"kind":"Status","reason":"NotFound","code":404}')
+            self.events[name].update(value)
+        return Response(200, json.dumps(self.events[name]).encode())
+
+
+@pytest.fixture
+def server():
+    return Events()
+
+
+@pytest.fixture
+def recording(server, clock, rng):
+    """`async with recording() as recorder`: an EventRecorder that runs; leaving it flushes."""
+
+    @asynccontextmanager
+    async def run(**options):
+        client = Client(server, clock=clock, rng=rng)
+        recorder = EventRecorder(client, clock=clock, rng=random.Random(3), **options)
+        task = asyncio.ensure_future(recorder.run())
+        await asyncio.sleep(0)
+        try:
+            yield recorder
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    return run
+
+
+async def test_an_event_is_told_as_client_go_tells_it(server, recording, clock):
+    async with recording() as recorder:
+        now, nanoseconds = clock.now(), clock.time_ns()
+        recorder.for_component("replicaset-controller").event(RS, "Normal", "SuccessfulCreate", "Created pod: web-1")
+    ((method, target, body),) = server.requests
+    assert (method, target) == ("POST", "/api/v1/namespaces/n/events")
+    assert body == {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {"name": f"web.{nanoseconds:x}", "namespace": "n"},
+        "involvedObject": {
+            "kind": "ReplicaSet",
+            "namespace": "n",
+            "name": "web",
+            "uid": "u",
+            "apiVersion": "apps/v1",
+            "resourceVersion": "3",
+        },
+        "reason": "SuccessfulCreate",
+        "message": "Created pod: web-1",
+        "source": {"component": "replicaset-controller"},
+        "firstTimestamp": rfc3339(now),
+        "lastTimestamp": rfc3339(now),
+        "count": 1,
+        "type": "Normal",
+        "eventTime": None,
+        "reportingComponent": "replicaset-controller",
+        "reportingInstance": "",
+    }
+
+
+async def test_events_about_cluster_scoped_objects_go_to_the_default_namespace(server, recording):
+    async with recording() as recorder:
+        recorder.event(objects.Node(metadata=objects.ObjectMeta(name="node-1")), "Normal", "R", "m")
+    assert server.requests[0][1] == "/api/v1/namespaces/default/events"
+    assert server.requests[0][2]["involvedObject"]["kind"] == "Node"
+
+
+async def test_a_repeated_event_is_counted_and_not_created_again(server, recording):
+    async with recording() as recorder:
+        for _ in range(3):
+            recorder.event(RS, "Warning", "FailedCreate", "quota")
+            await asyncio.sleep(60)
+    assert [method for method, _, _ in server.requests] == ["POST", "PATCH", "PATCH"]
+    (event,) = server.events.values()
+    assert event["count"] == 3
+    assert event["firstTimestamp"] < event["lastTimestamp"]
+    assert set(server.requests[2][2]) == {"count", "lastTimestamp", "message"}
+
+
+async def test_a_repeat_of_an_event_that_expired_is_created_anew_with_its_count(server, recording):
+    async with recording() as recorder:
+        recorder.event(RS, "Warning", "FailedCreate", "quota")
+        await asyncio.sleep(1)
+        server.events.clear()
+        recorder.event(RS, "Warning", "FailedCreate", "quota")
+    assert [method for method, _, _ in server.requests] == ["POST", "PATCH", "POST"]
+    (event,) = server.events.values()
+    assert event["count"] == 2
+
+
+async def test_many_similar_events_become_one(server, recording):
+    async with recording() as recorder:
+        for number in range(15):
+            recorder.event(RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
+            await asyncio.sleep(1)
+    messages = [event["message"] for event in server.events.values()]
+    assert messages[:9] == [f"Created pod: web-{number}" for number in range(9)]
+    assert messages[9:] == ["(combined from similar events): Created pod: web-14"]
+    assert list(server.events.values())[9]["count"] == 6
+
+
+async def test_similar_events_far_apart_stay_apart(server, recording):
+    async with recording() as recorder:
+        for number in range(15):
+            recorder.event(RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
+            await asyncio.sleep(601)
+    assert len(server.events) == 15
+    assert not any("combined" in event["message"] for event in server.events.values())
+
+
+async def test_a_flood_about_one_object_is_cut_and_comes_back_slowly(server, recording):
+    other = objects.ReplicaSet(metadata=objects.ObjectMeta(name="other", namespace="n", uid="v"))
+    async with recording() as recorder:
+        for _ in range(100):
+            recorder.event(RS, "Warning", "FailedCreate", "quota")
+        recorder.event(other, "Warning", "FailedCreate", "quota")
+        await asyncio.sleep(10)
+        assert len(server.requests) == 25 + 1
+        await asyncio.sleep(300)
+        recorder.event(RS, "Warning", "FailedCreate", "quota")
+        recorder.event(RS, "Warning", "FailedCreate", "quota")
+    assert len(server.requests) == 25 + 1 + 1
+    assert server.requests[-1][2]["count"] == 101
+
+
+async def test_recording_never_waits_and_what_does_not_fit_is_dropped_and_counted(server, recording, caplog):
+    server.takes_seconds = 10.0
+    async with recording(queue_limit=50) as recorder:
+        for number in range(60):
+            about = objects.ObjectReference(kind="Pod", namespace="n", name=f"p{number}", uid=str(number))
+            recorder.event(about, "Normal", "R", "m")
+        assert recorder.dropped == 10
+        await asyncio.sleep(1000)
+    assert len(server.events) == 50
+    assert "too many events" in caplog.text
+
+
+async def test_an_unreachable_server_is_tried_again_later_and_order_stays(server, recording):
+    server.failures = [TransportError("down", request_sent=False)] * 15
+    async with recording() as recorder:
+        recorder.event(RS, "Normal", "A", "first")
+        recorder.event(RS, "Normal", "B", "second")
+        await asyncio.sleep(60)
+    assert [event["message"] for event in server.events.values()] == ["first", "second"]
+    assert recorder.refused == 0
+
+
+async def test_an_event_whose_answer_was_lost_is_not_told_twice(server, recording):
+    async with recording() as recorder:
+        recorder.event(RS, "Normal", "A", "first")
+        await asyncio.sleep(1)
+        stored = dict(server.events)
+        server.failures = [TransportError("lost", request_sent=True)]
+        recorder.event(RS, "Normal", "B", "second")
+        await asyncio.sleep(0.5)
+        server.events[server.requests[-1][2]["metadata"]["name"]] = server.requests[-1][2]  # it did arrive
+        await asyncio.sleep(60)
+    assert len(server.events) == len(stored) + 1
+    assert recorder.refused == 0
+
+
+async def test_an_event_nobody_takes_is_given_up_after_twelve_tries(server, recording, caplog):
+    server.failures = [TransportError("lost", request_sent=True)] * 12
+    async with recording() as recorder:
+        recorder.event(RS, "Normal", "A", "first")
+        await asyncio.sleep(200)
+        assert recorder.refused == 1
+        recorder.event(RS, "Normal", "B", "second")
+    assert [event["message"] for event in server.events.values()] == ["second"]
+    assert "event not written" in caplog.text
+
+
+@pytest.mark.parametrize(("causes", "logged"), [([], True), ([{"reason": "NamespaceTerminating"}], False)])
+async def test_a_refused_event_is_dropped_and_quietly_if_its_namespace_goes(server, recording, caplog, causes, logged):
+    body = {"kind": "Status", "reason": "Forbidden", "code": 403, "details": {"causes": causes}}
+    server.failures = [Response(403, json.dumps(body).encode())]
+    with caplog.at_level(logging.WARNING):
+        async with recording() as recorder:
+            recorder.event(RS, "Normal", "A", "first")
+            await asyncio.sleep(1)
+            assert recorder.refused == 1
+    assert len(server.requests) == 1
+    assert ("event not written" in caplog.text) is logged
+
+
+async def test_stopping_sends_what_is_queued_but_does_not_wait_for_a_dead_server(server, recording, caplog):
+    async with recording() as recorder:
+        for number in range(20):
+            recorder.event(RS, "Normal", f"R{number}", "m")
+    assert len(server.events) == 20
+    server.takes_seconds = 1e6
+    loop = asyncio.get_running_loop()
+    async with recording(flush_seconds=2.0) as recorder:
+        recorder.event(RS, "Normal", "R", "m")
+        stopped_at = loop.time()
+    assert loop.time() - stopped_at <= 2.1
+    assert "stopped before all events were sent" in caplog.text
+
+
+async def test_an_object_with_a_long_name_gets_an_event_with_another_name(server, clock, rng):
+    recorder = EventRecorder(Client(server, clock=clock, rng=rng), clock=clock, rng=rng)
+    recorder.event(objects.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m")
+    (occurrence,) = (each for queue in recorder._queues for each in queue)
+    assert len(occurrence.name) == 36
+
+
+async def test_the_kind_of_a_listed_object_is_known_by_its_type():
+    assert reference_to(RS).kind == REPLICA_SETS.kind
+    assert reference_to(RS).api_version == "apps/v1"
+
+
+async def test_notes_are_cut_by_bytes():
+    assert event_note("a" * 1024) == "a" * 1024
+    assert event_note("a" * 1025) == "a" * 1020 + " ..."
+    assert event_note("ü" * 600).endswith(" ...")
+    assert len(event_note("aü" * 600).encode()) <= 1024 + 2
