@@ -349,8 +349,13 @@ class GarbageCollector:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _place(self, identity: Identity) -> tuple[_MetadataResource, str]:
-        """Resource and namespace of an object; the namespace of a virtual one may be that of its dependent."""
+        """Resource and namespace of an object; the namespace of a virtual one may be that of its dependent.
+
+        Raises UnknownKind, ClusterScopedDependent.
+        """
         resource = self._resource(identity.api_version, identity.kind)
+        if resource.namespaced and not identity.namespace:
+            raise ClusterScopedDependent(f"{identity} lives in a namespace, but is named by an object that does not")
         return resource, identity.namespace if resource.namespaced else ""
 
     async def _get(self, identity: Identity) -> PartialObjectMetadata:

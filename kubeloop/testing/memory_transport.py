@@ -1,0 +1,55 @@
+"""A Transport without sockets: requests end in the handlers of a development API server in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.request import Response as Answer
+from kubeloop.kube.transport import Response, StreamedResponse
+
+
+class MemoryTransport:
+    """`handle` is `ApiServer.handle`. Answers are whole or streamed as they would be over HTTP."""
+
+    def __init__(self, handle: Callable[[Request], Awaitable[Answer]]) -> None:
+        self._handle = handle
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        del timeout_seconds  # handlers answer at once, or the caller cancels
+        answer = await self._handle(Request.of(method, target, headers, body))
+        content = answer.body if isinstance(answer.body, bytes) else b"".join([chunk async for chunk in answer.body])
+        return Response(answer.status, content, _headers(answer))
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[StreamedResponse]:
+        answer = await self._handle(Request.of(method, target, headers, body))
+        chunks = _once(answer.body) if isinstance(answer.body, bytes) else answer.body
+        try:
+            yield StreamedResponse(answer.status, _headers(answer), chunks)
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _headers(answer: Answer) -> dict[str, str]:
+    return {"content-type": answer.content_type, **{name.lower(): value for name, value in answer.headers}}
