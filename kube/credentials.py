@@ -128,10 +128,9 @@ async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient)
 
 def _kubeconfig_error(paths: str, error: Exception) -> UserError:
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, FileNotFoundError) and error.filename and "/" not in str(error.filename):
-        return UserError(
-            f"kubeconfig {paths}: exec plugin {error.filename!r} is not there", hint="install it, or put it on the PATH"
-        )
+    if isinstance(error, FileNotFoundError) and "/" not in str(error.filename or ""):
+        plugin = f"exec plugin {error.filename!r}" if error.filename else "its exec plugin"  # uvloop does not say
+        return UserError(f"kubeconfig {paths}: {plugin} is not there", hint="install it, or put it on the PATH")
     if isinstance(error, AssertionError | TypeError):  # its way to stumble over what is not there
         return UserError(
             f"kubeconfig {paths} is incomplete", hint="its context needs a cluster with a server, and a user (maybe {})"
