@@ -46,7 +46,7 @@ from kubeloop.kube.resources import LEASES, NODES, PODS
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
-_BATCH = 200  # pieces of work between two turns for everybody else on the event loop
+_BATCH = 50  # pieces of work between two turns for everybody else on the event loop: about 5 ms
 _MAX_SLICES = 100  # leases and reports of all nodes are spread over this many points of their period
 
 
@@ -67,13 +67,14 @@ class SimulatedNodes:
         self._writing = False  # changes that arrive meanwhile are our own
         self._heap: list[tuple[float, int, SimulatedPod | Callable[[], None], int]] = []
         self._serial = 0
+        self._wall_second, self._wall_text = -1, ""
         self._wake = asyncio.Event()
 
     # --- lifecycle --------------------------------------------------------------------------------
 
     def register(self) -> None:
         """Create the Nodes of the settings that do not exist yet."""
-        now = rfc3339(self._clock.now())
+        now = self._wall()
         for index in range(self._settings.count):
             if self._store.get(NODES, "", self._settings.name(index)) is None:
                 node = node_objects.node_object(self._settings, index, now=now, uid=self._uid())
@@ -180,7 +181,7 @@ class SimulatedNodes:
     def _node_appeared(self, node: JSON) -> None:
         name = node["metadata"]["name"]
         index = self._index_of(name)
-        now = rfc3339(self._clock.now())
+        now = self._wall()
         complete = node_objects.completed_node(node, self._settings, index, now=now)
         if complete is not None:
             node = self._update(NODES, complete)
@@ -200,7 +201,7 @@ class SimulatedNodes:
         return self._next_index - 1
 
     def _node_changed(self, known: SimulatedNode, node: JSON) -> None:
-        changed = node_objects.tainted(node, rfc3339(self._clock.now()))
+        changed = node_objects.tainted(node, self._wall())
         if changed is not None:
             node = self._update(NODES, changed)
         had = known.no_execute
@@ -257,7 +258,7 @@ class SimulatedNodes:
     def _report(self, known: SimulatedNode) -> None:
         node = self._store.get(NODES, "", known.name)
         if node is not None:
-            known.refresh(self._update(NODES, node_objects.reported(node, rfc3339(self._clock.now()))))
+            known.refresh(self._update(NODES, node_objects.reported(node, self._wall())))
 
     # --- pods: from bound to admitted -------------------------------------------------------------
 
@@ -275,7 +276,7 @@ class SimulatedNodes:
             self._plan_deletion(pod)
         elif status.get("phase") == "Running":
             node.add(pod, address=status.get("podIP", ""))
-            pod.adopt(self._now(), rfc3339(self._clock.now()))
+            pod.adopt(self._now(), self._wall())
             self._pod_changed(pod, obj)
         else:
             refused = rejection(
@@ -297,7 +298,7 @@ class SimulatedNodes:
 
     def _reject(self, pod: SimulatedPod, refused: Rejection) -> None:
         pod.ended = True
-        now = rfc3339(self._clock.now())
+        now = self._wall()
         self._write_status(pod, pod_status.rejected_status(pod.object, refused.reason, refused.message, now=now))
         self._event(pod, "Warning", refused.reason, refused.message)
         self._plan_deletion(pod)
@@ -308,7 +309,7 @@ class SimulatedNodes:
             spread = self._settings.start_delay_spread_seconds
             delay = max(0.0, self._settings.start_delay_seconds + self._rng.uniform(-spread, spread))
         now = self._now()
-        pod.start_time = rfc3339(self._clock.now())
+        pod.start_time = self._wall()
         pod.start_at = now + delay
         self._plan_deletion(pod)
         if delay >= 0.5 and pod.stop_at is None:  # long enough for somebody to look
@@ -343,7 +344,7 @@ class SimulatedNodes:
                 self._event(
                     pod, "Normal", "Killing", f"Container {run.name} definition changed, will be restarted", run.name
                 )
-                pod.restart(run, image, self._now(), rfc3339(self._clock.now()))
+                pod.restart(run, image, self._now(), self._wall())
                 self._started_events(pod, run)
             else:
                 run.image = image
@@ -383,7 +384,7 @@ class SimulatedNodes:
         if pod.evict_at is not None and now >= pod.evict_at:
             self._evict(pod)
             return
-        wall = rfc3339(self._clock.now())
+        wall = self._wall()
         changed = False
         if pod.start_at is not None and now >= pod.start_at:
             pod.start_at = None
@@ -450,7 +451,7 @@ class SimulatedNodes:
         if current is None:
             return
         if current["metadata"].get("finalizers"):
-            pod.stop_all(rfc3339(self._clock.now()))
+            pod.stop_all(self._wall())
             pod.stop_at = None
             self._report_pod(pod)
             current = self._current(pod) or current
@@ -460,7 +461,7 @@ class SimulatedNodes:
         """Delete without grace, as kubelets do at the end: finalizers keep the object until they are gone."""
         metadata = current["metadata"]
         if metadata.get("finalizers"):
-            stamp = metadata.get("deletionTimestamp") or rfc3339(self._clock.now())
+            stamp = metadata.get("deletionTimestamp") or self._wall()
             if metadata.get("deletionGracePeriodSeconds") != 0 or "deletionTimestamp" not in metadata:
                 changed = {**metadata, "deletionTimestamp": stamp, "deletionGracePeriodSeconds": 0}
                 self._update(PODS, {**current, "metadata": changed})
@@ -481,7 +482,7 @@ class SimulatedNodes:
         status = pod_status.pod_status(
             current,
             pod.runs,
-            now=rfc3339(self._clock.now()),
+            now=self._wall(),
             host_ip=pod.node.host_ip,
             pod_ip=pod.address,
             start_time=(current.get("status") or {}).get("startTime") or pod.start_time,
@@ -535,7 +536,7 @@ class SimulatedNodes:
             "type": "DisruptionTarget",
             "status": "True",
             "lastProbeTime": None,
-            "lastTransitionTime": rfc3339(self._clock.now()),
+            "lastTransitionTime": self._wall(),
             "reason": reason,
             "message": message,
         }
@@ -607,6 +608,13 @@ class SimulatedNodes:
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _wall(self) -> str:
+        """The time as metav1.Time; put into words once a second."""
+        second = self._clock.time_ns() // 1_000_000_000
+        if second != self._wall_second:
+            self._wall_second, self._wall_text = second, rfc3339(self._clock.now())
+        return self._wall_text
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
