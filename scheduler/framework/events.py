@@ -93,9 +93,10 @@ def matches(registered: ClusterEvent, event: ClusterEvent) -> bool:
     if is_wildcard(registered):
         return True
     resource = registered.resource
-    if resource != "*" and resource != event.resource:
-        if resource != POD or event.resource not in (ASSIGNED_POD_RESOURCE, PENDING_POD_RESOURCE):
-            return False
+    if resource not in ("*", event.resource) and (
+        resource != POD or event.resource not in (ASSIGNED_POD_RESOURCE, PENDING_POD_RESOURCE)
+    ):
+        return False
     mask, action = int(registered.action), int(event.action)
     return mask & action != 0 and action <= mask
 
@@ -163,4 +164,6 @@ def _scaled_down(old: Pod, new: Pod) -> bool:
     ):
         return False
     after = requests_nano(new, use_status=True)
-    return any(name not in after or amount > after[name] for name, amount in requests_nano(old, use_status=True).items())
+    return any(
+        name not in after or amount > after[name] for name, amount in requests_nano(old, use_status=True).items()
+    )

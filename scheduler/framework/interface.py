@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from kubeloop.kube.objects import Pod
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
     from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
-
-    from kubeloop.kube.objects import Pod
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]

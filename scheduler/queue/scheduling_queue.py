@@ -411,7 +411,7 @@ class SchedulingQueue:
     def get(self, key: str) -> tuple[str, QueuedPodInfo] | None:
         """(queue, pod) of a waiting pod by "namespace/name"; the queue is "gated" for a gated one."""
         for name, queue in ((ACTIVE, self._active), (BACKOFF, self._backoff), (UNSCHEDULABLE, self._unschedulable)):
-            queued = queue.get(key)  # type: ignore[attr-defined] # each of the three has get()
+            queued = queue.get(key)
             if queued is not None:
                 return (GATED if queued.gated else name), queued
         return None
@@ -454,6 +454,7 @@ class SchedulingQueue:
         """No pod is in two queues, and the indexes are whole."""
         active, backoff = {q.key for q in self._active}, {q.key for q in self._backoff}
         unschedulable = {q.key for q in self._unschedulable}
-        assert not (active & backoff or active & unschedulable or backoff & unschedulable)
+        assert not active & backoff
+        assert not (active | backoff) & unschedulable
         for part in (self._active, self._backoff.rejected, self._backoff.failed, self._unschedulable, self.nominator):
-            part.check()  # type: ignore[attr-defined] # each of them has check()
+            part.check()

@@ -120,7 +120,9 @@ def test_the_cache_does_what_kube_schedulers_does(records):
                     continue
                 assert info is not None, where
                 wanted = {key: value for key, value in expected.items() if key != "pvcRefCounts"}
-                wanted["requested"] = {key: value for key, value in wanted["requested"].items() if key != "scalarResources"}
+                wanted["requested"] = {
+                    key: value for key, value in wanted["requested"].items() if key != "scalarResources"
+                }
                 assert content(info) == wanted, f"{where} {name}"
                 live.append((f"{where} {name}", info, expected))
                 if "scalarResources" not in expected["requested"]:  # the map did not exist yet

@@ -196,7 +196,9 @@ def recorded_registrations(records: Any, hints: RecordedHints) -> list[Registrat
             continue
         plugin = record["plugin"]
         with_hint = [
-            (event["resource"], action_of(event["actionTypes"])) for event in record["events"] if event["hasHintFunction"]
+            (event["resource"], action_of(event["actionTypes"]))
+            for event in record["events"]
+            if event["hasHintFunction"]
         ]
         for event in record["effectiveEvents"]:
             action = action_of(event["actionTypes"])

@@ -1,0 +1,204 @@
+"""The scheduling algorithm: from the cluster as it is to the node for one pod.
+
+Filter all nodes, score those that pass, choose one of the best. Source: schedulePod of pkg/scheduler/schedule_one.go,
+v1.36. Axes: N nodes, K rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.types import TieBreak
+from kubeloop.scheduler.extender import Extender, ExtenderError
+from kubeloop.scheduler.fit_error import (
+    EXTENDER,
+    Diagnosis,
+    FitError,
+    NodeVerdicts,
+    NoNodesAvailable,
+    num_feasible_nodes_to_find,
+    rows_of,
+)
+from kubeloop.scheduler.framework.interface import MAX_NODE_SCORE, Code, CycleState, Rows, Scores, Status
+from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.tracing.lifecycle import AttemptFacts, PodTraces
+
+_TOLD_SCORES = 5  # of the best nodes, in the trace
+_MAX_EXTENDER_PRIORITY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """node: the chosen one. feasible: how many could have taken the pod."""
+
+    node: str
+    feasible: int
+
+
+class Algorithm:
+    """Chooses nodes; `start_row` and `turn` go on from pod to pod."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        percentage_of_nodes_to_score: int | None,
+        tie_break: TieBreak,
+        extenders: Sequence[Extender],
+        rng: random.Random,
+        traces: PodTraces,
+    ) -> None:
+        self._snapshot = snapshot
+        self._percentage = percentage_of_nodes_to_score
+        self._tie_break = tie_break
+        self._extenders = extenders
+        self._rng = rng
+        self._now_ns = traces.now_ns
+        self._start_row = 0
+        self._turn = 0
+
+    async def schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
+        """The node for `pod`; what happened on the way goes into `facts`. Waits only for extenders.
+
+        Raises FitError or NoNodesAvailable if there is none, SchedulingError if a plugin or extender failed.
+        """
+        snapshot = self._snapshot
+        facts.nodes = len(snapshot)
+        if facts.nodes == 0:
+            raise NoNodesAvailable
+        diagnosis = Diagnosis(NodeVerdicts(snapshot))
+        rows = await self._feasible(framework, state, pod, diagnosis, facts)
+        facts.feasible = len(rows)
+        facts.rejections = diagnosis.verdicts.plugins()
+        if len(rows) == 0:
+            raise FitError(facts.nodes, diagnosis)
+        if len(rows) == 1:
+            node = snapshot.node_infos[int(rows[0])].name
+        else:
+            start_ns = self._now_ns()
+            totals = await self._totals(framework, state, pod, rows)
+            node = self._choose(rows, totals, facts)
+            facts.score_ns = (start_ns, self._now_ns())
+        facts.node = node
+        return Placement(node, len(rows))
+
+    async def _feasible(
+        self, framework: Framework, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, facts: AttemptFacts
+    ) -> Rows:
+        snapshot = self._snapshot
+        start_ns = self._now_ns()
+        names, rejection, confining = framework.run_pre_filter(state, pod, snapshot)
+        filter_ns = self._now_ns()
+        facts.pre_filter_ns = (start_ns, filter_ns)
+        diagnosis.unschedulable_plugins.update(confining)
+        if rejection is not None:
+            diagnosis.verdicts.absent = rejection
+            diagnosis.pre_filter_message = rejection.message
+            diagnosis.note(rejection)
+            return snapshot.all_rows[:0]
+        nominated = snapshot.row_of.get(pod.pod.status.nominated_node_name)
+        if nominated is not None:
+            # Room was made for it there, so that is likely the only node; if not, all are tried. A failure here is
+            # one that all nodes will show.
+            first = np.array([nominated], np.intp)
+            try:
+                rows = await self._pass_extenders(
+                    pod, framework.run_filters(state, pod, snapshot, first, diagnosis), diagnosis
+                )
+            except SchedulingError:
+                rows = first[:0]
+            if len(rows):
+                facts.filter_ns = (filter_ns, self._now_ns())
+                return rows
+        rows = snapshot.all_rows
+        if names is not None:
+            rows = rows_of(snapshot, names)
+            reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
+            diagnosis.verdicts.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
+        feasible = framework.run_filters(state, pod, snapshot, rows, diagnosis)
+        feasible = self._sampled(framework, rows, feasible)
+        before = len(feasible)
+        feasible = await self._pass_extenders(pod, feasible, diagnosis)
+        if len(feasible) != before:
+            diagnosis.unschedulable_plugins.add(EXTENDER)
+        facts.filter_ns = (filter_ns, self._now_ns())
+        return feasible
+
+    def _sampled(self, framework: Framework, rows: Rows, feasible: Rows) -> Rows:
+        """The feasible nodes that kube-scheduler would have found before it stops, beginning where it stopped last."""
+        percentage = framework.percentage_of_nodes_to_score
+        if percentage is None:
+            percentage = self._percentage
+        if percentage is None or len(rows) == 0:
+            return feasible
+        wanted = num_feasible_nodes_to_find(len(rows), percentage)
+        first = rows[self._start_row % len(rows)]
+        turned = np.roll(feasible, -int(np.searchsorted(feasible, first)))[:wanted]
+        processed = len(rows)
+        if len(feasible) > wanted:
+            index = int(np.searchsorted(rows, turned[-1])) - self._start_row % len(rows)
+            processed = index % len(rows) + 1
+        self._start_row = (self._start_row + processed) % len(self._snapshot)
+        return np.sort(turned)
+
+    async def _pass_extenders(self, pod: PodInfo, rows: Rows, diagnosis: Diagnosis) -> Rows:
+        for extender in self._extenders:
+            if len(rows) == 0:
+                break
+            if not extender.filters or not extender.is_interested(pod.pod):
+                continue
+            infos = [self._snapshot.node_infos[row] for row in rows.tolist()]
+            try:
+                verdict = await extender.filter(pod.pod, infos)
+            except ExtenderError as error:
+                if extender.ignorable:
+                    continue
+                raise SchedulingError(str(error), EXTENDER) from error
+            for name, message in verdict.failed.items():
+                diagnosis.verdicts.set(name, Status(Code.UNSCHEDULABLE, (message,)))
+            for name, message in verdict.failed_and_unresolvable.items():
+                diagnosis.verdicts.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
+            rows = rows_of(self._snapshot, verdict.feasible)
+        return rows
+
+    async def _totals(self, framework: Framework, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
+        """Total scores int64 [K] of the feasible rows."""
+        if not framework.has_score_plugins and not self._extenders:
+            return np.ones(len(rows), np.int64)
+        framework.run_pre_score(state, pod, self._snapshot, rows)
+        totals = framework.run_scores(state, pod, self._snapshot, rows).totals
+        for extender in self._extenders:
+            if not extender.prioritizes or not extender.is_interested(pod.pod):
+                continue
+            infos = [self._snapshot.node_infos[row] for row in rows.tolist()]
+            try:
+                priorities = await extender.prioritize(pod.pod, infos)
+            except ExtenderError:
+                continue  # as in kube-scheduler: then the others decide
+            factor = extender.weight * (MAX_NODE_SCORE // _MAX_EXTENDER_PRIORITY)
+            totals += np.array([priorities.get(info.name, 0) * factor for info in infos], np.int64)
+        return totals
+
+    def _choose(self, rows: Rows, totals: Scores, facts: AttemptFacts) -> str:
+        """One of the nodes with the highest total: by chance, or in turn."""
+        best = np.flatnonzero(totals == totals.max())
+        if self._tie_break == "random":
+            index = int(best[self._rng.randrange(len(best))])
+        else:
+            index = int(best[self._turn % len(best)])
+            self._turn += 1
+        infos = self._snapshot.node_infos
+        if len(rows) <= _TOLD_SCORES:
+            told = np.argsort(-totals, kind="stable")
+        else:
+            told = np.argpartition(-totals, _TOLD_SCORES)[:_TOLD_SCORES]
+            told = told[np.argsort(-totals[told], kind="stable")]
+        others = [number for number in told.tolist() if number != index]
+        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in (index, *others)]
+        return infos[int(rows[index])].name

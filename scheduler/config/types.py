@@ -1,0 +1,148 @@
+"""The scheduler's configuration as its parts use it: every default filled in, every plugin named.
+
+`config.v1` makes it from a KubeSchedulerConfiguration. Durations are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+EXTENSION_POINTS = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "preScore",
+    "score",
+    "reserve",
+    "permit",
+    "preBind",
+    "bind",
+    "postBind",
+)
+
+DEFAULT_SCHEDULER_NAME = "default-scheduler"
+TieBreak = Literal["random", "roundRobin"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRef:
+    """A plugin by name; weight counts for scoring alone, 0 stands for the default of 1."""
+
+    name: str
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """What a profile says of one extension point. A disabled "*" disables all that are on by default there."""
+
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+# Order and weights of v1.36 with default feature gates (apis/config/v1/default_plugins.go).
+DEFAULT_PLUGINS = (
+    PluginRef("SchedulingGates"),
+    PluginRef("PrioritySort"),
+    PluginRef("NodeUnschedulable"),
+    PluginRef("NodeName"),
+    PluginRef("TaintToleration", 3),
+    PluginRef("NodeAffinity", 2),
+    PluginRef("NodePorts"),
+    PluginRef("NodeResourcesFit", 1),
+    PluginRef("VolumeRestrictions"),
+    PluginRef("NodeVolumeLimits"),
+    PluginRef("VolumeBinding"),
+    PluginRef("VolumeZone"),
+    PluginRef("PodTopologySpread", 2),
+    PluginRef("InterPodAffinity", 2),
+    PluginRef("DynamicResources", 2),
+    PluginRef("DefaultPreemption"),
+    PluginRef("NodeResourcesBalancedAllocation", 1),
+    PluginRef("ImageLocality", 1),
+    PluginRef("DefaultBinder"),
+    PluginRef("NodeDeclaredFeatures"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One scheduler: the pods whose spec.schedulerName is its name are its.
+
+    multi_point: plugins that are on at every extension point they implement. points: what is said of one extension
+    point, over and above. args: by plugin name, typed; a plugin without an entry takes its defaults.
+    percentage_of_nodes_to_score: None: the one of the whole configuration.
+    """
+
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    multi_point: PluginSet = field(default_factory=lambda: PluginSet(enabled=DEFAULT_PLUGINS))
+    points: Mapping[str, PluginSet] = field(default_factory=dict)
+    args: Mapping[str, Any] = field(default_factory=dict)
+    percentage_of_nodes_to_score: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderTLS:
+    """Files or data for TLS to an extender; the *_data fields hold PEM."""
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: bytes = b""
+    key_data: bytes = b""
+    ca_data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedResource:
+    """An extended resource that an extender manages; ignored_by_scheduler: NodeResourcesFit leaves it alone."""
+
+    name: str
+    ignored_by_scheduler: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderConfiguration:
+    """An extender over HTTP. An empty verb: it does not take part there."""
+
+    url_prefix: str
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: int = 0
+    bind_verb: str = ""
+    enable_https: bool = False
+    tls: ExtenderTLS | None = None
+    http_timeout_seconds: float = 5.0
+    node_cache_capable: bool = False
+    managed_resources: tuple[ManagedResource, ...] = ()
+    ignorable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfiguration:
+    """KubeSchedulerConfiguration, resolved.
+
+    percentage_of_nodes_to_score: None: look at every node; 0: kube-scheduler's adaptive share. parallelism is kept
+    for /configz only: masks need no goroutines. Of kubeloop's own: tie_break, how one of the best nodes is chosen;
+    assumed_pod_ttl_seconds, None: never; class_cache: results are kept per class of pods; max_bindings_in_flight.
+    """
+
+    profiles: tuple[Profile, ...] = (Profile(),)
+    extenders: tuple[ExtenderConfiguration, ...] = ()
+    percentage_of_nodes_to_score: int | None = None
+    pod_initial_backoff_seconds: float = 1.0
+    pod_max_backoff_seconds: float = 10.0
+    pod_max_in_unschedulable_seconds: float = 300.0
+    parallelism: int = 16
+    tie_break: TieBreak = "random"
+    assumed_pod_ttl_seconds: float | None = None
+    class_cache: bool = True
+    max_bindings_in_flight: int = 256
+    drain_seconds: float = 10.0

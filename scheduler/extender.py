@@ -1,0 +1,179 @@
+"""Scheduler extenders: other programs that take part in filtering, scoring, preemption and binding over HTTP.
+
+Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1 of v1.36.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from kubeloop.kube.objects import Pod, to_json
+from kubeloop.scheduler.cache.node_info import NodeInfo
+from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS
+
+
+class ExtenderError(Exception):
+    """The extender gave no usable answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderVerdict:
+    """feasible: names of nodes; failed, failed_and_unresolvable: node -> message."""
+
+    feasible: Sequence[str]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    failed_and_unresolvable: Mapping[str, str] = field(default_factory=dict)
+
+
+class Extender:
+    """One extender of the configuration. Its HTTP session opens with the first request; close() ends it."""
+
+    def __init__(self, config: ExtenderConfiguration) -> None:
+        self._config = config
+        self._url = config.url_prefix.rstrip("/")
+        self._managed = frozenset(resource.name for resource in config.managed_resources)
+        self._session: aiohttp.ClientSession | None = None
+        self.name = config.url_prefix
+        self.weight = config.weight
+        self.ignorable = config.ignorable
+
+    @property
+    def filters(self) -> bool:
+        return bool(self._config.filter_verb)
+
+    @property
+    def prioritizes(self) -> bool:
+        return bool(self._config.prioritize_verb)
+
+    @property
+    def binds(self) -> bool:
+        return bool(self._config.bind_verb)
+
+    @property
+    def preempts(self) -> bool:
+        return bool(self._config.preempt_verb)
+
+    def is_interested(self, pod: Pod) -> bool:
+        """All pods if it manages no resources, else those that ask for one of them."""
+        if not self._managed:
+            return True
+        return any(
+            name in self._managed
+            for container in (*pod.spec.containers, *pod.spec.init_containers)
+            for name in (*container.resources.requests, *container.resources.limits)
+        )
+
+    async def filter(self, pod: Pod, nodes: Sequence[NodeInfo]) -> ExtenderVerdict:
+        """Which of `nodes` the extender accepts. Raises ExtenderError."""
+        answer = await self._call(self._config.filter_verb, self._args(pod, nodes))
+        if answer.get("error"):
+            raise ExtenderError(answer["error"])
+        offered = {info.name for info in nodes}
+        if self._config.node_cache_capable and answer.get("nodenames") is not None:
+            feasible = answer["nodenames"]
+            unknown = [name for name in feasible if name not in offered]
+            if unknown:
+                raise ExtenderError(f'extender "{self.name}" claims a filtered node "{unknown[0]}" which is not found')
+        else:
+            items = (answer.get("nodes") or {}).get("items") or []
+            feasible = [item["metadata"]["name"] for item in items]
+        return ExtenderVerdict(
+            [name for name in feasible if name in offered],
+            answer.get("failedNodes") or {},
+            answer.get("failedAndUnresolvableNodes") or {},
+        )
+
+    async def prioritize(self, pod: Pod, nodes: Sequence[NodeInfo]) -> Mapping[str, int]:
+        """Node -> score 0 to 10. Raises ExtenderError."""
+        answer = await self._call(self._config.prioritize_verb, self._args(pod, nodes))
+        if not isinstance(answer, list):
+            raise ExtenderError(f'extender "{self.name}" answered prioritize with something else than a list')
+        return {entry["host"]: int(entry["score"]) for entry in answer}
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Raises ExtenderError."""
+        body = {
+            "podName": pod.metadata.name,
+            "podNamespace": pod.metadata.namespace,
+            "podUID": pod.metadata.uid,
+            "node": node_name,
+        }
+        answer = await self._call(self._config.bind_verb, body)
+        if answer.get("error"):
+            raise ExtenderError(answer["error"])
+
+    async def process_preemption(
+        self, pod: Pod, victims: Mapping[str, tuple[Sequence[Pod], int]]
+    ) -> Mapping[str, tuple[Sequence[str], int]]:
+        """node -> (victims, PDB violations) in; node -> (UIDs of the victims left, violations) out.
+
+        Nodes that are left out are no candidates any more. Raises ExtenderError.
+        """
+        body: dict[str, Any] = {"pod": to_json(pod)}
+        if self._config.node_cache_capable:
+            body["nodeNameToMetaVictims"] = {
+                node: {"pods": [{"uid": each.metadata.uid} for each in pods], "numPDBViolations": violations}
+                for node, (pods, violations) in victims.items()
+            }
+        else:
+            body["nodeNameToVictims"] = {
+                node: {"pods": [to_json(each) for each in pods], "numPDBViolations": violations}
+                for node, (pods, violations) in victims.items()
+            }
+        answer = await self._call(self._config.preempt_verb, body)
+        left = answer.get("nodeNameToMetaVictims") or {}
+        return {
+            node: ([each["uid"] for each in entry.get("pods") or []], int(entry.get("numPDBViolations", 0)))
+            for node, entry in left.items()
+        }
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _args(self, pod: Pod, nodes: Sequence[NodeInfo]) -> dict[str, Any]:
+        if self._config.node_cache_capable:
+            return {"pod": to_json(pod), "nodenames": [info.name for info in nodes]}
+        return {"pod": to_json(pod), "nodes": {"items": [to_json(info.node) for info in nodes if info.node]}}
+
+    async def _call(self, verb: str, body: Any) -> Any:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._config.http_timeout_seconds)
+            connector = aiohttp.TCPConnector(ssl=tls_context(self._config), limit=0)
+            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
+        url = f"{self._url}/{verb}"
+        try:
+            async with self._session.post(
+                url, data=msgspec.json.encode(body), headers={"content-type": "application/json"}
+            ) as response:
+                data = await response.read()
+                if response.status != 200:
+                    raise ExtenderError(f"failed {verb} with extender at URL {self._url}, code {response.status}")
+                return msgspec.json.decode(data)
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            text = str(error) or type(error).__name__
+            raise ExtenderError(f"failed {verb} with extender at URL {self._url}: {text}") from error
+
+
+def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
+    """For aiohttp: a context if anything about TLS is configured, else True (the system's trust)."""
+    tls = config.tls or ExtenderTLS()
+    if config.tls is None and not config.enable_https:
+        return True
+    context = ssl.create_default_context()
+    if tls.ca_file or tls.ca_data:
+        context = ssl.create_default_context(cafile=tls.ca_file or None, cadata=tls.ca_data.decode() or None)
+    # As in kube-scheduler: HTTPS without a CA is not verified.
+    if tls.insecure or (config.enable_https and not tls.ca_file and not tls.ca_data):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert_file:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    return context

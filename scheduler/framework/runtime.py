@@ -1,0 +1,661 @@
+"""The framework's runtime: the plugins of one profile, run through all extension points.
+
+A plugin that raises fails the attempt of that pod with its name in the event, never the scheduler. Filters run in the
+order of the profile: those with an array form on the rows that are left, the others node by node.
+Axes: N nodes, K rows. Source: pkg/scheduler/framework/runtime of v1.36.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
+from kubeloop.scheduler.fit_error import Diagnosis
+from kubeloop.scheduler.framework import interface
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    MAX_NODE_SCORE,
+    MIN_NODE_SCORE,
+    Code,
+    CycleState,
+    NodeStatuses,
+    Plugin,
+    PostFilterResult,
+    PreFilterResult,
+    Rows,
+    Scores,
+    Status,
+)
+from kubeloop.scheduler.framework.permits import WaitingPod
+from kubeloop.scheduler.framework.registry import make_plugin
+from kubeloop.scheduler.queue.nominator import Nominator
+
+log = logging.getLogger(__name__)
+
+_PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
+    "preEnqueue": (interface.PreEnqueuePlugin,),
+    "queueSort": (interface.QueueSortPlugin,),
+    "preFilter": (interface.PreFilterPlugin,),
+    "filter": (interface.FilterPlugin, interface.FilterRowsPlugin),
+    "postFilter": (interface.PostFilterPlugin,),
+    "preScore": (interface.PreScorePlugin,),
+    "score": (interface.ScorePlugin, interface.ScoreRowsPlugin),
+    "reserve": (interface.ReservePlugin,),
+    "permit": (interface.PermitPlugin,),
+    "preBind": (interface.PreBindPlugin,),
+    "bind": (interface.BindPlugin,),
+    "postBind": (interface.PostBindPlugin,),
+}
+assert tuple(_PROTOCOLS) == EXTENSION_POINTS
+
+
+class SchedulingError(Exception):
+    """An attempt ended with an error, not with a verdict. The text is that of the event."""
+
+    def __init__(self, message: str, plugin: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRows:
+    """rows int [K] of the snapshot; totals int64 [K]; by_plugin: weighted scores int64 [K] of each."""
+
+    rows: Rows
+    totals: Scores
+    by_plugin: Mapping[str, Scores]
+
+
+def _implements(plugin: Plugin, point: str) -> bool:
+    return any(isinstance(plugin, protocol) for protocol in _PROTOCOLS[point])
+
+
+def _raised(plugin: Plugin, error: Exception) -> Status:
+    log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
+    return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
+
+
+def _named(status: Status, plugin: str) -> Status:
+    return status if status.plugin else Status(status.code, status.reasons, plugin, status.error)
+
+
+class Framework:
+    """The plugins of one profile at their extension points.
+
+    plugins: all of them by name. weights: of those that score. pre_enqueue ... post_bind: in order of the profile.
+    """
+
+    def __init__(self, profile: Profile, handle: Handle, nominator: Callable[[], Nominator]) -> None:
+        """Makes the plugins. Raises UserError for a profile that cannot work, in kube-scheduler's words."""
+        profile = _without_missing(profile)
+        self.profile_name = profile.scheduler_name
+        self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
+        self._nominator = nominator
+        self.plugins: dict[str, Plugin] = {}
+        self.weights: dict[str, int] = {}
+        self.waiting: dict[str, WaitingPod] = {}  # by UID: pods that wait for a permit
+        for ref in _all_refs(profile):
+            if ref.name not in self.plugins:
+                self.plugins[ref.name] = make_plugin(ref.name, profile.args.get(ref.name), handle)
+        points = {point: self._at(point, profile) for point in EXTENSION_POINTS}
+        self.pre_enqueue = cast("list[interface.PreEnqueuePlugin]", points["preEnqueue"])
+        self._queue_sort = cast("list[interface.QueueSortPlugin]", points["queueSort"])
+        self.pre_filter = cast("list[interface.PreFilterPlugin]", points["preFilter"])
+        self.filter = points["filter"]
+        self.post_filter = cast("list[interface.PostFilterPlugin]", points["postFilter"])
+        self.pre_score = cast("list[interface.PreScorePlugin]", points["preScore"])
+        self.score = points["score"]
+        self._reserve = cast("list[interface.ReservePlugin]", points["reserve"])
+        self._permit = cast("list[interface.PermitPlugin]", points["permit"])
+        self._pre_bind = cast("list[interface.PreBindPlugin]", points["preBind"])
+        self._bind = cast("list[interface.BindPlugin]", points["bind"])
+        self._post_bind = cast("list[interface.PostBindPlugin]", points["postBind"])
+        self._extensions = [each for each in self.pre_filter if isinstance(each, interface.PreFilterExtensions)]
+        self._filter_rows = [isinstance(each, interface.FilterRowsPlugin) for each in self.filter]
+        self._score_rows = [isinstance(each, interface.ScoreRowsPlugin) for each in self.score]
+        self._normalizes = [isinstance(each, interface.NormalizeScorePlugin) for each in self.score]
+        self._check()
+
+    def _at(self, point: str, profile: Profile) -> list[Plugin]:
+        """The plugins of one extension point in order. Source: expandMultiPointPlugins of framework.go.
+
+        First those of the point that take the place of a multiPoint one ("overrides"), where that one would stand;
+        then the rest of multiPoint; then what the point adds. So: named at the point first, in the order given there.
+        """
+        said = profile.points.get(point, PluginSet())
+        named = {ref.name: ref for ref in said.enabled}
+        for ref in said.enabled:
+            if not _implements(self.plugins[ref.name], point):
+                raise UserError(
+                    f"plugin {ref.name!r} does not extend {point} plugin", hint=f"take it out of plugins.{point}"
+                )
+        everywhere: dict[str, PluginRef] = {}
+        if "*" not in said.disabled:
+            for ref in profile.multi_point.enabled:
+                if ref.name not in said.disabled and _implements(self.plugins[ref.name], point):
+                    everywhere[ref.name] = ref
+        overriding = [ref for ref in said.enabled if ref.name in everywhere]
+        rest = [ref for name, ref in everywhere.items() if name not in named]
+        added = [ref for ref in said.enabled if ref.name not in everywhere]
+        refs = [*overriding, *rest, *added]
+        if point == "score":
+            for ref in refs:
+                weight = ref.weight or (everywhere[ref.name].weight if ref.name in everywhere else 0)
+                self.weights[self.plugins[ref.name].name] = weight or 1
+        return [self.plugins[ref.name] for ref in refs]
+
+    def _check(self) -> None:
+        if len(self._queue_sort) != 1:
+            count = (
+                "only one queue sort plugin can be enabled" if self._queue_sort else "at least one queue sort plugin"
+            )
+            suffix = "" if self._queue_sort else " must be enabled"
+            raise UserError(
+                f"profile {self.profile_name!r}: {count}{suffix}", hint="PrioritySort is the one that is on by default"
+            )
+        if not self._bind:
+            raise UserError(
+                f"profile {self.profile_name!r}: at least one bind plugin is needed",
+                hint="DefaultBinder is the one that is on by default",
+            )
+
+    # --- Queue -----------------------------------------------------------------------------------------------------
+
+    @property
+    def queue_sort(self) -> interface.QueueSortPlugin:
+        return self._queue_sort[0]
+
+    def event_plugins(self) -> list[Plugin]:
+        """The plugins whose verdicts keep a pod waiting, so that their events wake it."""
+        rejecting = {id(p) for p in (*self.pre_enqueue, *self.pre_filter, *self.filter, *self.post_filter)}
+        rejecting |= {id(p) for p in (*self._reserve, *self._permit)}
+        return [plugin for plugin in self.plugins.values() if id(plugin) in rejecting]
+
+    # --- Filtering -------------------------------------------------------------------------------------------------
+
+    def run_pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[frozenset[str] | None, Status | None, list[str]]:
+        """(node names to which the pod is confined, or None; rejection; the plugins that confine it, sorted).
+
+        Raises SchedulingError if a plugin fails.
+        """
+        names: frozenset[str] | None = None
+        rejection: Status | None = None
+        confining: set[str] = set()
+        for plugin in self.pre_filter:
+            result: PreFilterResult | None = None
+            try:
+                result, status = plugin.pre_filter(state, pod, snapshot)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is not None and status.code is not Code.SUCCESS:
+                if status.code is Code.SKIP:
+                    state.skip_filter.add(plugin.name)
+                    continue
+                status = _named(status, plugin.name)
+                if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                    return None, status, []
+                if status.code is not Code.UNSCHEDULABLE:
+                    raise SchedulingError(f'running PreFilter plugin "{plugin.name}": {status.message}', plugin.name)
+                rejection = status  # preemption may help, and needs the state of the plugins that follow
+                continue
+            if result is None or result.node_names is None:
+                continue
+            confining.add(plugin.name)
+            names = result.node_names if names is None else names & result.node_names
+            if not names:
+                which = sorted(confining)
+                text = f"node(s) didn't satisfy plugin {which[0]}"
+                if len(which) > 1:
+                    text = f"node(s) didn't satisfy plugin(s) [{' '.join(which)}] simultaneously"
+                return names, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (text,)), which
+        return names, rejection, sorted(confining)
+
+    def run_filters(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
+    ) -> Rows:
+        """Which of `rows`, ascending, can take the pod; why the others cannot goes into `diagnosis`.
+
+        On nodes to which pods of the same or higher priority are nominated, the pod must fit both with and without
+        them. Raises SchedulingError if a plugin fails.
+        """
+        nominated = self._rows_with_nominations(pod, snapshot, rows)
+        left = rows
+        for plugin, by_rows in zip(self.filter, self._filter_rows, strict=True):
+            if plugin.name in state.skip_filter:
+                continue
+            if len(left) == 0:
+                break
+            if by_rows:
+                passed = self._filter_by_rows(plugin, state, pod, snapshot, left, diagnosis)
+            else:
+                passed = self._filter_one_by_one(plugin, state, pod, snapshot, left, diagnosis)
+            left = left[passed]
+        return self._recheck_nominated(nominated, state, pod, snapshot, left, diagnosis) if nominated else left
+
+    def _filter_by_rows(
+        self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
+    ) -> interface.Mask:
+        try:
+            verdicts: interface.RowVerdicts = plugin.filter_rows(state, pod, snapshot, rows)
+        except Exception as error:
+            status = _raised(plugin, error)
+            raise SchedulingError(f'running "{plugin.name}" filter plugin: {status.message}', plugin.name) from error
+        passed = verdicts.passed
+        if not passed.all():
+            rejected = np.flatnonzero(~passed)
+            explain = _Explanations(plugin.name, rows, verdicts.explain)
+            first = explain.at(int(rejected[0]))
+            if not first.is_rejection:
+                raise SchedulingError(f'running "{plugin.name}" filter plugin: {first.message}', plugin.name)
+            diagnosis.verdicts.reject_rows(plugin.name, rows[rejected], explain)
+            diagnosis.note(first)
+        return passed
+
+    def _filter_one_by_one(
+        self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
+    ) -> interface.Mask:
+        passed = np.ones(len(rows), np.bool_)
+        infos = snapshot.node_infos
+        for index, row in enumerate(rows.tolist()):
+            status = self._filter_node(plugin, state, pod, infos[row])
+            if status is not None:
+                if not status.is_rejection:
+                    raise SchedulingError(status.message, plugin.name)
+                passed[index] = False
+                diagnosis.verdicts.set(infos[row].name, status)
+                diagnosis.note(status)
+        return passed
+
+    @staticmethod
+    def _filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        """A rejection, an error that names the plugin, or None."""
+        try:
+            status: Status | None = plugin.filter(state, pod, node)
+        except Exception as error:
+            status = _raised(plugin, error)
+        if status is None or status.code is Code.SUCCESS:
+            return None
+        if not status.is_rejection:
+            text = f'running "{plugin.name}" filter plugin: {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return _named(status, plugin.name)
+
+    def run_filters_on_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        """The first verdict against the node, by the plugins' per-node forms."""
+        for plugin in self.filter:
+            if plugin.name not in state.skip_filter:
+                status = self._filter_node(plugin, state, pod, node)
+                if status is not None:
+                    return status
+        return None
+
+    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
+        nominated = self._nominated(pod, node.name)
+        if nominated:
+            with_them, their_state = node.clone(), state.clone()
+            for each in nominated:
+                with_them.add_pod(each)
+                status = self.run_add_pod(their_state, pod, each, with_them)
+                if status is not None:
+                    return status
+            status = self.run_filters_on_node(their_state, pod, with_them)
+            if status is not None:
+                return status
+        return self.run_filters_on_node(state, pod, node)
+
+    def _nominated(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+        """Pods nominated to the node that count against `pod`."""
+        return [
+            each
+            for each in self._nominator().pods_on(node_name)
+            if each.priority >= pod.priority and each.uid != pod.uid
+        ]
+
+    def _rows_with_nominations(self, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> list[int]:
+        names = self._nominator().nodes()
+        if not names:
+            return []
+        found = sorted(
+            row
+            for row in map(snapshot.row_of.get, names)
+            if row is not None and self._nominated(pod, snapshot.node_infos[row].name)
+        )
+        return [row for row in found if _contains(rows, row)]
+
+    def _recheck_nominated(
+        self,
+        nominated: list[int],
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        left: Rows,
+        diagnosis: Diagnosis,
+    ) -> Rows:
+        keep = np.ones(len(left), np.bool_)
+        for row in nominated:
+            node = snapshot.node_infos[row]
+            status = self.run_filters_with_nominated_pods(state, pod, node)
+            if status is None:
+                continue
+            if not status.is_rejection:
+                raise SchedulingError(status.message, status.plugin)
+            diagnosis.verdicts.set(node.name, status)
+            diagnosis.note(status)
+            index = int(np.searchsorted(left, row))
+            if index < len(left) and left[index] == row:
+                keep[index] = False
+        return left[keep]
+
+    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
+        """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""
+        return self._extend("add_pod", state, pod, added, node)
+
+    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
+        """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
+        return self._extend("remove_pod", state, pod, removed, node)
+
+    def _extend(self, method: str, state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo) -> Status | None:
+        for plugin in self._extensions:
+            if plugin.name in state.skip_filter:
+                continue
+            try:
+                status: Status | None = getattr(plugin, method)(state, pod, other, node)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is not None and status.code is not Code.SUCCESS:
+                call = "AddPod" if method == "add_pod" else "RemovePod"
+                text = f'running {call} on PreFilter plugin "{plugin.name}": {status.message}'
+                return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None
+
+    def run_post_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
+    ) -> tuple[PostFilterResult | None, Status]:
+        """What PostFilter plugins can do for a pod that fits nowhere, and what they say (reasons joined by ", ").
+
+        Source: RunPostFilterPlugins: success or UnschedulableAndUnresolvable ends it; an error does, too.
+        """
+        result: PostFilterResult | None = None
+        reasons: list[str] = []
+        rejected_by = ""
+        for plugin in self.post_filter:
+            answer: PostFilterResult | None = None
+            try:
+                answer, status = plugin.post_filter(state, pod, snapshot, statuses)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                return answer, Status(Code.SUCCESS, plugin=plugin.name)
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return answer, _named(status, plugin.name)
+            if not status.is_rejection:
+                return None, Status(Code.ERROR, status.reasons, plugin.name, status.error)
+            if answer is not None:
+                result = answer
+            reasons.extend(status.reasons)
+            rejected_by = rejected_by or plugin.name
+        return result, Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by)
+
+    # --- Scoring ---------------------------------------------------------------------------------------------------
+
+    @property
+    def has_score_plugins(self) -> bool:
+        return bool(self.score)
+
+    def run_pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> None:
+        """Raises SchedulingError if a plugin fails."""
+        for plugin in self.pre_score:
+            try:
+                status = plugin.pre_score(state, pod, snapshot, rows)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.code is not Code.SKIP:
+                raise SchedulingError(f'running PreScore plugin "{plugin.name}": {status.message}', plugin.name)
+            state.skip_score.add(plugin.name)
+
+    def run_scores(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoredRows:
+        """Normalised and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
+        totals = np.zeros(len(rows), np.int64)
+        by_plugin: dict[str, Scores] = {}
+        for plugin, by_rows, normalizes in zip(self.score, self._score_rows, self._normalizes, strict=True):
+            if plugin.name in state.skip_score:
+                continue
+            raw = self._raw_scores(plugin, by_rows, state, pod, snapshot, rows)
+            scores = self._normalized(plugin, normalizes, state, pod, snapshot, rows, raw)
+            weighted = scores * self.weights[plugin.name]
+            by_plugin[plugin.name] = weighted
+            totals += weighted
+        return ScoredRows(rows, totals, by_plugin)
+
+    def _raw_scores(
+        self, plugin: Any, by_rows: bool, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
+    ) -> Scores:
+        try:
+            if by_rows:
+                return cast("Scores", plugin.score_rows(state, pod, snapshot, rows))
+            infos = snapshot.node_infos
+            return np.array([plugin.score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
+        except Exception as error:
+            status = _raised(plugin, error)
+            raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
+
+    def _normalized(
+        self,
+        plugin: Any,
+        normalizes: bool,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        rows: Rows,
+        raw: Scores,
+    ) -> Scores:
+        scores = raw
+        if normalizes:
+            try:
+                scores = plugin.normalize_scores(state, pod, snapshot, rows, raw)
+            except Exception as error:
+                status = _raised(plugin, error)
+                text = f'running NormalizeScore for plugin "{plugin.name}": {status.message}'
+                raise SchedulingError(text, plugin.name) from error
+        if len(scores) and (scores.min() < MIN_NODE_SCORE or scores.max() > MAX_NODE_SCORE):
+            wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
+            raise SchedulingError(
+                f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the range of '
+                f"[{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing",
+                plugin.name,
+            )
+        return scores
+
+    # --- Reserve, permit, bind -------------------------------------------------------------------------------------
+
+    def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """The first failure; the caller then runs run_unreserve."""
+        for plugin in self._reserve:
+            try:
+                status = plugin.reserve(state, pod, node_name)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.is_rejection:
+                return _named(status, plugin.name)
+            text = f'running Reserve plugin "{plugin.name}": {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None
+
+    def run_unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """All Reserve plugins in reverse order, those that were not reached as well."""
+        for plugin in reversed(self._reserve):
+            try:
+                plugin.unreserve(state, pod, node_name)
+            except Exception:  # the others must still be undone
+                log.exception("Unreserve failed", extra={"plugin": plugin.name, "pod": pod.key})
+
+    def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """None: go on. Code.WAIT: the pod waits, see wait_on_permit. Else a rejection or an error."""
+        waits: dict[str, float] = {}
+        for plugin in self._permit:
+            seconds = 0.0
+            try:
+                status, seconds = plugin.permit(state, pod, node_name)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.is_rejection:
+                return _named(status, plugin.name)
+            if status.code is not Code.WAIT:
+                text = f'running Permit plugin "{plugin.name}": {status.message}'
+                return Status(Code.ERROR, (text,), plugin.name, status.error)
+            waits[plugin.name] = min(seconds, _LONGEST_PERMIT_SECONDS)
+        if not waits:
+            return None
+        self.waiting[pod.uid] = WaitingPod(pod, waits)
+        return Status(
+            Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
+        )
+
+    async def wait_on_permit(self, pod: PodInfo) -> Status | None:
+        """Until the pod is allowed (None), rejected or its time is over. At once if it does not wait.
+
+        Cancellation: the pod no longer waits.
+        """
+        waiting = self.waiting.get(pod.uid)
+        if waiting is None:
+            return None
+        try:
+            return await waiting.decision()
+        finally:
+            self.waiting.pop(pod.uid, None)
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None:
+        return self.waiting.get(uid)
+
+    def reject_waiting_pod(self, uid: str) -> bool:
+        """False: it does not wait."""
+        waiting = self.waiting.get(uid)
+        if waiting is None:
+            return False
+        waiting.reject("", "removed")
+        return True
+
+    def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """None: some PreBind plugin has work to do. Code.SKIP: none has."""
+        has_work = False
+        for plugin in self._pre_bind:
+            try:
+                status = plugin.pre_bind_pre_flight(state, pod, node_name)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                has_work = True
+            elif status.code is Code.SKIP:
+                state.skip_pre_bind.add(plugin.name)
+            else:
+                text = f'running PreBindPreFlight "{plugin.name}": {status.message}'
+                return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None if has_work else Status(Code.SKIP)
+
+    async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """The first failure."""
+        for plugin in self._pre_bind:
+            if plugin.name in state.skip_pre_bind:
+                continue
+            try:
+                status = await plugin.pre_bind(state, pod, node_name)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.is_rejection:
+                return _named(status, plugin.name)
+            text = f'running PreBind plugin "{plugin.name}": {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None
+
+    async def run_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """By the first bind plugin that takes the pod. None: it is bound."""
+        for plugin in self._bind:
+            try:
+                status = await plugin.bind(state, pod, node_name)
+            except Exception as error:
+                status = _raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                return None
+            if status.code is Code.SKIP:
+                continue
+            if status.is_rejection:
+                return _named(status, plugin.name)
+            text = f'running Bind plugin "{plugin.name}": {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return Status(Code.ERROR, ("no bind plugin took the pod",))
+
+    def run_post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        for plugin in self._post_bind:
+            try:
+                plugin.post_bind(state, pod, node_name)
+            except Exception:  # the pod is bound, whatever a plugin thinks of it
+                log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})
+
+
+_LONGEST_PERMIT_SECONDS = 15 * 60.0
+
+
+class _Explanations:
+    """Explains rows of the snapshot by the verdicts of one filter call."""
+
+    __slots__ = ("_explain", "_plugin", "_rows")
+
+    def __init__(self, plugin: str, rows: Rows, explain: Callable[[int], Status]) -> None:
+        self._plugin = plugin
+        self._rows = rows
+        self._explain = explain
+
+    def __call__(self, row: int) -> Status:
+        return self.at(int(np.searchsorted(self._rows, row)))
+
+    def at(self, index: int) -> Status:
+        try:
+            return _named(self._explain(index), self._plugin)
+        except Exception as error:  # the verdict stands, only its reason is lost
+            log.exception("a filter cannot explain its verdict", extra={"plugin": self._plugin})
+            return Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin}: {error}",), self._plugin, error)
+
+
+def _contains(rows: Rows, row: int) -> bool:
+    index = int(np.searchsorted(rows, row))
+    return index < len(rows) and rows[index] == row
+
+
+def _all_refs(profile: Profile) -> Iterable[PluginRef]:
+    yield from profile.multi_point.enabled
+    for said in profile.points.values():
+        yield from said.enabled
+
+
+def _without_missing(profile: Profile) -> Profile:
+    from dataclasses import replace
+
+    from kubeloop.scheduler.config.types import DEFAULT_PLUGINS as NAMES
+    from kubeloop.scheduler.plugins.registry import DEFAULT_PLUGINS as MADE
+
+    missing = {ref.name for ref in NAMES} - MADE.keys()
+    return replace(
+        profile,
+        multi_point=replace(
+            profile.multi_point, enabled=tuple(ref for ref in profile.multi_point.enabled if ref.name not in missing)
+        ),
+    )

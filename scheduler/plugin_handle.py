@@ -1,0 +1,74 @@
+"""What the scheduler hands to the plugins of one profile (framework/handle.py)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.events import EventSink
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.interface import CycleState, Status
+from kubeloop.scheduler.framework.permits import WaitingPod
+from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.tracing.lifecycle import PodTraces
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+
+
+class PluginHandle:
+    """`framework` and `queue` are set once they exist: plugins are made before both."""
+
+    framework: Framework
+    queue: SchedulingQueue
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        listers: Listers,
+        client: Client,
+        clock: Clock,
+        rng: random.Random,
+        recorder: EventSink,
+        traces: PodTraces,
+        spawn: Spawn,
+    ) -> None:
+        self.snapshot = snapshot
+        self.listers = listers
+        self.client = client
+        self.clock = clock
+        self.rng = rng
+        self.recorder = recorder
+        self.traces = traces
+        self._spawn = spawn
+
+    @property
+    def nominator(self) -> Nominator:
+        return self.queue.nominator
+
+    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_filters_with_nominated_pods(state, pod, node)
+
+    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_add_pod(state, pod, added, node)
+
+    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_remove_pod(state, pod, removed, node)
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None:
+        """A pod that waits for a permit, to be allowed or rejected."""
+        return self.framework.waiting_pod(uid)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._spawn(work, name)
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        self.queue.activate(pods)

@@ -1,0 +1,543 @@
+"""The scheduler: takes pods from the queue one by one, finds each a node, and binds it in the background.
+
+    pop -> scheduling cycle: filter, score, assume, reserve, permit     (one at a time, no waiting but for extenders)
+        -> binding cycle: wait for the permit, pre-bind, bind           (many at once, behind the assumed pod)
+        -> failure: event, PodScheduled condition, back to the queue
+
+Source: pkg/scheduler/schedule_one.go of v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import Registration, SharedInformer
+from kubeloop.kube import resources
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.events import EventSink
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import BY_GROUP_KIND, NODES, PODS, Resource
+from kubeloop.scheduler.algorithm import Algorithm, Placement
+from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.event_handlers import NodeEvents, OtherEvents, PodEvents, other_resources
+from kubeloop.scheduler.extender import Extender, ExtenderError
+from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
+from kubeloop.scheduler.framework import events
+from kubeloop.scheduler.framework.interface import Code, CycleState, Status
+from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.metrics import SchedulerMetrics
+from kubeloop.scheduler.plugin_handle import PluginHandle
+from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.queue.hints import HintMap, registrations, watched
+from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.status_patches import StatusPatches
+from kubeloop.tracing.lifecycle import AttemptFacts, PodTraces
+
+log = logging.getLogger(__name__)
+
+_LISTED: dict[str, Resource[Any]] = {
+    "namespaces": resources.NAMESPACES,
+    "services": resources.SERVICES,
+    "replica_sets": resources.REPLICA_SETS,
+    "stateful_sets": resources.STATEFUL_SETS,
+    "replication_controllers": resources.REPLICATION_CONTROLLERS,
+    "pod_disruption_budgets": resources.POD_DISRUPTION_BUDGETS,
+    "persistent_volumes": resources.PERSISTENT_VOLUMES,
+    "persistent_volume_claims": resources.PERSISTENT_VOLUME_CLAIMS,
+    "storage_classes": resources.STORAGE_CLASSES,
+    "csi_nodes": resources.CSI_NODES,
+    "csi_drivers": resources.CSI_DRIVERS,
+    "csi_storage_capacities": resources.CSI_STORAGE_CAPACITIES,
+    "volume_attachments": resources.VOLUME_ATTACHMENTS,
+}
+
+
+class Scheduler:
+    """Constructed before the informers run, as it registers with them; run() schedules until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        *,
+        config: SchedulerConfiguration,
+        clock: Clock,
+        rng: random.Random,
+        recorder: EventSink,
+        traces: PodTraces,
+        metrics: SchedulerMetrics | None = None,
+    ) -> None:
+        """Raises UserError for a configuration that cannot work. To be made inside a running event loop."""
+        self.config = config
+        self._client = client
+        self._recorder = recorder
+        self._traces = traces
+        self._metrics = metrics
+        self._time = asyncio.get_running_loop().time
+        self._pods = informers.informer(PODS).store
+        self._tasks: asyncio.TaskGroup | None = None
+        self._binding: set[asyncio.Task[None]] = set()
+        self._slots = config.max_bindings_in_flight  # bind requests that may still be sent
+        self._slot_freed = asyncio.Event()
+        self._patches = StatusPatches(client, clock)
+
+        self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
+        self.snapshot = Snapshot()
+        listed: dict[str, SharedInformer[Any]] = {
+            name: informers.informer(resource) for name, resource in _LISTED.items()
+        }
+        self._listed = listed.values()
+        self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in listed.items()})
+        self.extenders = [Extender(each) for each in config.extenders]
+        self.frameworks: dict[str, Framework] = {}
+        handles = []
+        for profile in config.profiles:
+            handle = PluginHandle(
+                snapshot=self.snapshot,
+                listers=self.listers,
+                client=client,
+                clock=clock,
+                rng=rng,
+                recorder=recorder,
+                traces=traces,
+                spawn=self._spawn,
+            )
+            handle.framework = Framework(profile, handle, lambda: self.queue.nominator)
+            self.frameworks[profile.scheduler_name] = handle.framework
+            handles.append(handle)
+        hint_maps = {name: HintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()}
+        self.queue = SchedulingQueue(
+            sort_key=next(iter(self.frameworks.values())).queue_sort.sort_key,
+            hint_maps=hint_maps,
+            pre_enqueue={name: each.pre_enqueue for name, each in self.frameworks.items()},
+            lookup=self._pods.get,
+            now_ns=lambda: int(self._time() * 1e9),
+            initial_backoff_seconds=config.pod_initial_backoff_seconds,
+            max_backoff_seconds=config.pod_max_backoff_seconds,
+            max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
+            metrics=metrics,
+            waiting=traces.queued,
+        )
+        for handle in handles:
+            handle.queue = self.queue
+        self._algorithm = Algorithm(
+            self.snapshot,
+            percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
+            tie_break=config.tie_break,
+            extenders=self.extenders,
+            rng=rng,
+            traces=traces,
+        )
+        self._registrations = self._register(informers, hint_maps)
+
+    def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[Registration[Any]]:
+        pod_events = PodEvents(
+            self.cache, self.queue, scheduler_names=self.frameworks, reject_waiting_pod=self._reject_waiting_pod
+        )
+        registered: list[Registration[Any]] = [
+            informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue)),
+            informers.informer(PODS).add_handler(pod_events),
+        ]
+        for name, actions in other_resources(watched(hint_maps.values())).items():
+            group, _, kind = name.rpartition("/")
+            resource = BY_GROUP_KIND.get((group, kind))
+            if resource is not None:  # of resources that nobody here knows there are no events
+                registered.append(informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions)))
+        return registered
+
+    # --- Running ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Wait for the informers, then schedule until cancelled.
+
+        Cancellation: no more pods are taken; bindings in flight get `drain_seconds` to be answered, then they are
+        cancelled, too. What was bound is bound; the next start sees it.
+        """
+        for registration in self._registrations:
+            await registration.wait_synced()
+        for informer in self._listed:
+            await informer.wait_synced()
+        log.info("scheduling", extra={"profiles": list(self.frameworks), "nodes": self.cache.sizes()[0]})
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                patching = tasks.create_task(self._patches.run(), name="scheduler/status-patches")
+                try:
+                    async with asyncio.TaskGroup() as acting:
+                        acting.create_task(self.queue.run(), name="scheduler/queue")
+                        acting.create_task(self._sweep_forever(), name="scheduler/cache-sweep")
+                        acting.create_task(self._schedule_forever(), name="scheduler/loop")
+                finally:
+                    if self._binding:
+                        await asyncio.wait(self._binding, timeout=self.config.drain_seconds)
+                    patching.cancel()
+        finally:
+            self._tasks = None
+            for extender in self.extenders:
+                await extender.close()
+
+    async def _schedule_forever(self) -> None:
+        while True:
+            while self._slots <= 0:
+                self._slot_freed.clear()
+                await self._slot_freed.wait()
+            queued = self.queue.pop()
+            if queued is None:
+                await self.queue.wait()
+                continue
+            await self._schedule_one(queued)
+            await asyncio.sleep(0)  # informers' sockets must not fill up while there is work
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            for pod in self.cache.expire_assumed_pods():
+                self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
+            if self._metrics is not None:
+                nodes, pods, assumed = self.cache.sizes()
+                self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run a plugin's background work; it is drained at shutdown as bindings are."""
+        if self._tasks is None:
+            work.close()
+            log.error("a plugin started work while the scheduler does not run", extra={"work": name})
+            return
+        task = self._tasks.create_task(self._guarded(work, name), name=name)
+        self._binding.add(task)
+        task.add_done_callback(self._binding.discard)
+
+    @staticmethod
+    async def _guarded(work: Coroutine[Any, Any, None], name: str) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception("background work of the scheduler failed", extra={"work": name})
+
+    # --- The scheduling cycle --------------------------------------------------------------------------------------
+
+    async def _schedule_one(self, queued: QueuedPodInfo) -> None:
+        """One attempt for a popped pod. Never raises but for cancellation."""
+        pod = queued.pod
+        framework = self.frameworks.get(pod.spec.scheduler_name)
+        if framework is None or self._is_needless(pod):
+            self.queue.done(queued.uid)
+            return
+        start = self._time()
+        facts = AttemptFacts(result="error")
+        self._traces.attempt_started(pod, queued.attempts)
+        try:
+            state = CycleState()
+            placement = await self._schedule(framework, state, queued.info, facts)
+            assumed = self._assume(queued.info, placement)
+        except FitError as error:
+            self._does_not_fit(framework, queued, state, error, facts, start)
+        except NoNodesAvailable as error:
+            self._failed(framework, queued, str(error), "", "", facts, start, rejected=True)
+        except (SchedulingError, CacheError) as error:
+            log.warning("scheduling failed", extra={"pod": pod.key, "error": str(error)})
+            self._failed(framework, queued, str(error), "", "", facts, start)
+        except Exception as error:  # a mistake of ours or of a plugin's array: it costs this attempt, not the scheduler
+            log.exception("scheduling failed", extra={"pod": pod.key})
+            self._failed(framework, queued, f"{type(error).__name__}: {error}", "", "", facts, start)
+        else:
+            self._reserve(framework, state, queued, assumed, placement, facts, start)
+
+    def _is_needless(self, pod: Pod) -> bool:
+        if pod.metadata.deletion_timestamp is not None:
+            message = f"skip schedule deleting pod: {pod.key}"
+            self._recorder.event(pod, "Warning", "FailedScheduling", message)
+            return True
+        return self.cache.is_assumed(pod)  # it was updated during the cycle that placed it
+
+    async def _schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
+        start = self._time()
+        self.cache.update_snapshot(self.snapshot)
+        placement = await self._algorithm.schedule(framework, state, pod, facts)
+        if self._metrics is not None:
+            self._metrics.algorithm(self._time() - start)
+        return placement
+
+    def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
+        """Count the pod on its node from now on. Raises CacheError."""
+        pod = info.pod
+        assumed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=placement.node))
+        self.cache.assume_pod(assumed, info)
+        self.queue.nominator.remove(info.uid)
+        return info.with_pod(assumed)
+
+    def _reserve(
+        self,
+        framework: Framework,
+        state: CycleState,
+        queued: QueuedPodInfo,
+        assumed: PodInfo,
+        placement: Placement,
+        facts: AttemptFacts,
+        start: float,
+    ) -> None:
+        start_ns = self._traces.now_ns()
+        status = framework.run_reserve(state, assumed, placement.node)
+        if status is None:
+            self._traces.reserved(assumed.pod, placement.node, start_ns)
+            status = framework.run_permit(state, assumed, placement.node)
+        else:
+            self._traces.reserved(assumed.pod, placement.node, start_ns, status.message)
+        if status is not None and status.code is not Code.WAIT:
+            self._undo(framework, state, assumed, placement.node)
+            self._placed_but_rejected(framework, queued, status, placement.node, facts, start)
+            return
+        facts.result = "scheduled"
+        self._traces.attempt_finished(assumed.pod, facts)
+        if self._tasks is None:
+            raise AssertionError("a pod was scheduled while the scheduler does not run")
+        task = self._tasks.create_task(
+            self._bind_in_background(framework, state, queued, assumed, placement.node, start),
+            name=f"bind/{queued.key}",
+        )
+        self._binding.add(task)
+        task.add_done_callback(self._binding.discard)
+
+    def _undo(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> bool:
+        """Unreserve and forget. False: the pod was not there to be forgotten."""
+        framework.run_unreserve(state, assumed, node_name)
+        try:
+            self.cache.forget_pod(assumed.pod)
+        except CacheError as error:
+            log.warning("cannot forget an assumed pod: %s", error)
+            return False
+        return True
+
+    # --- The binding cycle -----------------------------------------------------------------------------------------
+
+    async def _bind_in_background(
+        self,
+        framework: Framework,
+        state: CycleState,
+        queued: QueuedPodInfo,
+        assumed: PodInfo,
+        node_name: str,
+        start: float,
+    ) -> None:
+        try:
+            status = await self._bind(framework, state, assumed, node_name)
+        except Exception as error:
+            log.exception("binding failed", extra={"pod": queued.key})
+            status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
+        if status is None:
+            self._bound(framework, state, queued, assumed, node_name, start)
+        else:
+            self._not_bound(framework, state, queued, assumed, node_name, status, start)
+
+    async def _bind(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> Status | None:
+        pod = assumed.pod
+        flight = framework.run_pre_bind_pre_flight(state, assumed, node_name)
+        if flight is not None and flight.code is not Code.SKIP:
+            return flight
+        waits = framework.waiting_pod(assumed.uid) is not None
+        if flight is None or waits:
+            # Binding will take a while: others (a cluster autoscaler) should know where the pod is going.
+            self._patches.set(pod, nominated_node_name=node_name)
+        if waits:
+            self._traces.permit_started(pod)
+            status = await framework.wait_on_permit(assumed)
+            self._traces.permit_finished(pod, status.message if status is not None else None)
+            if status is not None:
+                return status
+        # From here on no event can make the pod schedulable: what fails now is retried after a backoff.
+        self.queue.done(assumed.uid)
+        if flight is None:
+            self._traces.pre_bind_started(pod)
+            status = await framework.run_pre_bind(state, assumed, node_name)
+            self._traces.pre_bind_finished(pod, status.message if status is not None else None)
+            if status is not None:
+                return status
+        self._slots -= 1
+        self._traces.bind_started(pod, node_name)
+        try:
+            status = await self._run_bind(framework, state, assumed, node_name)
+            if status is not None and await self._is_bound_after_all(assumed, node_name, status):
+                status = None
+        finally:
+            self._slots += 1
+            self._slot_freed.set()
+        self.cache.finish_binding(pod)
+        self._traces.bind_finished(pod, status.message if status is not None else None)
+        return status
+
+    async def _run_bind(
+        self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str
+    ) -> Status | None:
+        for extender in self.extenders:
+            if not extender.binds or not extender.is_interested(assumed.pod):
+                continue
+            try:
+                await extender.bind(assumed.pod, node_name)
+            except ExtenderError as error:
+                if extender.ignorable:
+                    continue
+                return Status(Code.ERROR, (str(error),), "", error)
+            return None
+        return await framework.run_bind(state, assumed, node_name)
+
+    async def _is_bound_after_all(self, assumed: PodInfo, node_name: str, status: Status) -> bool:
+        """Did a binding that seems to have failed reach the API server?
+
+        The answer may have been lost, or an earlier try of ours was what made this one a conflict.
+        """
+        error = status.error
+        lost = isinstance(error, ServerUnreachable) and error.maybe_applied
+        conflict = isinstance(error, ApiError) and error.code == 409
+        if not lost and not conflict and not isinstance(error, ExtenderError):
+            return False
+        metadata = assumed.pod.metadata
+        try:
+            found = await self._client.get(PODS, metadata.name, metadata.namespace, lane="binding")
+        except NotFound:
+            return False
+        except (ApiError, ServerUnreachable) as problem:
+            log.warning("cannot see whether a pod was bound", extra={"pod": assumed.key, "error": str(problem)})
+            return False
+        return found.metadata.uid == metadata.uid and found.spec.node_name == node_name
+
+    def _bound(
+        self,
+        framework: Framework,
+        state: CycleState,
+        queued: QueuedPodInfo,
+        assumed: PodInfo,
+        node_name: str,
+        start: float,
+    ) -> None:
+        self._patches.forget(queued.uid)
+        message = f"Successfully assigned {assumed.key} to {node_name}"
+        self._recorder.event(assumed.pod, "Normal", "Scheduled", message)
+        if self._metrics is not None:
+            now = self._time()
+            self._metrics.attempt("scheduled", framework.profile_name, now - start)
+            self._metrics.pod_scheduled(queued.attempts, now - queued.initial_attempt_ns / 1e9)
+        framework.run_post_bind(state, assumed, node_name)
+
+    def _not_bound(
+        self,
+        framework: Framework,
+        state: CycleState,
+        queued: QueuedPodInfo,
+        assumed: PodInfo,
+        node_name: str,
+        status: Status,
+        start: float,
+    ) -> None:
+        forgotten = self._undo(framework, state, assumed, node_name)
+        uid = assumed.uid
+        if forgotten and not status.is_rejection:
+            # To the others it is as if the pod had been deleted: its room is free again.
+            self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, assumed.pod, None)
+        facts = AttemptFacts(result="error", node=node_name)
+        self._placed_but_rejected(framework, queued, status, node_name, facts, start, binding=True)
+        if forgotten and status.is_rejection:
+            # After it is back in the queue, so that the event of its own leaving does not wake it.
+            self.queue.move_all_to_active_or_backoff(
+                events.ASSIGNED_POD_DELETE, assumed.pod, None, lambda pod: pod.metadata.uid != uid
+            )
+
+    # --- Failure ---------------------------------------------------------------------------------------------------
+
+    def _does_not_fit(
+        self,
+        framework: Framework,
+        queued: QueuedPodInfo,
+        state: CycleState,
+        error: FitError,
+        facts: AttemptFacts,
+        start: float,
+    ) -> None:
+        """Ask the PostFilter plugins (preemption) for help, then tell why the pod does not fit."""
+        nominated: str | None = ""
+        if framework.post_filter:
+            start_ns = self._traces.now_ns()
+            result, status = framework.run_post_filter(state, queued.info, self.snapshot, error.diagnosis.verdicts)
+            facts.post_filter_ns = (start_ns, self._traces.now_ns())
+            error.diagnosis.post_filter_message = status.message
+            nominated = None if result is None else result.nominated_node_name
+        self._failed(framework, queued, str(error), nominated, "", facts, start, diagnosis=error.diagnosis)
+
+    def _placed_but_rejected(
+        self,
+        framework: Framework,
+        queued: QueuedPodInfo,
+        status: Status,
+        node_name: str,
+        facts: AttemptFacts,
+        start: float,
+        *,
+        binding: bool = False,
+    ) -> None:
+        """Reserve, Permit, PreBind or Bind refused, or failed."""
+        if not status.is_rejection:
+            self._failed(framework, queued, status.message, "", node_name, facts, start, binding=binding)
+            return
+        diagnosis = Diagnosis(NodeVerdicts(self.snapshot))
+        diagnosis.verdicts.set(node_name, status)
+        diagnosis.note(status)
+        message = str(FitError(1, diagnosis))
+        self._failed(framework, queued, message, "", node_name, facts, start, diagnosis=diagnosis, binding=binding)
+
+    def _failed(
+        self,
+        framework: Framework,
+        queued: QueuedPodInfo,
+        message: str,
+        nominated_node_name: str | None,
+        node_name: str,
+        facts: AttemptFacts,
+        start: float,
+        *,
+        diagnosis: Diagnosis | None = None,
+        rejected: bool = False,
+        binding: bool = False,
+    ) -> None:
+        """Back to the queue, an event and the condition. nominated_node_name: as in Nominator.add."""
+        rejected = rejected or diagnosis is not None
+        pod = queued.pod
+        facts.result = "unschedulable" if rejected else "error"
+        facts.message = message
+        facts.node = node_name
+        facts.nominated_node = nominated_node_name or ""
+        if not binding:
+            self._traces.attempt_finished(pod, facts)
+        if self._metrics is not None:
+            self._metrics.attempt(facts.result, framework.profile_name, self._time() - start)
+        queued.unschedulable_plugins = diagnosis.unschedulable_plugins if diagnosis is not None else set()
+        queued.pending_plugins = diagnosis.pending_plugins if diagnosis is not None else set()
+        newest = self._pods.get(queued.key)
+        if newest is None or newest.metadata.uid != queued.uid or newest.spec.node_name:
+            self.queue.done(queued.uid)  # gone, or bound meanwhile: nothing to retry, nothing to tell
+            return
+        queued.update(newest)
+        self.queue.add_unschedulable_if_not_present(queued)
+        self.queue.nominator.add(queued.info, nominated_node_name)
+        note = event_note(message).decode(errors="replace")
+        self._recorder.event(pod, "Warning", "FailedScheduling", note)
+        self._patches.set(
+            pod,
+            reason="Unschedulable" if rejected else "SchedulerError",
+            message=message,
+            nominated_node_name=nominated_node_name,
+        )
+
+    def _reject_waiting_pod(self, uid: str) -> bool:
+        return any(framework.reject_waiting_pod(uid) for framework in self.frameworks.values())

@@ -1,0 +1,109 @@
+"""Patches of pod status, sent in the background: the PodScheduled condition and the nominated node.
+
+Of one pod only the newest wish is sent, so that an unreachable API server costs one entry per pod. They travel on a
+lane of their own: no binding waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import PODS
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+
+
+class StatusPatches:
+    """set() never waits; run() sends until cancelled."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._wanted: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest wish first
+        self._work = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def set(self, pod: Pod, *, reason: str = "", message: str = "", nominated_node_name: str | None = None) -> None:
+        """Wish for the condition PodScheduled=False with `reason` and `message` (none if both are empty), and for the
+        nominated node ("" clears it, None leaves it). Nothing is sent for what `pod` already says."""
+        status: dict[str, Any] = {}
+        if reason:
+            condition = self._condition(pod, reason, message)
+            if condition is not None:
+                status["conditions"] = [condition]
+        if nominated_node_name is not None and nominated_node_name != pod.status.nominated_node_name:
+            status["nominatedNodeName"] = nominated_node_name or None
+        known = self._wanted.pop(pod.metadata.uid, None)
+        if known is not None:
+            status = known[1] | status
+        if status:
+            self._wanted[pod.metadata.uid] = pod, status
+            self._work.set()
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone, or bound."""
+        self._wanted.pop(uid, None)
+
+    def _condition(self, pod: Pod, reason: str, message: str) -> dict[str, Any] | None:
+        known = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+        if known is not None and (known.status, known.reason, known.message) == ("False", reason, message):
+            return None
+        since = self._clock.now()
+        if known is not None and known.status == "False" and known.last_transition_time is not None:
+            since = known.last_transition_time
+        condition: dict[str, Any] = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastProbeTime": None,
+            "lastTransitionTime": rfc3339(since),
+            "reason": reason,
+            "message": message,
+        }
+        generation = pod.metadata.generation if pod.status.observed_generation else 0
+        if known is not None and not generation:
+            generation = known.observed_generation
+        if generation:
+            condition["observedGeneration"] = generation
+        return condition
+
+    async def run(self) -> None:
+        """Cancellation: wishes not yet sent are dropped; the next attempt of the pod renews them."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(WORKERS):
+                group.create_task(self._send_forever(), name=f"pod-status/{number}")
+
+    async def _send_forever(self) -> None:
+        while True:
+            while not self._wanted:
+                self._work.clear()
+                await self._work.wait()
+            uid = next(iter(self._wanted))
+            pod, status = self._wanted.pop(uid)
+            await self._send(pod, status)
+
+    async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
+        metadata = pod.metadata
+        try:
+            await self._client.patch(
+                PODS,
+                metadata.name,
+                {"metadata": {"uid": metadata.uid}, "status": status},
+                PatchType.STRATEGIC,
+                metadata.namespace,
+                subresource="status",
+                lane="status",
+            )
+        except NotFound:
+            log.debug("a pod is gone before its status was written", extra={"pod": pod.key})
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("cannot write a pod's status", extra={"pod": pod.key, "error": str(error)})

@@ -1,0 +1,44 @@
+"""How many nodes are looked for, and the words about a pod that fits nowhere, against kube-scheduler's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, event_note, num_feasible_nodes_to_find
+from kubeloop.scheduler.framework.interface import Code, Status
+
+
+def fit_error(record: dict[str, Any]) -> FitError:
+    verdicts = NodeVerdicts(Snapshot())
+    number = 0
+    for entry in record.get("nodeReasons") or []:
+        for _ in range(entry["nodes"]):
+            verdicts.set(f"node-{number}", Status(Code.UNSCHEDULABLE, tuple(entry["reasons"])))
+            number += 1
+    other = record.get("otherNodesReason")
+    verdicts.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (other,) if other else ())
+    diagnosis = Diagnosis(
+        verdicts,
+        pre_filter_message=record.get("preFilterMessage", ""),
+        post_filter_message=record.get("postFilterMessage", ""),
+    )
+    return FitError(record["numAllNodes"], diagnosis)
+
+
+def test_numbers_and_words_are_kube_schedulers(records):
+    compared: Counter[str] = Counter()
+    for record in records("scheduler/selecthost.jsonl.gz"):
+        if record["type"] == "numFeasibleNodesToFind":
+            percentage = record.get("profilePercentageOfNodesToScore", record["percentageOfNodesToScore"])
+            assert num_feasible_nodes_to_find(record["nodes"], percentage) == record["result"], record
+        elif record["type"] == "fitError":
+            message = str(fit_error(record))
+            assert message == record["message"]
+            assert event_note(message) == record["eventNote"].encode()
+        else:
+            note = event_note(record["message"])
+            assert (note.hex(), len(note)) == (record["noteHex"], record["noteBytes"])
+        compared[record["type"]] += 1
+    assert len(compared) == 3

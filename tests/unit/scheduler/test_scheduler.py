@@ -1,0 +1,199 @@
+"""The scheduling loop: from a pending pod to a bound one, and what happens when something is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def test_pods_are_bound_to_nodes_with_room(cluster, scheduling):
+    for number in range(3):
+        cluster.node(f"n{number}", cpu="1")
+    async with scheduling() as scheduler:
+        for number in range(6):
+            cluster.pod(f"p{number}", cpu="500m")
+        await asyncio.sleep(0.5)
+        assert sorted(node for _, node in cluster.bindings) == ["n0", "n0", "n1", "n1", "n2", "n2"]
+        assert [reason for _, reason, _ in cluster.events] == ["Scheduled"] * 6
+        assert cluster.events[0][2] == f"Successfully assigned default/p0 to {cluster.node_of('default/p0')}"
+        assert scheduler.cache.assumed_pods() == []
+        scheduler.cache.check()
+        scheduler.queue.check()
+
+
+async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_there_is_room(cluster, scheduling):
+    cluster.node("small", cpu="1")
+    async with scheduling():
+        cluster.pod("big", cpu="2")
+        await asyncio.sleep(0.5)
+        message = "0/1 nodes are available: 1 Insufficient cpu."
+        assert [(key, reason) for key, reason, _ in cluster.events] == [("default/big", "FailedScheduling")]
+        assert cluster.events[0][2].startswith(message)
+        (key, status), *_ = cluster.patches
+        assert key == "default/big"
+        condition = status["conditions"][0]
+        assert (condition["type"], condition["status"], condition["reason"]) == (
+            "PodScheduled",
+            "False",
+            "Unschedulable",
+        )
+        assert condition["message"].startswith(message)
+        cluster.node("large", cpu="4")
+        await asyncio.sleep(2)
+        assert cluster.bindings == [("default/big", "large")]
+
+
+async def test_without_nodes_the_message_is_kube_schedulers(cluster, scheduling):
+    async with scheduling():
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        assert cluster.events == [("default/p", "FailedScheduling", "no nodes available to schedule pods")]
+        assert cluster.patches[0][1]["conditions"][0]["reason"] == "Unschedulable"
+
+
+async def test_pods_of_other_schedulers_are_left_alone(cluster, scheduling):
+    cluster.node("n")
+    async with scheduling():
+        cluster.pod("theirs", schedulerName="theirs")
+        await asyncio.sleep(5)
+        assert cluster.bindings == []
+        assert cluster.events == []
+
+
+async def test_a_gated_pod_waits_for_its_gates(cluster, scheduling):
+    cluster.node("n")
+    async with scheduling():
+        cluster.pod("p", schedulingGates=[{"name": "wait"}])
+        await asyncio.sleep(5)
+        assert cluster.bindings == []
+        cluster.change_pod("default/p", scheduling_gates=())
+        await asyncio.sleep(0.5)
+        assert cluster.bindings == [("default/p", "n")]
+
+
+async def test_a_refused_binding_is_retried_and_its_room_is_free_meanwhile(cluster, scheduling):
+    from kubeloop.kube.errors import ServerUnreachable
+
+    cluster.node("n", cpu="1")
+    failures = iter([1])
+
+    def refuse_once(key: str, node: str) -> None:
+        if next(failures, None):
+            raise ServerUnreachable("no connection", maybe_applied=False)
+
+    cluster.before_bind = refuse_once
+    async with scheduling() as scheduler:
+        cluster.pod("p", cpu="1")
+        await asyncio.sleep(0.1)
+        assert cluster.bindings == []
+        assert scheduler.cache.assumed_pods() == []
+        assert cluster.events[0][1] == "FailedScheduling"
+        assert 'running Bind plugin "DefaultBinder"' in cluster.events[0][2]
+        assert cluster.patches[0][1]["conditions"][0]["reason"] == "SchedulerError"
+        await asyncio.sleep(5)
+        assert cluster.bindings == [("default/p", "n")]
+
+
+async def test_a_binding_whose_answer_is_lost_counts_as_bound(cluster, scheduling):
+    cluster.node("n")
+    cluster.answers_lost = 1
+    async with scheduling() as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(5)
+        assert cluster.bindings == [("default/p", "n")]
+        assert [reason for _, reason, _ in cluster.events] == ["Scheduled"]
+        assert scheduler.queue.in_flight_keys() == []
+        scheduler.cache.check()
+
+
+async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    cluster.before_bind = lambda key, node: asyncio.sleep(1)
+    async with scheduling() as scheduler:
+        cluster.pod("p", cpu="1")
+        await asyncio.sleep(0.5)
+        cluster.delete_pod("default/p")
+        assert scheduler.cache.pods() == {}
+        await asyncio.sleep(5)
+        assert cluster.bindings == []
+        assert scheduler.queue.get("default/p") is None
+        assert scheduler.queue.in_flight_keys() == []
+
+
+async def test_a_slow_binding_holds_nobody_up(cluster, scheduling):
+    cluster.node("n")
+    cluster.before_bind = lambda key, node: asyncio.sleep(60) if key == "default/slow" else None
+    async with scheduling():
+        cluster.pod("slow")
+        cluster.pod("quick")
+        await asyncio.sleep(0.5)
+        assert cluster.bindings == [("default/quick", "n")]
+        await asyncio.sleep(60)
+        assert ("default/slow", "n") in cluster.bindings
+
+
+async def test_no_more_bindings_are_sent_at_once_than_configured(cluster, scheduling):
+    cluster.node("n")
+    at_once, most = 0, 0
+
+    async def counted() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.1)
+        at_once -= 1
+
+    cluster.before_bind = lambda key, node: counted()
+    async with scheduling(max_bindings_in_flight=4):
+        for number in range(20):
+            cluster.pod(f"p{number}")
+        await asyncio.sleep(3)
+        assert len(cluster.bindings) == 20
+        assert 1 < most <= 5
+
+
+async def test_stopping_lets_bindings_in_flight_finish(cluster, scheduling):
+    cluster.node("n")
+    cluster.before_bind = lambda key, node: asyncio.sleep(2)
+    async with scheduling():
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+    assert cluster.bindings == [("default/p", "n")]
+
+
+async def test_a_higher_priority_goes_first(cluster, scheduling):
+    async with scheduling():
+        cluster.pod("low", priority=1)
+        cluster.pod("high", priority=10)
+        cluster.node("n", pods="1")
+        await asyncio.sleep(5)
+        assert cluster.bindings == [("default/high", "n")]
+
+
+async def test_a_deleted_pod_makes_room(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    async with scheduling():
+        cluster.pod("first", cpu="1")
+        await asyncio.sleep(0.5)
+        cluster.pod("second", cpu="1")
+        await asyncio.sleep(3)
+        assert cluster.node_of("default/second") == ""
+        cluster.delete_pod("default/first")
+        await asyncio.sleep(3)
+        assert cluster.node_of("default/second") == "n"
+
+
+async def test_an_assumed_pod_without_confirmation_expires_if_so_configured(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    async with scheduling(assumed_pod_ttl_seconds=30.0) as scheduler:
+        cluster.pod("p", cpu="1")
+        informer = cluster.informers["pods"]
+        informer.put = lambda pod: informer.store.put(pod.key, pod)  # the watch shows nothing from here on
+        await asyncio.sleep(1)
+        assert len(cluster.bindings) == 1
+        assert len(scheduler.cache.assumed_pods()) == 1
+        await asyncio.sleep(31)
+        assert scheduler.cache.assumed_pods() == []
