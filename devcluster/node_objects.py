@@ -186,9 +186,9 @@ def reported(node: JSON, now: str) -> JSON:
     kubelets = {"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
     conditions = [
         {**condition, "lastHeartbeatTime": now} if condition.get("type") in kubelets else condition
-        for condition in node["status"].get("conditions") or ()
+        for condition in (node.get("status") or {}).get("conditions") or ()
     ]
-    return {**node, "status": {**node["status"], "conditions": conditions}}
+    return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
 
 
 def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:

@@ -241,7 +241,7 @@ class SimulatedNodes:
         """Do `act` for one slice of the nodes, and plan the next slice: all nodes once a period."""
         slices = max(1, min(_MAX_SLICES, len(self._nodes)))
         for name in list(self._nodes)[number % slices :: slices]:
-            act(self._nodes[name])
+            self._guarded(act, self._nodes[name])
         self._at(self._now() + period / slices, lambda: self._beat((number + 1) % slices, period, act))
 
     def _renew_lease(self, known: SimulatedNode) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeloop.devcluster import taint_eviction
 from kubeloop.devcluster.node_admission import Amounts, HostPort, amounts, host_ports, pod_requests
-from kubeloop.devcluster.node_objects import pod_cidr
+from kubeloop.devcluster.node_objects import host_ip, pod_cidr
 from kubeloop.devcluster.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
 
 JSON = dict[str, Any]
@@ -52,7 +52,8 @@ class SimulatedNode:
             self._allocatable_json = status.get("allocatable")
             self.allocatable = amounts(self._allocatable_json)
         addresses = status.get("addresses") or ()
-        self.host_ip = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
+        internal = (each["address"] for each in addresses if each.get("type") == "InternalIP")
+        self.host_ip = next(internal, host_ip(self.index))
         self.no_execute = taint_eviction.no_execute_taints(node)
 
     def used_ports(self) -> Iterator[HostPort]:
