@@ -1,16 +1,20 @@
 """Who we are to the API server: the Authorization header, and how it is renewed.
 
-May import `transport` and the standard library only.
+May import `transport`, `errors` and the standard library only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from kubeloop.kube.errors import UserError
 from kubeloop.kube.transport import Response, StreamedResponse, Transport
+
+log = logging.getLogger(__name__)
 
 _RENEWALS_APART_SECONDS = 5.0
 
@@ -42,7 +46,8 @@ class StaticAuthorization:
 class ReloadedAuthorization:
     """A token that is loaded again: every so often, and when the server refuses it. One load at a time.
 
-    If loading fails, the error goes to the request that asked for it, and the next one tries again.
+    If loading fails (UserError), that is logged and the present value stays: it may still be good, and if not, the
+    server's 401 is the better answer.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class ReloadedAuthorization:
             elif now >= self._due_at:
                 self._due_at = now + self._every_seconds  # the others go on with what we have
                 async with self._loading:
-                    self._value = await self._load(False)
+                    await self._reload(rejected=False)
         return self._value
 
     async def renew(self, rejected: str) -> bool:
@@ -73,17 +78,29 @@ class ReloadedAuthorization:
             now = asyncio.get_running_loop().time()
             if self._value == rejected and now - self._renewed_at >= _RENEWALS_APART_SECONDS:
                 self._renewed_at = now
-                self._value = await self._load(True)
-                return True  # also if the header is the same: a certificate may have been renewed
+                # True also if the header stays the same: a certificate may have been renewed.
+                return await self._reload(rejected=True)
             return self._value != rejected
+
+    async def _reload(self, *, rejected: bool) -> bool:
+        try:
+            self._value = await self._load(rejected)
+        except UserError as error:
+            log.warning("credentials not renewed", extra={"error": str(error), "hint": error.hint})
+            return False
+        return True
 
 
 class AuthorizedTransport:
     """A Transport that says who we are. What is refused with 401 is sent once more if that could be renewed."""
 
     def __init__(self, transport: Transport, authorization: Authorization) -> None:
-        self.transport = transport
+        self._transport = transport
         self._authorization = authorization
+
+    @property
+    def server(self) -> str:
+        return self._transport.server
 
     async def request(
         self,
@@ -95,12 +112,12 @@ class AuthorizedTransport:
         timeout_seconds: float | None = None,
     ) -> Response:
         value = await self._authorization.header()
-        answer = await self.transport.request(
+        answer = await self._transport.request(
             method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
         )
         if answer.status == 401 and await self._authorization.renew(value):
             value = await self._authorization.header()
-            answer = await self.transport.request(
+            answer = await self._transport.request(
                 method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
             )
         return answer
@@ -110,16 +127,16 @@ class AuthorizedTransport:
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
         value = await self._authorization.header()
-        async with self.transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
+        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
             if answer.status != 401 or not await self._authorization.renew(value):
                 yield answer
                 return
         value = await self._authorization.header()
-        async with self.transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
+        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
             yield answer
 
     async def close(self) -> None:
-        await self.transport.close()
+        await self._transport.close()
 
 
 def _with(headers: Mapping[str, str], value: str) -> Mapping[str, str]:

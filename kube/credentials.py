@@ -9,11 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import urllib.request
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-
-import yaml
 
 from kubeloop.kube.authorization import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
 from kubeloop.kube.endpoint import Endpoint, endpoint_at
@@ -26,11 +24,24 @@ _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The way to an API server, and how we found it.
+
+    server      its URL
+    kubeconfig  path of the (first) file that says so; "" in a cluster
+    """
+
+    transport: Transport
+    server: str
+    kubeconfig: str = ""
+
+
 async def connect(
     kubeconfig: str | None = None, context: str | None = None, *, http: HttpClient = "asyncio"
-) -> Transport:
-    """A Transport to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config), or, where there is no
-    kubeconfig, of the cluster we run in.
+) -> Connection:
+    """Connection to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config), or, where there is no
+    kubeconfig, of the cluster we run in. To be called inside a running loop; close its transport.
 
     Nothing is sent to the server yet. `http` chooses the HTTP client; with a proxy it is always aiohttp. Raises
     UserError if the configuration cannot be used.
@@ -58,6 +69,8 @@ def connect_token(server_url: str, token: str, ca: bytes | None = None, *, http:
 
 def _check_readable(paths: list[str], context: str | None) -> None:
     """Say in one line what is wrong with the files. Raises UserError."""
+    import yaml
+
     contexts: list[str] = []
     current = ""
     for path in paths:
@@ -84,7 +97,7 @@ def _check_readable(paths: list[str], context: str | None) -> None:
         raise UserError(f"no context {wanted!r} in kubeconfig {' or '.join(paths)}", hint=choices)
 
 
-async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient) -> Transport:
+async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient) -> Connection:
     from kubernetes_asyncio import client, config
 
     # It logs what it also raises.
@@ -117,13 +130,15 @@ async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient)
             transport.forget_idle()
         return str(configuration.api_key.get("BearerToken", ""))
 
+    found = Connection(transport, endpoint.url, os.path.expanduser(paths.partition(os.pathsep)[0]))
     user = loader._user.value if loader._user is not None else {}
     if not ({"exec", "auth-provider", "tokenFile"} & set(user)):
-        return AuthorizedTransport(transport, StaticAuthorization(value)) if value else transport
+        return replace(found, transport=AuthorizedTransport(transport, StaticAuthorization(value))) if value else found
     # An exec plugin that sets no expiry is only run again after a refusal.
     expires = "exec" not in user or hasattr(loader, "exec_plugin_expiry")
     every_seconds = _RELOAD_SECONDS if expires else None
-    return AuthorizedTransport(transport, ReloadedAuthorization(value, load, every_seconds=every_seconds))
+    authorization = ReloadedAuthorization(value, load, every_seconds=every_seconds)
+    return replace(found, transport=AuthorizedTransport(transport, authorization))
 
 
 def _kubeconfig_error(paths: str, error: Exception) -> UserError:
@@ -143,7 +158,7 @@ def _kubeconfig_error(paths: str, error: Exception) -> UserError:
 # --- in a cluster ----------------------------------------------------------------------------------------------------
 
 
-async def _connect_in_cluster(http: HttpClient) -> Transport:
+async def _connect_in_cluster(http: HttpClient) -> Connection:
     from kubernetes_asyncio import client, config
 
     configuration = client.Configuration()
@@ -154,11 +169,14 @@ async def _connect_in_cluster(http: HttpClient) -> Transport:
         raise UserError(f"in-cluster configuration: {error}", hint=hint) from error
 
     async def load(_rejected: bool) -> str:
-        return str(await configuration.get_api_key_with_prefix("BearerToken")).strip()
+        try:
+            return str(await configuration.get_api_key_with_prefix("BearerToken")).strip()
+        except (config.ConfigException, OSError) as error:
+            raise UserError(f"in-cluster configuration: {error}", hint="is the token still mounted?") from error
 
     endpoint = _endpoint(configuration, "in-cluster configuration")
     authorization = ReloadedAuthorization(await load(False), load, every_seconds=_RELOAD_SECONDS)
-    return AuthorizedTransport(_transport(endpoint, http), authorization)
+    return Connection(AuthorizedTransport(_transport(endpoint, http), authorization), endpoint.url)
 
 
 # --- connections -----------------------------------------------------------------------------------------------------
@@ -194,6 +212,8 @@ def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
 
 def _proxy_from_environment(endpoint: Endpoint) -> str:
     """HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback says otherwise, as in client-go."""
+    import urllib.request
+
     if endpoint.host in {"localhost", "127.0.0.1", "::1"} or urllib.request.proxy_bypass(endpoint.host):
         return ""
     return urllib.request.getproxies().get("https" if endpoint.tls else "http", "")

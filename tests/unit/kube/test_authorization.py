@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kubeloop.kube.authorization import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
+from kubeloop.kube.errors import UserError
 from kubeloop.kube.transport import Response, StreamedResponse
 
 pytestmark = pytest.mark.virtual_time
@@ -98,3 +99,18 @@ async def test_a_token_is_loaded_again_when_it_is_due():
     assert await asyncio.gather(authorization.header(), authorization.header()) == ["Bearer 2", "Bearer 1"]
     assert await authorization.header() == "Bearer 2"
     assert loads.rejected == [False]
+
+
+async def test_what_cannot_be_loaded_leaves_the_present_token(caplog):
+    async def load(rejected: bool) -> str:
+        raise UserError("the plugin is gone", hint="install it")
+
+    gate = Gate("Bearer 1")
+    authorization = ReloadedAuthorization("Bearer 1", load, every_seconds=60)
+    transport = AuthorizedTransport(gate, authorization)
+    await transport.request("GET", "/", headers={})
+    await asyncio.sleep(100)
+    assert (await transport.request("GET", "/", headers={})).status == 200
+    gate.valid = "Bearer 2"
+    assert (await transport.request("GET", "/", headers={})).status == 401
+    assert "credentials not renewed" in caplog.text

@@ -9,7 +9,7 @@ import sys
 import pytest
 import yaml
 
-from kubeloop.kube.credentials import connect, connect_token
+from kubeloop.kube.credentials import Connection, connect, connect_token
 from kubeloop.kube.endpoint import endpoint_at
 from kubeloop.kube.errors import UserError
 
@@ -47,7 +47,8 @@ async def whoami(request):
     await request.answer(200 if right else 401, request.headers.get("authorization", "").encode())
 
 
-async def ask(transport):
+async def ask(connection):
+    transport = connection.transport if isinstance(connection, Connection) else connection
     try:
         return await transport.request("GET", "/version", headers={}, timeout_seconds=5)
     finally:
@@ -57,24 +58,26 @@ async def ask(transport):
 @pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
 async def test_a_token_from_a_kubeconfig_is_sent(serving, kubeconfig, http):
     async with serving(whoami) as server:
-        transport = await connect(kubeconfig(server.url, {"token": "right"}), http=http)
-        assert (await ask(transport)).status == 200
+        connection = await connect(kubeconfig(server.url, {"token": "right"}), http=http)
+        assert (await ask(connection)).status == 200
 
 
 async def test_the_kubeconfig_may_be_named_by_the_environment(serving, kubeconfig, monkeypatch, tmp_path):
     async with serving(whoami) as server:
         path = kubeconfig(server.url, {"token": "right"})
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{path}")
-        assert (await ask(await connect())).status == 200
+        connection = await connect()
+        assert (await ask(connection)).status == 200
+        assert (connection.server, connection.kubeconfig) == (server.url, path)
 
 
 async def test_a_token_file_is_read_again_when_the_server_refuses_the_token(serving, kubeconfig, tmp_path):
     token = tmp_path / "token"
     token.write_text("old")
     async with serving(whoami) as server:
-        transport = await connect(kubeconfig(server.url, {"tokenFile": str(token)}))
+        connection = await connect(kubeconfig(server.url, {"tokenFile": str(token)}))
         token.write_text("right")
-        assert (await ask(transport)).status == 200
+        assert (await ask(connection)).status == 200
         assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer right"]
 
 
@@ -107,8 +110,8 @@ def plugin(tmp_path):
 @pytest.mark.parametrize("expires", ["", "2999-01-01T00:00:00Z"])
 async def test_an_exec_plugin_is_asked_again_when_the_server_refuses_its_token(serving, kubeconfig, plugin, expires):
     async with serving(whoami) as server:
-        transport = await connect(kubeconfig(server.url, plugin("old", "right", expires=expires)))
-        assert (await ask(transport)).status == 200
+        connection = await connect(kubeconfig(server.url, plugin("old", "right", expires=expires)))
+        assert (await ask(connection)).status == 200
         assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer right"]
 
 
