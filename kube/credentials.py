@@ -47,7 +47,7 @@ async def connect(
     UserError if the configuration cannot be used.
     """
     paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    found = [path for path in paths.split(os.pathsep) if path and os.path.isfile(os.path.expanduser(path))]  # noqa: ASYNC240
+    found = _files(paths)
     if not found:
         if not kubeconfig and os.environ.get(_IN_CLUSTER):
             return await _connect_in_cluster(http)
@@ -67,6 +67,12 @@ def connect_token(server_url: str, token: str, ca: bytes | None = None, *, http:
 # --- kubeconfig ------------------------------------------------------------------------------------------------------
 
 
+def _files(paths: str) -> list[str]:
+    """Those of the files in a KUBECONFIG that exist."""
+    expanded = [os.path.expanduser(path) for path in paths.split(os.pathsep)]
+    return [path for path in expanded if path and os.path.isfile(path)]
+
+
 def _check_readable(paths: list[str], context: str | None) -> None:
     """Say in one line what is wrong with the files. Raises UserError."""
     import yaml
@@ -75,7 +81,7 @@ def _check_readable(paths: list[str], context: str | None) -> None:
     current = ""
     for path in paths:
         try:
-            content = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read kubeconfig {path}: {error}", hint="check the file's permissions") from error
         except yaml.YAMLError as error:
@@ -130,7 +136,7 @@ async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient)
             transport.forget_idle()
         return str(configuration.api_key.get("BearerToken", ""))
 
-    found = Connection(transport, endpoint.url, os.path.expanduser(paths.partition(os.pathsep)[0]))
+    found = Connection(transport, endpoint.url, paths.partition(os.pathsep)[0])
     user = loader._user.value if loader._user is not None else {}
     if not ({"exec", "auth-provider", "tokenFile"} & set(user)):
         return replace(found, transport=AuthorizedTransport(transport, StaticAuthorization(value))) if value else found
