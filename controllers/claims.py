@@ -88,7 +88,7 @@ async def claim_all(
     selector: Selector,
     *,
     read_fresh: Callable[[], Awaitable[Object]],
-    patch: Callable[[T, JSON], Awaitable[None]],
+    patch: Callable[[T, JSON, Claim], Awaitable[None]],
 ) -> list[T]:
     """Those of `objects` that `owner` controls after adopting and releasing, in order.
 
@@ -105,7 +105,7 @@ async def claim_all(
             claimed.append(obj)
         elif claim is Claim.RELEASE:
             try:
-                await patch(obj, release_patch(owner, obj))
+                await patch(obj, release_patch(owner, obj), claim)
             except (NotFound, Invalid):
                 pass  # gone, or no longer owned by us, or another object of that name: nothing is left to release
             except ApiError as error:
@@ -124,7 +124,7 @@ async def claim_all(
                 errors.append(CannotAdopt(f"can't adopt {obj.kind} {obj.key} ({obj.metadata.uid}): {refusal}"))
                 continue
             try:
-                await patch(obj, adoption_patch(owner, obj))
+                await patch(obj, adoption_patch(owner, obj), claim)
                 claimed.append(obj)
             except NotFound:
                 pass  # deleted meanwhile

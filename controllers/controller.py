@@ -81,8 +81,11 @@ class Controller:
             finally:
                 self._queue.done(key)
 
-    async def process(self, key: str) -> None:
-        """Reconcile `key` once and do with the queue what the outcome asks for. Raises nothing but cancellation."""
+    async def process(self, key: str) -> Exception | None:
+        """Reconcile `key` once and do with the queue what the outcome asks for.
+
+        Returns what the reconcile raised, which is dealt with. Raises nothing but cancellation.
+        """
         loop = asyncio.get_running_loop()
         started_at = loop.time()
         failure: Exception | None = None
@@ -97,6 +100,7 @@ class Controller:
             self._queue.forget(key)
         if self._metrics is not None:
             self._metrics.reconciled(self.name, loop.time() - started_at, error=failure is not None)
+        return failure
 
     def _failed(self, key: str, error: Exception) -> None:
         fields = {"controller": self.name, "key": key, "error": str(error)}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.claims import claim_all
+from kubeloop.controllers.claims import Claim, claim_all
 from kubeloop.controllers.consistency import ConsistencyStore
 from kubeloop.controllers.controller import Controller, StaleCache
 from kubeloop.controllers.deployment.rollout import RECREATE
@@ -128,9 +128,9 @@ class DeploymentController:
             await registration.wait_synced()
         await self._controller.run()
 
-    async def process(self, key: str) -> None:
-        """Reconcile `key` once, as a worker does."""
-        await self._controller.process(key)
+    async def process(self, key: str) -> Exception | None:
+        """Reconcile `key` once, as a worker does. Returns what the reconcile raised, which is dealt with."""
+        return await self._controller.process(key)
 
     # --- what wakes a Deployment -----------------------------------------------------------------------------------
 
@@ -307,12 +307,12 @@ class DeploymentController:
         async def read_fresh() -> Deployment:
             return await self._client.get(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
 
-        async def patch(rs: ReplicaSet, body: JSON) -> None:
+        async def patch(rs: ReplicaSet, body: JSON, claim: Claim) -> None:
             start_ns = self._clock.time_ns()
             written = await self._client.patch(
                 REPLICA_SETS, rs.metadata.name, body, PatchType.STRATEGIC, rs.metadata.namespace
             )
-            reconcile.note(f"adopt or release replicaset {rs.metadata.name}", start_ns=start_ns)
+            reconcile.note(f"{claim.value} replicaset {rs.metadata.name}", start_ns=start_ns)
             self._consistency.wrote(
                 deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
             )

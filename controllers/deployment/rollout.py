@@ -12,6 +12,7 @@ from kubeloop.controllers.deployment.replicasets import (
     active,
     active_or_latest,
     available_replicas_sum,
+    by_creation,
     by_size_newer,
     by_size_older,
     desired_replicas_annotation,
@@ -178,7 +179,7 @@ def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
         return -size
     maximum = replicas_of(deployment) + max_surge(deployment)
     maximum_before = max_replicas_annotation(rs)
-    if not maximum_before:
+    if maximum_before is None or maximum_before <= 0:
         # Without the annotation the size of the Deployment before is unknown; its Pods are the next best.
         maximum_before = deployment.status.replicas
         if maximum_before == 0:
@@ -204,6 +205,7 @@ def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Seq
     only = active_or_latest(new_rs, old_rss)
     if only is not None:
         return Scaling((Resize(only, desired),)) if replicas_of(only) != desired else Scaling()
+    old_rss = by_creation(old_rss)[::-1]
     if is_saturated(deployment, new_rs):
         # The rollout is done but for leftovers, such as an old ReplicaSet that was adopted just now.
         return Scaling(tuple(Resize(rs, 0) for rs in active(old_rss)))

@@ -44,8 +44,8 @@ from kubeloop.controllers.statuspatch import changed_fields, pinned
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.events import EventSink
-from kubeloop.kube.objects import JSON, Condition, Deployment, DeploymentStatus, Pod, ReplicaSet, to_json
+from kubeloop.kube.events import EventSink, EventType
+from kubeloop.kube.objects import JSON, Condition, Deployment, DeploymentStatus, Pod, ReplicaSet, Status, to_json
 from kubeloop.kube.resources import DEPLOYMENTS, REPLICA_SETS
 from kubeloop.tracing.reconcile import Reconcile
 
@@ -235,7 +235,7 @@ class DeploymentSync:
             exists = True
             found = self._cached_rs(f"{deployment.metadata.namespace}/{name}")
             if found is None:
-                raise
+                raise _not_in_cache(name) from None
             owner = controller_of(found.metadata)
             ours = owner is not None and owner.uid == deployment.metadata.uid
             if not (ours and equal_ignore_hash(found.spec.template, deployment.spec.template)):
@@ -528,11 +528,8 @@ class DeploymentSync:
         self._versions[rs.metadata.uid] = rs.metadata.resource_version
         self._wrote(REPLICA_SETS.group_resource, rs.metadata.resource_version)
 
-    def _event(self, type_: str, reason: str, message: str) -> None:
-        self._events.event(self._d, "Warning" if type_ == "Warning" else "Normal", reason, message)
-
-    def _reconcile_start(self) -> int:
-        return self._reconcile.now_ns()
+    def _event(self, type_: EventType, reason: str, message: str) -> None:
+        self._events.event(self._d, type_, reason, message)
 
     def _noted(self, action: str, start_ns: int) -> None:
         self.changed = True
@@ -541,6 +538,12 @@ class DeploymentSync:
     def _trace_headers(self) -> dict[str, str] | None:
         traceparent = self._reconcile.traceparent
         return {"traceparent": traceparent} if traceparent else None
+
+
+def _not_in_cache(name: str) -> NotFound:
+    """What reading a ReplicaSet from the cache comes to when it exists and was not delivered yet: try again soon."""
+    message = f'replicasets.apps "{name}" not found'
+    return NotFound(Status(status="Failure", reason="NotFound", message=message, code=404))
 
 
 def _changed(old: dict[str, str], new: dict[str, str]) -> dict[str, JSON]:

@@ -122,9 +122,9 @@ class ReplicaSetController:
             await registration.wait_synced()
         await self._controller.run()
 
-    async def process(self, key: str) -> None:
-        """Reconcile `key` once, as a worker does."""
-        await self._controller.process(key)
+    async def process(self, key: str) -> Exception | None:
+        """Reconcile `key` once, as a worker does. Returns what the reconcile raised, which is dealt with."""
+        return await self._controller.process(key)
 
     def check(self) -> None:
         """Assert that what is kept event by event is what the stores hold."""
@@ -308,13 +308,14 @@ class ReplicaSetController:
             fresh: Object = await self._client.get(self._flavour.resource, metadata.name, metadata.namespace)
             return replace(fresh, kind=rs.kind)
 
-        async def patch(pod: Pod, body: JSON) -> None:
+        async def patch(pod: Pod, body: JSON, claim: Claim) -> None:
             start_ns = self._clock.time_ns()
             name, namespace = pod.metadata.name, pod.metadata.namespace
             written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
             changes.made = True
-            reconcile.note(f"adopt or release pod {name}", start_ns=start_ns)
-            self._wrote(rs, PODS.group_resource, written)
+            reconcile.note(f"{claim.value} pod {name}", start_ns=start_ns)
+            if claim is Claim.ADOPT:
+                self._wrote(rs, PODS.group_resource, written)
 
         for pod in await claim_all(rs, undecided, selector, read_fresh=read_fresh, patch=patch):
             snapshot.setdefault(pod_facts(pod), {})[pod.key] = pod

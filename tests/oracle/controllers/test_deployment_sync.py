@@ -1,0 +1,57 @@
+"""Every processing of a Deployment key in the records, done again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.controllers.deployment.controller import DeploymentController
+from kubeloop.controllers.deployment.podtemplate import pod_template_hash
+from kubeloop.controllers.deployment.sync import replica_set_name
+from kubeloop.tracing.lifecycle import NoTraces
+
+
+async def processed(harness: Any, record: Any) -> tuple[Any, Any]:
+    clock = harness.SetClock(harness.moment(record["now"]))
+    api, events = harness.FakeApi(record), harness.Events()
+    informers = harness.filled_informers(api, record["state"], clock)
+    queue = harness.Queue(record["num_requeues"])
+    controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoTraces(), queue=queue)
+    harness.fill(informers, record["state"])
+    queue.done.clear()
+    error = await controller.process(record["key"])
+    ours = {
+        "actions": harness.runs_of_patches_sorted(harness.of_ours(call) for call in api.calls),
+        "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
+        "events": events.seen,
+        "error": harness.error_of(error),
+        "queue": queue.done,
+    }
+    expect = record["expect"]
+    theirs = {
+        "actions": harness.runs_of_patches_sorted(harness.of_record(call) for call in expect["actions"]),
+        "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
+        "events": expect["events"],
+        "error": harness.recorded_error(expect["error"]),
+        "queue": expect["queue"],
+    }
+    return ours, theirs
+
+
+async def test_a_sync_does_what_v1_36_does(harness, records):
+    count = 0
+    for record in records("controllers/deployment_sync.jsonl.gz"):
+        ours, theirs = await processed(harness, record)
+        assert ours == theirs, (record["id"], record["scenario"])
+        count += 1
+    assert count
+
+
+def test_hashes_and_names_are_v1_36s(records):
+    for record in records("controllers/deployment_sync.jsonl.gz"):
+        for deployment in record["state"].get("deployments", []):
+            metadata = deployment["metadata"]
+            if "hash" in record and f"{metadata['namespace']}/{metadata['name']}" == record["key"]:
+                collisions = deployment.get("status", {}).get("collisionCount")
+                template_hash = pod_template_hash(deployment["spec"]["template"], collisions)
+                assert template_hash == record["hash"]["template_hash"], record["id"]
+                assert replica_set_name(metadata["name"], template_hash) == record["hash"]["new_rs_name"]
