@@ -16,6 +16,10 @@ class MemoryTransport:
     def __init__(self, handle: Callable[[Request], Awaitable[Answer]]) -> None:
         self._handle = handle
 
+    @property
+    def server(self) -> str:
+        return "memory://"
+
     async def request(
         self,
         method: str,
