@@ -11,6 +11,7 @@ May import httptools, `endpoint` and `transport`.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -74,6 +75,8 @@ class _Connection(asyncio.Protocol):
         self.used = False  # has answered at least once
         self.idle_since = 0.0  # loop time
         self.answering = False  # bytes of the present answer have arrived
+        self.deadline = math.inf  # loop time at which the present exchange has taken too long
+        self.timed_out = False
         self._method = ""
         self._streaming = False
         self._status = 0
@@ -87,7 +90,6 @@ class _Connection(asyncio.Protocol):
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._failure: TransportError | None = None
-        self.timed_out = False
 
     # --- the exchange ----------------------------------------------------------------------------------------------
 
@@ -102,27 +104,20 @@ class _Connection(asyncio.Protocol):
         self._buffered = 0
         self.transport.write(request)
 
-    async def answer(self, timeout_seconds: float | None) -> Response:
+    async def answer(self) -> Response:
         """The whole answer."""
-        timer = self._loop.call_later(timeout_seconds, self._time_out) if timeout_seconds is not None else None
-        try:
-            while not self._done:
-                await self._wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
+        while not self._done:
+            await self._wait()
+        self.deadline = math.inf
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return Response(self._status, body, _Headers(self._headers))
 
-    async def head(self, timeout_seconds: float) -> tuple[int, Mapping[str, str]]:
+    async def head(self) -> tuple[int, Mapping[str, str]]:
         """Status and headers of a streamed answer."""
-        timer = self._loop.call_later(timeout_seconds, self._time_out)
-        try:
-            while not self._head_done:
-                await self._wait()
-        finally:
-            timer.cancel()
+        while not self._head_done:
+            await self._wait()
+        self.deadline = math.inf
         return self._status, _Headers(self._headers)
 
     def __aiter__(self) -> _Connection:
@@ -160,8 +155,9 @@ class _Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def _time_out(self) -> None:
-        self.timed_out = True
+    def time_out(self) -> None:
+        """End the exchange: its deadline has passed."""
+        self.deadline, self.timed_out = math.inf, True
         self._fail("no answer in time")
         self.abort()
 
@@ -243,6 +239,40 @@ class _Connection(asyncio.Protocol):
         self._wake()
 
 
+class _Deadlines:
+    """Ends exchanges that take too long. One timer for all connections: a timer per request would cost as much as a
+    quarter of the request."""
+
+    def __init__(self, connections: set[_Connection]) -> None:
+        self._connections = connections
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf  # loop time of the timer; never after the earliest deadline
+
+    def set(self, connection: _Connection, seconds: float) -> None:
+        """The exchange that begins now on this connection may take so long."""
+        loop = asyncio.get_running_loop()
+        connection.deadline = loop.time() + seconds
+        if connection.deadline < self._due:
+            self._set_timer(loop, connection.deadline)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._due = None, math.inf
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self.cancel()
+        if due < math.inf:
+            self._timer, self._due = loop.call_at(due, self._expire), due
+
+    def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = max(loop.time(), self._due)  # a timer may come a tick early
+        for connection in [each for each in self._connections if each.deadline <= now]:
+            connection.time_out()
+        self._set_timer(loop, min((each.deadline for each in self._connections), default=math.inf))
+
+
 class AsyncioTransport:
     """A Transport to one endpoint. To be used inside one loop, and closed."""
 
@@ -256,6 +286,11 @@ class AsyncioTransport:
         self._answer_seconds = answer_seconds
         self._idle: list[_Connection] = []  # the one used last at the end
         self._open: set[_Connection] = set()
+        self._deadlines = _Deadlines(self._open)
+
+    @property
+    def server(self) -> str:
+        return self._endpoint.url
 
     async def request(
         self,
@@ -275,7 +310,9 @@ class AsyncioTransport:
             connection = await self._connection(method, timeout_seconds)
             try:
                 connection.begin(method, data, streaming=False)
-                answer = await connection.answer(timeout_seconds)
+                if timeout_seconds is not None:
+                    self._deadlines.set(connection, timeout_seconds)
+                answer = await connection.answer()
             except TransportError as error:
                 if self._was_stale(connection, method):
                     continue
@@ -294,8 +331,9 @@ class AsyncioTransport:
             connection = await self._connection(method, None)
             try:
                 connection.begin(method, data, streaming=True)
+                self._deadlines.set(connection, self._answer_seconds)
                 try:
-                    status, answer_headers = await connection.head(self._answer_seconds)
+                    status, answer_headers = await connection.head()
                 except TransportError as error:
                     if self._was_stale(connection, method):
                         continue
@@ -309,6 +347,7 @@ class AsyncioTransport:
         for connection in list(self._open):
             connection.abort()
         self._idle.clear()
+        self._deadlines.cancel()
         await asyncio.sleep(0)  # the loop closes the sockets in its next round
 
     def forget_idle(self) -> None:

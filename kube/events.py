@@ -76,7 +76,7 @@ def event_note(message: str) -> str:
     """A message, cut to 1024 bytes. The cut may split a character, whose rest is replaced as JSON demands."""
     data = message.encode("utf-8", "replace")
     if len(data) <= _NOTE_LIMIT_BYTES:
-        return message
+        return data.decode()  # without lone surrogates, which JSON could not carry
     return (data[: _NOTE_LIMIT_BYTES - 4] + b" ...").decode("utf-8", "replace")
 
 

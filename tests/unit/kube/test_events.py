@@ -264,5 +264,6 @@ async def test_the_kind_of_a_listed_object_is_known_by_its_type():
 async def test_notes_are_cut_by_bytes():
     assert event_note("a" * 1024) == "a" * 1024
     assert event_note("a" * 1025) == "a" * 1020 + " ..."
+    assert event_note("a\udc80b") == "a?b"
     assert event_note("ü" * 600).endswith(" ...")
     assert len(event_note("aü" * 600).encode()) <= 1024 + 2
