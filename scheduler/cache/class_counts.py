@@ -56,6 +56,7 @@ class ClassCounts(Generic[C]):
         self._changes = changes
         self.by_row: list[dict[C, int]] = []
         self.rows_of: dict[C, dict[int, int]] = {}
+        self.membership = 0  # grows whenever a class appears or goes
         self._tallies: dict[Hashable, _Tally[C]] = {}
 
     def lay_out(self, old_rows: Sequence[int]) -> None:
@@ -66,6 +67,7 @@ class ClassCounts(Generic[C]):
         for row, counts in enumerate(self.by_row):
             for of, count in counts.items():
                 self.rows_of.setdefault(of, {})[row] = count
+        self.membership += 1
         moved = np.asarray(old_rows, np.intp)  # [N]
         for tally in self._tallies.values():
             tally.values = moved_columns(tally.values, moved)
@@ -78,13 +80,18 @@ class ClassCounts(Generic[C]):
         rows_of = self.rows_of
         for of, count in counts.items():
             if old.get(of) != count:
-                rows_of.setdefault(of, {})[row] = count
+                rows = rows_of.get(of)
+                if rows is None:
+                    rows = rows_of[of] = {}
+                    self.membership += 1
+                rows[row] = count
         for of in old:
             if of not in counts:
                 rows = rows_of[of]
                 del rows[row]
                 if not rows:
                     del rows_of[of]
+                    self.membership += 1
         self.by_row[row] = counts
 
     def weighted(self, key: Hashable, weight_of: Callable[[C], int]) -> Int64:

@@ -80,6 +80,11 @@ class LabelColumn:
             self.values.append(value)
         self.codes[row] = code
 
+    def sums(self, per_node: Int64) -> Int64:
+        """Numbers per node [N], summed over the nodes with each value: int64 [number of values]."""
+        # float64 weights are exact up to 2^53; ABSENT is -1 and falls into the first bucket
+        return np.bincount(self.codes + 1, weights=per_node, minlength=len(self.values) + 1)[1:].astype(np.int64)
+
     def fill(self, nodes: Sequence[Node | None]) -> None:
         self.codes = np.full(len(nodes), ABSENT, np.int32)
         self.values, self.code_of = [], {}
@@ -129,6 +134,7 @@ class Columns:
         self.declared_features: Interned[frozenset[str]] = Interned(_NO_FEATURES)
         self.pods: ClassCounts[LabelClass] = ClassCounts(snapshot)
         self.affinities: ClassCounts[AffinityClass] = ClassCounts(snapshot)  # of pods that have any
+        self.node_generation = 0  # grows whenever labels or taints of a node change, or rows move
         self._labels: dict[str, LabelColumn] = {}
         self._images: dict[str, ImageColumn] = {}
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
@@ -172,7 +178,7 @@ class Columns:
         self.pod_count = moved_columns(self.pod_count, old_rows)
         self.unschedulable = moved_columns(self.unschedulable, old_rows)
         for interned in (self.taints, self.used_ports, self.declared_features):
-            interned.lay_out(old_rows)  # type: ignore[attr-defined]
+            interned.lay_out(old_rows)
         self.pods.lay_out(old_rows.tolist())
         self.affinities.lay_out(old_rows.tolist())
         for column in list(self._labels.values()):
@@ -181,6 +187,7 @@ class Columns:
             else:
                 column.codes = moved_columns(column.codes, old_rows, ABSENT)
         self._images.clear()
+        self.node_generation += 1
 
     def refresh(self, rows: Sequence[int]) -> None:
         """Rewrite `rows` from the snapshot's NodeInfos."""
@@ -202,7 +209,10 @@ class Columns:
         self.unschedulable[row] = node.spec.unschedulable
         self.taints.set(row, tuple(_untimed(taint) for taint in node.spec.taints))
         self.declared_features.set(row, frozenset(node.status.declared_features))
+        if old is None or old.spec.taints != node.spec.taints:
+            self.node_generation += 1
         if old is None or old.metadata.labels != node.metadata.labels:
+            self.node_generation += 1
             labels = node.metadata.labels
             for key, column in self._labels.items():
                 column.set(row, labels.get(key))

@@ -14,6 +14,7 @@ import numpy as np
 
 from kubeloop.scheduler.cache.class_counts import moved_columns
 from kubeloop.scheduler.cache.columns import Columns
+from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.framework.interface import Rows
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Snapshot:
         self.row_generation = np.zeros(0, np.int64)  # [N] generation at which the row changed last
         self.all_rows: Rows = np.arange(0)  # [N] 0..N-1, shared: do not write to it
         self.columns = Columns(self)
+        self.classes = SpecClasses()
         self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
         self._with_affinity: dict[str, NodeInfo] = {}
 

@@ -13,12 +13,14 @@ from kubeloop.scheduler.plugins import args
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
+from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
 from kubeloop.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from kubeloop.scheduler.plugins.node_name import NodeName
 from kubeloop.scheduler.plugins.node_ports import NodePorts
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
 from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
@@ -47,5 +49,7 @@ DEFAULT_PLUGINS: Mapping[str, PluginType] = {
     "ImageLocality": PluginType(ImageLocality),
     "DefaultBinder": PluginType(DefaultBinder),
     "NodeDeclaredFeatures": PluginType(NodeDeclaredFeatures),
+    "InterPodAffinity": PluginType(InterPodAffinity, args.InterPodAffinityArgs),
+    "PodTopologySpread": PluginType(PodTopologySpread, args.PodTopologySpreadArgs),
 }
 """In no order: the order at each extension point is the profile's."""
