@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -100,3 +101,27 @@ async def running(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIte
 def serving():
     """`async with serving(answer) as server`: a Server whose requests are answered by `answer(request)`."""
     return running
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """Certificate and key files for 127.0.0.1, signed by itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
+    try:
+        subprocess.run(
+            [
+                *command.split(),
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+                "-keyout",
+                folder / "key",
+                "-out",
+                folder / "crt",
+            ],
+            check=True,
+            capture_output=True,
+        )
+    except FileNotFoundError:
+        pytest.skip("no openssl here")
+    return folder / "crt", folder / "key"

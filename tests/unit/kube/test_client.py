@@ -8,9 +8,12 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.kube import errors, objects
 from kubeloop.kube.client import Client, LineSplitter, PatchType, UnreadableObject
@@ -396,6 +399,17 @@ async def test_a_line_that_is_no_event_is_an_unreadable_answer():
     async with client.watch(PODS) as events:
         with pytest.raises(errors.UnreadableAnswer):
             await anext(events)
+
+
+@given(
+    lines=st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), cuts=st.lists(st.integers(0, 300))
+)
+def test_lines_are_the_same_however_the_stream_is_cut(lines, cuts):
+    data = b"".join(line + b"\n" for line in lines)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    splitter = LineSplitter()
+    got = [line for at, end in pairwise(edges) for line in splitter.feed(data[at:end])]
+    assert got == lines
 
 
 def test_lines_are_joined_from_any_pieces_and_an_unfinished_one_is_kept_back():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import stat
 import sys
 
@@ -12,11 +13,20 @@ import yaml
 from kubeloop.kube.credentials import Connection, connect, connect_token
 from kubeloop.kube.endpoint import endpoint_at
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.transport import TransportError
 
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch, tmp_path):
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+    for name in (
+        "KUBECONFIG",
+        "KUBERNETES_SERVICE_HOST",
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -126,6 +136,41 @@ async def test_in_a_cluster_the_service_account_is_used(monkeypatch):
 async def test_a_known_server_and_token_need_no_kubeconfig(serving):
     async with serving(whoami) as server:
         assert (await ask(connect_token(server.url, "right"))).status == 200
+
+
+async def test_a_client_certificate_opens_the_connection(serving, kubeconfig, certificate):
+    cert, key = (str(path) for path in certificate)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    tls.load_verify_locations(cert)
+    tls.verify_mode = ssl.CERT_REQUIRED
+
+    async def answer(request):
+        await request.answer(200, b"come in")
+
+    async with serving(answer, tls) as server:
+        url = server.url.replace("http:", "https:")
+        user = {"client-certificate": cert, "client-key": key}
+        connection = await connect(kubeconfig(url, user, **{"certificate-authority": cert}))
+        assert (await ask(connection)).body == b"come in"
+        connection = await connect(kubeconfig(url, {}, **{"insecure-skip-tls-verify": True}))
+        with pytest.raises(TransportError):
+            await ask(connection)
+
+
+async def test_a_proxy_is_used(serving, kubeconfig, monkeypatch):
+    async def answer(request):
+        await request.answer(200, request.target.encode())
+
+    async with serving(answer) as server:
+        connection = await connect(kubeconfig("http://example.invalid", {}, **{"proxy-url": server.url}))
+        assert (await ask(connection)).body == b"http://example.invalid/version"
+        monkeypatch.setenv("HTTP_PROXY", server.url)
+        connection = await connect(kubeconfig("http://example.invalid", {}))
+        assert (await ask(connection)).body == b"http://example.invalid/version"
+        monkeypatch.setenv("NO_PROXY", "example.invalid")
+        with pytest.raises(TransportError):
+            await ask(await connect(kubeconfig("http://example.invalid", {})))
 
 
 BAD = [

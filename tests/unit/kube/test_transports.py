@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
-import subprocess
 
 import pytest
 
 from kubeloop.kube.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.asyncio_transport import AsyncioTransport
+from kubeloop.kube.client import Client
 from kubeloop.kube.endpoint import endpoint_at
+from kubeloop.kube.resources import PODS
+from kubeloop.kube.retries import RetryPolicy
 from kubeloop.kube.transport import TransportError
 
 HEADERS = {"accept": "application/json", "user-agent": "test"}
@@ -28,30 +31,6 @@ async def connected(request):
     yield make
     for transport in made:
         await transport.close()
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory):
-    """Certificate and key files for 127.0.0.1, signed by itself."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
-    try:
-        subprocess.run(
-            [
-                *command.split(),
-                "-addext",
-                "subjectAltName=IP:127.0.0.1",
-                "-keyout",
-                folder / "key",
-                "-out",
-                folder / "crt",
-            ],
-            check=True,
-            capture_output=True,
-        )
-    except FileNotFoundError:
-        pytest.skip("no openssl here")
-    return folder / "crt", folder / "key"
 
 
 async def echo(request):
@@ -369,3 +348,44 @@ async def test_new_connections_are_made_after_idle_ones_were_forgotten(serving, 
         transport.forget_idle()
         await transport.request("GET", "/", headers=HEADERS)
         assert server.connections == 2
+
+
+async def test_a_watch_reads_objects_of_megabytes_in_lines_cut_anywhere(serving, connected, clock, rng):
+    metadata = {"name": "a", "namespace": "n", "annotations": {"large": "x" * (5 << 20)}}
+    line = json.dumps({"type": "MODIFIED", "object": {"kind": "Pod", "metadata": metadata}}).encode() + b"\n"
+
+    async def answer(request):
+        assert request.target.startswith("/api/v1/pods?watch=1")
+        await request.begin_stream()
+        for part in (line[:10], line[10 : 1 << 20], line[1 << 20 : -1], line[-1:] + line[:7], line[7:], line[:50]):
+            await request.chunk(part)
+        await request.chunk(b"")
+
+    async with serving(answer) as server:
+        client = Client(connected(server.url), clock=clock, rng=rng)
+        async with client.watch(PODS) as events:
+            sizes = [len(event.object.metadata.annotations["large"]) async for event in events]
+    assert sizes == [5 << 20, 5 << 20]  # the last, cut off, is none
+
+
+async def test_a_server_that_fails_now_and_then_is_not_noticed_by_who_reads(serving, connected, clock, rng):
+    turns = iter(["lost", "500", "429", "slow", "ok"])
+
+    async def answer(request):
+        match next(turns):
+            case "lost":
+                raise ConnectionAbortedError
+            case "500":
+                await request.answer(500, b"oops")
+            case "429":
+                await request.answer(429, b"busy", Retry_After="0")
+            case "slow":
+                await asyncio.sleep(0.05)
+            case "ok":
+                await request.answer(200, b'{"kind":"Pod","metadata":{"name":"a"}}')
+
+    async with serving(answer) as server:
+        quick = RetryPolicy(base_seconds=0.001)
+        client = Client(connected(server.url), clock=clock, rng=rng, timeout_seconds=0.02, retries=quick)
+        assert (await client.get(PODS, "a", "n")).metadata.name == "a"
+        assert len(server.requests) == 5
