@@ -44,11 +44,8 @@ class ConsistencyStore:
         writes = self._writes.get(owner)
         if writes is None or writes.uid != uid:
             writes = self._writes[owner] = _Writes(uid)
-        known = writes.versions.get(resource)
-        if known is None:
-            if _is_version(resource_version):
-                writes.versions[resource] = resource_version
-        elif (compare_resource_versions(known, resource_version) or 0) < 0:
+        order = compare_resource_versions(writes.versions.get(resource, ""), resource_version)
+        if order is None or order < 0:  # versions that cannot be compared say nothing: the later one stands
             writes.versions[resource] = resource_version
 
     def written(self, owner: str) -> dict[str, str]:

@@ -68,6 +68,7 @@ def scaled_value(value: IntOrString | None, total: int, *, round_up: bool) -> in
     try:
         percent = parse_int(value[:-1])
     except NotANumber as error:
-        raise InvalidIntOrPercent(f'invalid value for IntOrString: invalid value "{value}": {error}') from error
+        problem = str(error).replace("ParseInt", "Atoi")
+        raise InvalidIntOrPercent(f'invalid value for IntOrString: invalid value "{value}": {problem}') from error
     scaled = percent * total / 100
     return math.ceil(scaled) if round_up else math.floor(scaled)

@@ -176,7 +176,7 @@ def replicas_annotations(desired: int, maximum: int) -> dict[str, str]:
 def new_replica_set_annotations(
     deployment_annotations: Mapping[str, str],
     annotations: Mapping[str, str],
-    new_revision: int,
+    new_revision: str,
     *,
     replicas: tuple[int, int] | None,
     max_history_chars: int = MAX_REVISION_HISTORY_CHARS,
@@ -193,11 +193,12 @@ def new_replica_set_annotations(
             result[name] = value
             changed = True
     old_text = result.get(REVISION)
-    old_revision = int_or_none(old_text) if old_text else 0
-    if old_revision is None:
+    old_number = int_or_none(old_text) if old_text else 0
+    new_number = int_or_none(new_revision)
+    if old_number is None or new_number is None:
         return result, False  # somebody wrote what is no number there: leave it alone
-    if old_revision < new_revision:
-        result[REVISION] = str(new_revision)
+    if old_number < new_number:
+        result[REVISION] = new_revision
         changed = True
         if old_text is not None:
             _remember_revision(result, old_text, max_history_chars)

@@ -95,7 +95,7 @@ def cleanable(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[Rep
 
 
 def new_replica_set(
-    deployment: Deployment, old_rss: Sequence[ReplicaSet], revision: int
+    deployment: Deployment, old_rss: Sequence[ReplicaSet], revision: str
 ) -> tuple[str, int, dict[str, JSON]]:
     """The ReplicaSet to create for the Deployment's template: its name, size and JSON.
 
@@ -192,14 +192,14 @@ class DeploymentSync:
         """The new ReplicaSet, brought up to date (created if `create`), and the old ones, oldest first."""
         existing = find_new(self._d, self._rss)
         old_rss = find_old(existing, self._rss)
-        revision = max_revision(old_rss) + 1
+        revision = str(max_revision(old_rss) + 1)
         if existing is not None:
             return await self._update_new_rs(existing, revision), old_rss
         if create:
             return await self._create_new_rs(old_rss, revision), old_rss
         return None, old_rss
 
-    async def _update_new_rs(self, rs: ReplicaSet, revision: int) -> ReplicaSet:
+    async def _update_new_rs(self, rs: ReplicaSet, revision: str) -> ReplicaSet:
         min_ready_seconds = self._d.spec.min_ready_seconds
         annotations, changed = new_replica_set_annotations(
             self._d.metadata.annotations, rs.metadata.annotations, revision, replicas=None
@@ -221,7 +221,7 @@ class DeploymentSync:
             await self._write_status(self._d.status)
         return rs
 
-    async def _create_new_rs(self, old_rss: Sequence[ReplicaSet], revision: int) -> ReplicaSet:
+    async def _create_new_rs(self, old_rss: Sequence[ReplicaSet], revision: str) -> ReplicaSet:
         deployment = self._d
         name, size, body = new_replica_set(deployment, old_rss, revision)
         exists = False
@@ -252,7 +252,7 @@ class DeploymentSync:
             self._wrote_rs(rs)
         if not exists and size > 0:
             self._event("Normal", "ScalingReplicaSet", f"Scaled up replica set {rs.metadata.name} from 0 to {size}")
-        needs_write = self._set_revision(str(revision))
+        needs_write = self._set_revision(revision)
         if not exists and statuses.has_progress_deadline(deployment):
             self._set_condition("True", statuses.NEW_RS_CREATED, f'Created new replica set "{rs.metadata.name}"')
             needs_write = True
@@ -344,12 +344,16 @@ class DeploymentSync:
     async def _scale(self) -> None:
         """spec.replicas changed, or the Deployment is paused and only its size is kept up."""
         new_rs, old_rss = await self._find_replica_sets(create=False)
-        scaling = rollout.plan_scaling(self._d, new_rs, old_rss)
-        for resize in scaling.resizes:
-            await self._resize(resize.rs, resize.replicas, forced=scaling.forced)
+        await self.scale_replica_sets(new_rs, old_rss)
         if self._d.spec.paused and rollback_revision(self._d) is None:
             await self._clean_up(old_rss)
         await self._sync_status([*old_rss, new_rs], new_rs)
+
+    async def scale_replica_sets(self, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> None:
+        """Spread spec.replicas over the ReplicaSets. Stops at the first write that fails, and raises what it raises."""
+        scaling = rollout.plan_scaling(self._d, new_rs, old_rss)
+        for resize in scaling.resizes:
+            await self._resize(resize.rs, resize.replicas, forced=scaling.forced)
 
     async def _resize(self, rs: ReplicaSet, size: int, *, forced: bool = False) -> tuple[bool, ReplicaSet]:
         """Give `rs` this size. `forced`: look at its annotations of the Deployment's size even if it has it already.

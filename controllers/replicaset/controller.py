@@ -185,7 +185,7 @@ class ReplicaSetController:
             self._enqueue(rs.key, "pod changed")
             min_ready_seconds = self._flavour.read(rs).spec.min_ready_seconds
             if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
-                self.queue.add_after(rs.key, min_ready_seconds + 1)  # timestamps are cut to seconds
+                self.queue.add_after(rs.key, min_ready_seconds)
         elif labels_changed or reference_changed:
             self._enqueue_matching(new, "orphaned pod changed")
 

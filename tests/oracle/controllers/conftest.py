@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -200,7 +201,9 @@ class FakeApi:
             call["error"] = error_of(failure)
             raise failure
 
-    def _call(self, verb: str, resource: Resource[Any], namespace: str, name: str, subresource: str = "") -> dict[str, Json]:
+    def _call(
+        self, verb: str, resource: Resource[Any], namespace: str, name: str, subresource: str = ""
+    ) -> dict[str, Json]:
         call: dict[str, Json] = {
             "verb": verb,
             "resource": resource.plural,
@@ -257,8 +260,8 @@ class FakeApi:
         # An update, sent as a patch.
         call = self._call("update", resource, namespace, name, subresource)
         base = self.decided_on[resource.plural, key]
-        version = body[0]["value"] if patch_type is PatchType.JSON else body["metadata"]["resourceVersion"]
-        assert version == base["metadata"]["resourceVersion"], "a write must be pinned to what it was decided on"
+        version = body[0]["value"] if patch_type is PatchType.JSON else body["metadata"].get("resourceVersion")
+        assert version == base["metadata"].get("resourceVersion"), "a write must be pinned to what it was decided on"
         call["object"] = merged(base, body) if patch_type is PatchType.MERGE else json_patched(base, body)
         self.calls.append(call)
         self._check(call, key, must_exist=True)
@@ -269,7 +272,15 @@ class FakeApi:
             answer["metadata"]["resourceVersion"] = str(600000 + self._status_updates)
         return convert(resource.type, answer)
 
-    async def delete(self, resource: Resource[Any], name: str, namespace: str = "", *, precondition_uid: str = "", headers: Any = None) -> Json:
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        precondition_uid: str = "",
+        headers: Any = None,
+    ) -> Json:
         call = self._call("delete", resource, namespace, name)
         self.calls.append(call)
         self._check(call, f"{namespace}/{name}", must_exist=True)
@@ -327,7 +338,9 @@ def comparable_object(obj: Json, resource: str, subresource: str, verb: str) -> 
 
 def comparable_call(call: Json) -> Json:
     """A call of the records or of FakeApi, for ==."""
-    result = {name: call.get(name, "") for name in ("verb", "resource", "subresource", "namespace", "name", "patch_type")}
+    result = {
+        name: call.get(name, "") for name in ("verb", "resource", "subresource", "namespace", "name", "patch_type")
+    }
     result["patch"] = call.get("patch")
     if "object" in call:
         result["object"] = comparable_object(
@@ -344,13 +357,33 @@ def of_ours(call: Json) -> Json:
     return {**comparable_call(call), "error": call.get("error")}
 
 
-def hours(count: float) -> timedelta:
-    return timedelta(hours=count)
+def recall_expectations(expectations: Any, clock: SetClock, key: str, expected: Json) -> None:
+    """Note what the record had noted, and observe of it what had been observed."""
+    now = clock.moment
+    clock.moment = now - timedelta(seconds=expected["age_seconds"])
+    if expected["kind"] == "creations":
+        expectations.expect_creations(key, expected["count"])
+        for _ in range(expected["observed"]):
+            expectations.creation_observed(key)
+    else:
+        expectations.expect_deletions(key, expected["keys"])
+        for pod in expected["keys"][: expected["observed"]]:
+            expectations.deletion_observed(key, pod)
+    clock.moment = now
+
+
+def state_of(expectations: Any, key: str) -> Json:
+    expected = expectations.get(key)
+    return {
+        "exists": expected is not None,
+        "add": expected.creations if expected else 0,
+        "del": expected.deletions if expected else 0,
+        "keys": sorted(expectations.awaited_deletions(key)),
+        "satisfied": expectations.met(key),
+    }
 
 
 @pytest.fixture
 def harness() -> Any:
     """This module, for tests that cannot import it (every test file is a module of its own)."""
-    import sys
-
     return sys.modules[__name__]

@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from typing import Any
 
 from kubeloop.controllers.replicaset.controller import TRACEPARENT, ReplicaSetController
 from kubeloop.kube.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.lifecycle import NoTraces
-
-
-def recall_expectations(controller: Any, clock: Any, key: str, expected: Any) -> None:
-    """Note what the record had noted, and observe of it what had been observed."""
-    now = clock.moment
-    clock.moment = now - timedelta(seconds=expected["age_seconds"])
-    expectations = controller.expectations
-    if expected["kind"] == "creations":
-        expectations.expect_creations(key, expected["count"])
-        for _ in range(expected["observed"]):
-            expectations.creation_observed(key)
-    else:
-        expectations.expect_deletions(key, expected["keys"])
-        for pod in expected["keys"][: expected["observed"]]:
-            expectations.deletion_observed(key, pod)
-    clock.moment = now
-
-
-def state_of(expectations: Any, key: str) -> Any:
-    expected = expectations.get(key)
-    return {
-        "exists": expected is not None,
-        "add": expected.creations if expected else 0,
-        "del": expected.deletions if expected else 0,
-        "keys": sorted(expectations.awaited_deletions(key)),
-        "satisfied": expectations.met(key),
-    }
 
 
 def counted(events: Any) -> list[tuple[Any, ...]]:
@@ -76,17 +48,15 @@ async def processed(harness: Any, record: Any) -> tuple[Any, Any]:
     queue.done.clear()
     controller.check()
     key = record["key"]
-    owner_uid = next(
-        (rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if harness.key_of(rs) == key), ""
-    )
+    owner_uid = next((rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if harness.key_of(rs) == key), "")
     if record.get("expectations"):
-        recall_expectations(controller, clock, key, record["expectations"])
+        harness.recall_expectations(controller.expectations, clock, key, record["expectations"])
     consistency = record["consistency"]
     for resource in (PODS, REPLICA_SETS):
         informers.informer(resource).advance(consistency["store_rv"][resource.group_resource])
     for resource_name, version in (consistency.get("written") or {}).items():
         controller.consistency.wrote(key, owner_uid, resource_name, version)
-    before = state_of(controller.expectations, key)
+    before = harness.state_of(controller.expectations, key)
 
     error = await controller.process(key)
 
@@ -97,7 +67,7 @@ async def processed(harness: Any, record: Any) -> tuple[Any, Any]:
     assert all(TRACEPARENT not in (call["object"]["metadata"].get("annotations") or {}) for call in creates)
     pods = [call["object"] for call in creates]
     assert all(pod == pods[0] for pod in pods)
-    state = state_of(controller.expectations, key)
+    state = harness.state_of(controller.expectations, key)
     ours: dict[str, Any] = {
         "creates": (len(creates), sum("error" in call for call in creates)),
         "created": harness.comparable_object(pods[0], "pods", "", "create") if pods else None,

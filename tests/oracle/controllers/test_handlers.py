@@ -1,0 +1,79 @@
+"""Every recorded watch event, and the keys it puts on the queue."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeloop.controllers.deployment.controller import DeploymentController
+from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.kube.objects import Deployment, Pod, ReplicaSet, convert
+from kubeloop.tracing.lifecycle import NoTraces
+
+TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
+
+
+def tell(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
+    """Call the handler of the record's event."""
+    kind, _, verb = record["event"].partition("_")
+    tombstone = verb.endswith("_tombstone")
+    verb = verb.removesuffix("_tombstone")
+    obj = convert(TYPES[kind], record["object"])
+    handler = getattr(handlers, f"on_{prefixes[kind]}_{verb}")
+    if verb == "update":
+        handler(convert(TYPES[kind], record["old_object"]), obj)
+    elif verb == "delete":
+        handler(obj, tombstone)
+    else:
+        handler(obj, False)
+
+
+async def test_an_event_wakes_the_deployments_that_v1_36_wakes(harness, records):
+    count = 0
+    for record in records("controllers/deployment_handlers.jsonl.gz"):
+        clock = harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = harness.filled_informers(harness.FakeApi(record), record["state"], clock)
+        queue = harness.Queue()
+        controller = DeploymentController(
+            informers.client, informers, clock=clock, recorder=harness.Events(), traces=NoTraces(), queue=queue
+        )
+        harness.fill(informers, record["state"])
+        queue.done.clear()
+        tell(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
+        # A key may be there twice in the records: it matters to no queue that knows its keys.
+        enqueued = {each["key"] for each in queue.done if each["op"] == "add"}
+        assert enqueued == set(record["expect"]["enqueued"]), (record["id"], record["event"])
+        count += 1
+    assert count
+
+
+async def test_an_event_wakes_the_replica_sets_that_v1_36_wakes_and_meets_their_expectations(harness, records):
+    count = 0
+    for record in records("controllers/replicaset_handlers.jsonl.gz"):
+        clock = harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = harness.filled_informers(harness.FakeApi(record), record["state"], clock)
+        queue = harness.Queue()
+        controller = ReplicaSetController(
+            informers.client,
+            informers,
+            clock=clock,
+            recorder=harness.Events(),
+            traces=NoTraces(),
+            pod_traces=NoTraces(),
+            queue=queue,
+        )
+        harness.fill(informers, record["state"])
+        queue.done.clear()
+        key, expectations = record["key"], controller.expectations
+        expectations.forget(key)
+        if record["expectations"] is not None:
+            harness.recall_expectations(expectations, clock, key, record["expectations"])
+        tell(record, controller, {"rs": "owner", "pod": "pod"})
+        expect = record["expect"]
+        assert {(each["op"], each["key"], each.get("after_seconds")) for each in queue.done} == {
+            (each["op"], each["key"], each.get("after_seconds")) for each in expect["queue"]
+        }, (record["id"], record["event"])
+        ours = harness.state_of(expectations, key)
+        assert ours == {name: expect["expectations"].get(name) for name in ours}, (record["id"], record["event"])
+        count += 1
+    assert count

@@ -1,0 +1,219 @@
+"""The tables of single functions of the ReplicaSet controller, and of what all controllers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.consistency import ConsistencyStore
+from kubeloop.controllers.controller import StaleCache
+from kubeloop.controllers.expectations import Expectations
+from kubeloop.controllers.pods import is_available, is_ready, next_availability_seconds
+from kubeloop.controllers.ratelimiter import ExponentialBackoff, TokenBucket, controller_rate_limiter
+from kubeloop.controllers.replicaset.plan import pod_from_template
+from kubeloop.controllers.replicaset.podgroups import grouped
+from kubeloop.controllers.replicaset.ranking import (
+    DELETION_COST,
+    InvalidDeletionCost,
+    RankedPod,
+    deletion_cost,
+    deletion_order,
+    pods_to_delete,
+    ranks_on_nodes,
+)
+from kubeloop.controllers.replicaset.status import replica_set_status
+from kubeloop.controllers.slowstart import slow_start_batch
+from kubeloop.kube.objects import Pod, ReplicaSet, convert, to_json
+
+
+@pytest.fixture
+def rows(records: Any) -> Any:
+    """rows("pod_less"): pairs of input and output; fails if there are none."""
+
+    def read(table: str) -> Iterator[tuple[Any, Any]]:
+        count = 0
+        for record in records(f"controllers/tables/{table}.jsonl.gz"):
+            yield record["in"], record["out"]
+            count += 1
+        assert count
+
+    return read
+
+
+def test_pods_to_delete(rows, harness):
+    for given, out in rows("pods_to_delete"):
+        pods = [convert(Pod, pod) for pod in given["pods"]]
+        related = [convert(Pod, pod) for pod in given["related_pods"]]
+        now = harness.moment(given["now"])
+        ranks = dict(zip((pod.metadata.name for pod in pods), ranks_on_nodes(pods, related), strict=True))
+        assert ranks == out["ranks"]
+        chosen = [pod.metadata.name for pod in pods_to_delete(pods, related, given["diff"], now)]
+        if len(chosen) == len(pods):
+            assert sorted(chosen) == sorted(out["delete"])
+        elif out["well_defined"]:
+            assert chosen == out["delete"]
+        else:
+            assert len(chosen) == given["diff"]
+        if out["well_defined"] and out.get("order"):
+            assert [pod.metadata.name for pod in deletion_order(pods, related, now)] == out["order"]
+
+
+def test_pod_less(rows, harness):
+    for given, out in rows("pod_less"):
+        now = harness.moment(given["now"])
+        a = RankedPod(convert(Pod, given["a"]), given["rank_a"], now)
+        b = RankedPod(convert(Pod, given["b"]), given["rank_b"], now)
+        assert ((a < b), (b < a)) == (out["a_before_b"], out["b_before_a"]), given
+
+
+def test_pod_deletion_cost(rows):
+    for given, out in rows("pod_deletion_cost"):
+        annotation = given["annotation"]
+        try:
+            cost, failed = deletion_cost({} if annotation is None else {DELETION_COST: annotation}), False
+        except InvalidDeletionCost:
+            cost, failed = 0, True
+        assert failed == (out["error"] is not None), given
+        assert failed or cost == out["cost"], given
+
+
+async def test_slow_start_batch(rows):
+    for given, out in rows("slow_start_batch"):
+        calls = 0
+
+        async def call(given: Any = given) -> None:
+            nonlocal calls
+            calls += 1
+            from_call = given["failing_from_call"]
+            if calls in (given["failing_calls"] or ()) or (from_call and calls >= from_call):
+                raise RuntimeError("boom")
+
+        succeeded, error = await slow_start_batch(given["count"], call, initial_batch_size=given["initial_batch_size"])
+        assert (calls, succeeded, None if error is None else str(error)) == (
+            out["calls"],
+            out["successes"],
+            out["error"],
+        ), given
+
+
+def test_calculate_status_replicaset(rows, harness):
+    for given, out in rows("calculate_status_replicaset"):
+        status = replica_set_status(
+            convert(ReplicaSet, given["replicaset"]),
+            grouped(convert(Pod, pod) for pod in given["active_pods"]),
+            len(given["terminating_pods"]),
+            given["manage_replicas_error"],
+            harness.moment(given["now"]),
+        )
+        assert harness.plain(to_json(status)) == harness.plain(out["status"])
+
+
+def test_rate_limiter_exponential(rows):
+    for given, out in rows("rate_limiter_exponential"):
+        limiter = ExponentialBackoff(given["base_ns"] / 1e9, given["max_ns"] / 1e9)
+        for operation, expected in zip(given["ops"], out["results"], strict=True):
+            item = operation["item"]
+            if operation["op"] == "forget":
+                limiter.forget(item)
+            else:
+                assert limiter.when(item) * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
+            assert limiter.requeues(item) == expected["num_requeues"]
+
+
+def test_rate_limiter_bucket(rows):
+    for given, out in rows("rate_limiter_bucket"):
+        now = 0
+        limiter = TokenBucket(given["qps"], given["burst"], now=lambda: now / 1e9)
+        for operation, expected in zip(given["ops"], out["results"], strict=True):
+            now += operation["advance_ns"]
+            assert limiter.when("any") * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
+
+
+def test_rate_limiter_controller_default(rows):
+    for given, out in rows("rate_limiter_controller_default"):
+        now = 0
+        limiter = controller_rate_limiter(now=lambda: now / 1e9)
+        for operation, expected in zip(given["ops"], out["results"], strict=True):
+            now += operation["advance_ns"]
+            item = operation["item"]
+            if operation["op"] == "forget":
+                limiter.forget(item)
+            else:
+                assert limiter.when(item) * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
+            assert limiter.requeues(item) == expected["num_requeues"]
+
+
+def test_expectations(rows, harness):
+    for given, out in rows("expectations"):
+        clock = harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        expectations = Expectations(clock)
+        for operation, expected in zip(given["ops"], out["after_each"], strict=True):
+            key, op = operation["key"], operation["op"]
+            match op:
+                case "expect_creations":
+                    expectations.expect_creations(key, operation["n"])
+                case "expect_deletions":
+                    expectations.expect_deletions(key, operation["pods"])
+                case "creation_observed":
+                    expectations.creation_observed(key)
+                case "deletion_observed":
+                    expectations.deletion_observed(key, operation["pod"])
+                case "raise_expectations":
+                    expectations.raise_by(key, operation["add"], operation["del"])
+                case "lower_expectations":
+                    expectations.lower(key, operation["add"], operation["del"])
+                case "delete_expectations":
+                    expectations.forget(key)
+                case "advance_clock":
+                    clock.moment += timedelta(seconds=operation["seconds"])
+            state = harness.state_of(expectations, key)
+            assert state == {"add": 0, "del": 0, **{name: expected[name] for name in state if name in expected}}
+            if expected["exists"]:
+                found = expectations.get(key)
+                assert found is not None
+                assert found.fulfilled == expected["fulfilled"]
+
+
+def test_pod_availability(rows, harness):
+    for given, out in rows("pod_availability"):
+        pods = [convert(Pod, pod) for pod in given["pods"]]
+        seconds, now = given["min_ready_seconds"], harness.moment(given["now"])
+        each = [
+            {"available": is_available(pod, seconds, now), "name": pod.metadata.name, "ready": is_ready(pod)}
+            for pod in pods
+        ]
+        assert each == out["each"], given
+        assert next_availability_seconds(pods, seconds, now) == out["next_check_seconds"], given
+
+
+def test_pod_from_template(rows, harness):
+    for given, out in rows("pod_from_template"):
+        assert out["error"] is None
+        pod = pod_from_template(convert(ReplicaSet, given["replicaset"]))
+        assert harness.comparable_object(pod, "pods", "", "create") == harness.comparable_object(
+            out["pod"], "pods", "", "create"
+        )
+
+
+def test_consistency_store(rows):
+    for given, out in rows("consistency_store"):
+        observed = {"pods": "", "replicasets.apps": ""}
+        store = ConsistencyStore({name: lambda name=name: observed[name] for name in observed})
+        for operation, expected in zip(given["ops"], out["results"], strict=True):
+            match operation["op"]:
+                case "wrote_at":
+                    store.wrote(operation["owner"], operation["uid"], operation["resource"], operation["rv"])
+                case "store_observed":
+                    observed[operation["resource"]] = operation["rv"]
+                case "clear":
+                    store.forget(operation["owner"], operation["uid"])
+                case "ensure_ready":
+                    try:
+                        store.ensure_ready(operation["owner"])
+                        ready = True
+                    except StaleCache:
+                        ready = False
+                    assert ready == expected["ready"], given
