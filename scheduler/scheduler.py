@@ -48,6 +48,10 @@ from kubeloop.tracing.lifecycle import AttemptFacts, PodTraces
 
 log = logging.getLogger(__name__)
 
+_LOOKS = 7  # after the last one, about a minute has passed
+_FIRST_LOOK_SECONDS = 0.5
+_GONE = "(gone)"  # no node has this name
+
 _LISTED: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,
     "services": resources.SERVICES,
@@ -368,9 +372,7 @@ class Scheduler:
         self._slots -= 1
         self._traces.bind_started(pod, node_name)
         try:
-            status = await self._run_bind(framework, state, assumed, node_name)
-            if status is not None and await self._is_bound_after_all(assumed, node_name, status):
-                status = None
+            status = await self._bind_until_known(framework, state, assumed, node_name)
         finally:
             self._slots += 1
             self._slot_freed.set()
@@ -393,25 +395,43 @@ class Scheduler:
             return None
         return await framework.run_bind(state, assumed, node_name)
 
-    async def _is_bound_after_all(self, assumed: PodInfo, node_name: str, status: Status) -> bool:
-        """Did a binding that seems to have failed reach the API server?
+    async def _bind_until_known(
+        self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str
+    ) -> Status | None:
+        """Bind, and find out what became of it: the answer to a binding may be lost, and an earlier try of ours may be
+        what made this one a conflict.
 
-        The answer may have been lost, or an earlier try of ours was what made this one a conflict.
+        A binding whose answer was lost is sent again, to the same node, as it may still be on its way: another node
+        could make this one hold a pod that nobody counts.
         """
-        error = status.error
-        lost = isinstance(error, ServerUnreachable) and error.maybe_applied
-        conflict = isinstance(error, ApiError) and error.code == 409
-        if not lost and not conflict and not isinstance(error, ExtenderError):
-            return False
+        delay_seconds = _FIRST_LOOK_SECONDS
+        for _ in range(_LOOKS):
+            status = await self._run_bind(framework, state, assumed, node_name)
+            error = status.error if status is not None else None
+            lost = isinstance(error, ServerUnreachable) and error.maybe_applied
+            conflict = isinstance(error, ApiError) and error.code == 409
+            if status is None or not (lost or conflict or isinstance(error, ExtenderError)):
+                return status
+            found = await self._bound_to(assumed)
+            if found == node_name:
+                return None
+            if not lost or found is not None:
+                return status
+            await asyncio.sleep(delay_seconds)
+            delay_seconds *= 2
+        return status
+
+    async def _bound_to(self, assumed: PodInfo) -> str | None:
+        """The node the API server has the pod on; _GONE if there is no such pod; None if not bound, or not known."""
         metadata = assumed.pod.metadata
         try:
             found = await self._client.get(PODS, metadata.name, metadata.namespace, lane="binding")
         except NotFound:
-            return False
+            return _GONE
         except (ApiError, ServerUnreachable) as problem:
             log.warning("cannot see whether a pod was bound", extra={"pod": assumed.key, "error": str(problem)})
-            return False
-        return found.metadata.uid == metadata.uid and found.spec.node_name == node_name
+            return None
+        return (found.spec.node_name or None) if found.metadata.uid == metadata.uid else _GONE
 
     def _bound(
         self,

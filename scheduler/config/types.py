@@ -132,6 +132,7 @@ class SchedulerConfiguration:
     percentage_of_nodes_to_score: None: look at every node; 0: kube-scheduler's adaptive share. parallelism is kept
     for /configz only: masks need no goroutines. Of kubeloop's own: tie_break, how one of the best nodes is chosen;
     assumed_pod_ttl_seconds, None: never; class_cache: results are kept per class of pods; max_bindings_in_flight.
+    client_connection, leader_election: these sections as they were given, for whoever connects and elects.
     """
 
     profiles: tuple[Profile, ...] = (Profile(),)
@@ -146,3 +147,5 @@ class SchedulerConfiguration:
     class_cache: bool = True
     max_bindings_in_flight: int = 256
     drain_seconds: float = 10.0
+    client_connection: Mapping[str, Any] = field(default_factory=dict)
+    leader_election: Mapping[str, Any] = field(default_factory=dict)

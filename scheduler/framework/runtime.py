@@ -148,8 +148,7 @@ class Framework:
         refs = [*overriding, *rest, *added]
         if point == "score":
             for ref in refs:
-                weight = ref.weight or (everywhere[ref.name].weight if ref.name in everywhere else 0)
-                self.weights[self.plugins[ref.name].name] = weight or 1
+                self.weights[self.plugins[ref.name].name] = ref.weight or 1
         return [self.plugins[ref.name] for ref in refs]
 
     def _check(self) -> None:

@@ -1,0 +1,38 @@
+"""metav1.Duration: Go's text form of durations, "1h2m3.5s", "300ms"."""
+
+from __future__ import annotations
+
+import re
+
+from kubeloop.kube.errors import UserError
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+")
+
+
+def parse_duration_seconds(text: str) -> float:
+    """Raises UserError in Go's words."""
+    if text in ("0", "+0", "-0"):
+        return 0.0
+    if not _WHOLE.fullmatch(text):
+        raise UserError(f'time: invalid duration "{text}"', hint='for example "5s" or "1m30s"')
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return -seconds if text.startswith("-") else seconds
+
+
+def duration_text(seconds: float) -> str:
+    """As Go prints it: "1h0m0s", "5s", "300ms"."""
+    if seconds == 0:
+        return "0s"
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:g}ms"
+    sign, rest = ("-", -seconds) if seconds < 0 else ("", seconds)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    text = f"{rest:g}s"
+    if hours or minutes:
+        text = f"{int(minutes)}m{text}"
+    if hours:
+        text = f"{int(hours)}h{text}"
+    return sign + text

@@ -1,0 +1,449 @@
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): read, completed with defaults, checked, written again.
+
+Unknown fields are errors, as kube-scheduler has it. What is kubeloop's own stands under the key `kubeloop`.
+Sources: k8s.io/kube-scheduler/config/v1, pkg/scheduler/apis/config/v1/{defaults,default_plugins}.go of v1.36.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import JSON, without_nulls
+from kubeloop.scheduler.config.durations import duration_text, parse_duration_seconds
+from kubeloop.scheduler.config.types import (
+    DEFAULT_PLUGINS,
+    DEFAULT_SCHEDULER_NAME,
+    EXTENSION_POINTS,
+    ExtenderConfiguration,
+    ExtenderTLS,
+    ManagedResource,
+    PluginRef,
+    PluginSet,
+    Profile,
+    SchedulerConfiguration,
+    TieBreak,
+)
+from kubeloop.scheduler.config.validation import validate_args, validate_configuration
+from kubeloop.scheduler.framework.registry import args_type
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+KIND = "KubeSchedulerConfiguration"
+_REMOVED_VERSIONS = ("v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3")
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A part of the document."""
+
+
+class _Plugin(_Strict, frozen=True):
+    name: str
+    weight: int = 0
+
+
+class _PluginSet(_Strict, frozen=True):
+    enabled: tuple[_Plugin, ...] = ()
+    disabled: tuple[_Plugin, ...] = ()
+
+
+class _Plugins(_Strict, frozen=True):
+    multi_point: _PluginSet = _PluginSet()
+    pre_enqueue: _PluginSet = _PluginSet()
+    queue_sort: _PluginSet = _PluginSet()
+    pre_filter: _PluginSet = _PluginSet()
+    filter: _PluginSet = _PluginSet()
+    post_filter: _PluginSet = _PluginSet()
+    pre_score: _PluginSet = _PluginSet()
+    score: _PluginSet = _PluginSet()
+    reserve: _PluginSet = _PluginSet()
+    permit: _PluginSet = _PluginSet()
+    pre_bind: _PluginSet = _PluginSet()
+    bind: _PluginSet = _PluginSet()
+    post_bind: _PluginSet = _PluginSet()
+
+
+class _PluginConfig(_Strict, frozen=True):
+    name: str
+    args: dict[str, JSON] = {}
+
+
+class _Profile(_Strict, frozen=True):
+    scheduler_name: str | None = None
+    percentage_of_nodes_to_score: int | None = None
+    plugins: _Plugins = _Plugins()
+    plugin_config: tuple[_PluginConfig, ...] = ()
+
+
+class _TLSConfig(_Strict, frozen=True):
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: str = ""
+    key_data: str = ""
+    ca_data: str = ""
+
+
+class _ManagedResource(_Strict, frozen=True):
+    name: str = ""
+    ignored_by_scheduler: bool = False
+
+
+class _Extender(_Strict, frozen=True):
+    url_prefix: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: int = 0
+    bind_verb: str = ""
+    enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
+    tls_config: _TLSConfig | None = None
+    http_timeout: str | int = msgspec.field(default="5s", name="httpTimeout")
+    node_cache_capable: bool = False
+    managed_resources: tuple[_ManagedResource, ...] = ()
+    ignorable: bool = False
+
+
+class _Kubeloop(_Strict, frozen=True):
+    """kubeloop's own settings; see SchedulerConfiguration."""
+
+    tie_break: TieBreak = "random"
+    assumed_pod_ttl_seconds: float | None = msgspec.field(default=None, name="assumedPodTTLSeconds")
+    class_cache: bool = True
+    max_bindings_in_flight: int = 256
+
+
+class _Configuration(_Strict, frozen=True):
+    api_version: str
+    kind: str
+    parallelism: int = 16
+    leader_election: dict[str, JSON] = {}
+    client_connection: dict[str, JSON] = {}
+    enable_profiling: bool = True
+    enable_contention_profiling: bool = True
+    percentage_of_nodes_to_score: int | None = None
+    pod_initial_backoff_seconds: int = 1
+    pod_max_backoff_seconds: int = 10
+    profiles: tuple[_Profile, ...] = ()
+    extenders: tuple[_Extender, ...] = ()
+    delay_cache_until_active: bool = False
+    kubeloop: _Kubeloop = _Kubeloop()
+
+
+def load_configuration(text: str) -> SchedulerConfiguration:
+    """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"the scheduler configuration is not YAML: {error}", hint="check its indentation") from error
+    if not isinstance(document, dict):
+        raise UserError("the scheduler configuration is not a map", hint=f"it begins with apiVersion: {API_VERSION}")
+    return read_configuration(document)
+
+
+def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+    """A configuration from plain JSON. Raises UserError."""
+    _check_version(document)
+    if document.get("kind") == "Policy":
+        from kubeloop.scheduler.config.policy import read_policy
+
+        return read_policy(document)
+    try:
+        given = msgspec.convert(without_nulls(dict(document)), _Configuration)
+    except msgspec.ValidationError as error:
+        raise UserError(
+            _decoding_error(str(error)), hint="see the reference of kube-scheduler configuration"
+        ) from error
+    given_profiles = given.profiles or (_Profile(),)
+    profiles = tuple(
+        _profile(each, f"profiles[{index}]", alone=len(given_profiles) == 1)
+        for index, each in enumerate(given_profiles)
+    )
+    config = SchedulerConfiguration(
+        profiles=profiles,
+        extenders=tuple(_extender(each) for each in given.extenders),
+        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
+        pod_initial_backoff_seconds=given.pod_initial_backoff_seconds,
+        pod_max_backoff_seconds=given.pod_max_backoff_seconds,
+        parallelism=given.parallelism,
+        tie_break=given.kubeloop.tie_break,
+        assumed_pod_ttl_seconds=given.kubeloop.assumed_pod_ttl_seconds,
+        class_cache=given.kubeloop.class_cache,
+        max_bindings_in_flight=given.kubeloop.max_bindings_in_flight,
+        client_connection=given.client_connection,
+        leader_election=given.leader_election,
+    )
+    errors = [*validate_configuration(config), *_duplicate_plugin_configs(given)]
+    if errors:
+        raise UserError("; ".join(dict.fromkeys(map(str, errors))), hint="correct the scheduler configuration")
+    return config
+
+
+def _check_version(document: Mapping[str, JSON]) -> None:
+    group, _, version = str(document.get("apiVersion", "")).rpartition("/")
+    kind = document.get("kind")
+    if kind == "Policy":
+        return
+    if kind != KIND or group != "kubescheduler.config.k8s.io":
+        raise UserError(
+            f'no kind "{kind}" is registered for version "{document.get("apiVersion", "")}"',
+            hint=f"write apiVersion: {API_VERSION} and kind: {KIND}",
+        )
+    if version != "v1":
+        removed = version in _REMOVED_VERSIONS
+        text = f'no kind "{KIND}" is registered for version "{group}/{version}"'
+        raise UserError(text, hint=f"{'it was removed; ' if removed else ''}use {API_VERSION}")
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+
+
+def _decoding_error(text: str) -> str:
+    unknown = _UNKNOWN.match(text)
+    if unknown:
+        path = f"{unknown['path']}." if unknown["path"] else ""
+        return f'strict decoding error: unknown field "{path}{unknown["field"]}"'
+    return f"cannot read the scheduler configuration: {text.replace('$.', '')}"
+
+
+def _profile(given: _Profile, path: str, *, alone: bool) -> Profile:
+    name = given.scheduler_name
+    if name is None:
+        name = DEFAULT_SCHEDULER_NAME if alone else ""
+    points = {point: _plugin_set(getattr(given.plugins, _attribute(point))) for point in EXTENSION_POINTS}
+    return Profile(
+        scheduler_name=name,
+        multi_point=merged(PluginSet(DEFAULT_PLUGINS), _plugin_set(given.plugins.multi_point)),
+        points={point: said for point, said in points.items() if said.enabled or said.disabled},
+        args={
+            each.name: plugin_arguments(each.name, each.args, f"{path}.pluginConfig[{index}].args")
+            for index, each in enumerate(given.plugin_config)
+        },
+        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
+    )
+
+
+def _attribute(point: str) -> str:
+    return re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", point)
+
+
+def _plugin_set(given: _PluginSet) -> PluginSet:
+    return PluginSet(
+        tuple(PluginRef(each.name, each.weight) for each in given.enabled), tuple(each.name for each in given.disabled)
+    )
+
+
+def merged(default: PluginSet, custom: PluginSet) -> PluginSet:
+    """Default plugins without the disabled ones, re-configured ones in their place, then what is new.
+
+    Source: mergePluginSet of default_plugins.go.
+    """
+    disabled = (*custom.disabled, *default.disabled)
+    by_name = {ref.name: ref for ref in custom.enabled}
+    kept = [] if "*" in disabled else [ref for ref in default.enabled if ref.name not in disabled]
+    replaced = {ref.name for ref in kept if ref.name in by_name}
+    enabled = [by_name.get(ref.name, ref) for ref in kept]
+    enabled += [ref for ref in custom.enabled if ref.name not in replaced]
+    return PluginSet(tuple(enabled), disabled)
+
+
+def plugin_arguments(name: str, given: Mapping[str, JSON], path: str) -> Any:
+    """The arguments of a plugin as its Struct (plain JSON if it has none). Raises UserError."""
+    fields = {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
+    kind = given.get("kind")
+    if kind is not None and kind != f"{name}Args":
+        raise UserError(
+            f"{path}: args for plugin {name} were not of type {name}Args, got {kind}", hint="fix their kind"
+        )
+    type_ = args_type(name)
+    if type_ is None:
+        return fields
+    known = {field.encode_name for field in msgspec.structs.fields(type_)}
+    for key in fields:
+        if key not in known:
+            raise UserError(
+                f'decoding args for plugin {name}: strict decoding error: unknown field "{key}"',
+                hint=f"it takes {', '.join(sorted(known)) or 'no arguments'}",
+            )
+    try:
+        args = msgspec.convert(without_nulls(fields), type_)
+    except msgspec.ValidationError as error:
+        raise UserError(f"decoding args for plugin {name}: {error}", hint=f"see {name}Args") from error
+    errors = validate_args(name, args, path)
+    if errors:
+        raise UserError("; ".join(map(str, errors)), hint=f"see {name}Args")
+    return args
+
+
+def _duplicate_plugin_configs(given: _Configuration) -> list[str]:
+    errors = []
+    for number, profile in enumerate(given.profiles):
+        seen: set[str] = set()
+        for index, each in enumerate(profile.plugin_config):
+            if each.name in seen:
+                errors.append(f'profiles[{number}].pluginConfig[{index}]: Duplicate value: "{each.name}"')
+            seen.add(each.name)
+    return errors
+
+
+def _extender(given: _Extender) -> ExtenderConfiguration:
+    tls = given.tls_config
+    return ExtenderConfiguration(
+        url_prefix=given.url_prefix,
+        filter_verb=given.filter_verb,
+        preempt_verb=given.preempt_verb,
+        prioritize_verb=given.prioritize_verb,
+        weight=given.weight,
+        bind_verb=given.bind_verb,
+        enable_https=given.enable_https,
+        tls=None
+        if tls is None
+        else ExtenderTLS(
+            insecure=tls.insecure,
+            server_name=tls.server_name,
+            cert_file=tls.cert_file,
+            key_file=tls.key_file,
+            ca_file=tls.ca_file,
+            cert_data=base64.b64decode(tls.cert_data),
+            key_data=base64.b64decode(tls.key_data),
+            ca_data=base64.b64decode(tls.ca_data),
+        ),
+        http_timeout_seconds=http_timeout_seconds(given.http_timeout),
+        node_cache_capable=given.node_cache_capable,
+        managed_resources=tuple(
+            ManagedResource(each.name, each.ignored_by_scheduler) for each in given.managed_resources
+        ),
+        ignorable=given.ignorable,
+    )
+
+
+def http_timeout_seconds(given: str | int) -> float:
+    """A duration ("5s"), or an integer of nanoseconds as Policy documents have it; 0 means 5 s."""
+    seconds = given / 1e9 if isinstance(given, int) else parse_duration_seconds(given)
+    return seconds or 5.0
+
+
+# --- Writing -------------------------------------------------------------------------------------------------------
+
+
+def configuration_document(config: SchedulerConfiguration) -> dict[str, JSON]:
+    """`config` as a complete KubeSchedulerConfiguration, as --write-config-to and /configz show it."""
+    document: dict[str, JSON] = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "parallelism": config.parallelism,
+        "podInitialBackoffSeconds": int(config.pod_initial_backoff_seconds),
+        "podMaxBackoffSeconds": int(config.pod_max_backoff_seconds),
+        "profiles": [_profile_document(profile) for profile in config.profiles],
+        "kubeloop": {
+            "tieBreak": config.tie_break,
+            "classCache": config.class_cache,
+            "maxBindingsInFlight": config.max_bindings_in_flight,
+        },
+    }
+    if config.percentage_of_nodes_to_score is not None:
+        document["percentageOfNodesToScore"] = config.percentage_of_nodes_to_score
+    if config.assumed_pod_ttl_seconds is not None:
+        document["kubeloop"]["assumedPodTTLSeconds"] = config.assumed_pod_ttl_seconds
+    if config.extenders:
+        document["extenders"] = [_extender_document(each) for each in config.extenders]
+    if config.client_connection:
+        document["clientConnection"] = dict(config.client_connection)
+    if config.leader_election:
+        document["leaderElection"] = dict(config.leader_election)
+    return document
+
+
+def configuration_text(config: SchedulerConfiguration) -> str:
+    """The same as YAML."""
+    return yaml.safe_dump(configuration_document(config), sort_keys=True)
+
+
+def _profile_document(profile: Profile) -> dict[str, JSON]:
+    names = {ref.name for ref in profile.multi_point.enabled}
+    names |= {ref.name for said in profile.points.values() for ref in said.enabled}
+    # The default plugins are written out: "*" is disabled, so that reading this again adds none.
+    plugins: dict[str, JSON] = {
+        "multiPoint": {
+            "enabled": [_ref_document(ref) for ref in profile.multi_point.enabled],
+            "disabled": [{"name": "*"}],
+        }
+    }
+    for point, said in profile.points.items():
+        plugins[point] = {}
+        if said.enabled:
+            plugins[point]["enabled"] = [_ref_document(ref) for ref in said.enabled]
+        if said.disabled:
+            plugins[point]["disabled"] = [{"name": name} for name in said.disabled]
+    document: dict[str, JSON] = {"schedulerName": profile.scheduler_name, "plugins": plugins}
+    if profile.percentage_of_nodes_to_score is not None:
+        document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
+    configs = []
+    for name in sorted(names | profile.args.keys()):
+        args = profile.args.get(name)
+        if args is None:
+            type_ = args_type(name)
+            if type_ is None or not msgspec.structs.fields(type_):
+                continue
+            args = type_()
+        shown = _all_fields(args) if isinstance(args, msgspec.Struct) else dict(args)
+        configs.append({"name": name, "args": {"apiVersion": API_VERSION, "kind": f"{name}Args"} | shown})
+    if configs:
+        document["pluginConfig"] = configs
+    return document
+
+
+def _all_fields(value: Any) -> Any:
+    """A Struct as JSON, defaults and all."""
+    if isinstance(value, msgspec.Struct):
+        shown = {}
+        for field in msgspec.structs.fields(value):
+            member = getattr(value, field.name)
+            if member is not None:
+                shown[field.encode_name] = _all_fields(member)
+        return shown
+    if isinstance(value, (list, tuple)):
+        return [_all_fields(member) for member in value]
+    return value
+
+
+def _ref_document(ref: PluginRef) -> dict[str, JSON]:
+    return {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
+
+
+def _extender_document(extender: ExtenderConfiguration) -> dict[str, JSON]:
+    document: dict[str, JSON] = {
+        "urlPrefix": extender.url_prefix,
+        "filterVerb": extender.filter_verb,
+        "preemptVerb": extender.preempt_verb,
+        "prioritizeVerb": extender.prioritize_verb,
+        "weight": extender.weight,
+        "bindVerb": extender.bind_verb,
+        "enableHTTPS": extender.enable_https,
+        "httpTimeout": duration_text(extender.http_timeout_seconds),
+        "nodeCacheCapable": extender.node_cache_capable,
+        "managedResources": [
+            {"name": each.name, "ignoredByScheduler": each.ignored_by_scheduler} for each in extender.managed_resources
+        ],
+        "ignorable": extender.ignorable,
+    }
+    tls = extender.tls
+    if tls is not None:
+        document["tlsConfig"] = {
+            "insecure": tls.insecure,
+            "serverName": tls.server_name,
+            "certFile": tls.cert_file,
+            "keyFile": tls.key_file,
+            "caFile": tls.ca_file,
+            "certData": base64.b64encode(tls.cert_data).decode(),
+            "keyData": "(redacted)" if tls.key_data else "",
+            "caData": base64.b64encode(tls.ca_data).decode(),
+        }
+    return {key: value for key, value in document.items() if value not in ("", 0, False, [])}

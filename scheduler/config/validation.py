@@ -1,0 +1,290 @@
+"""What is wrong with a scheduler configuration, in kube-scheduler's words.
+
+Source: pkg/scheduler/apis/config/validation of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kubeloop.kube.fielderrors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
+from kubeloop.scheduler.config.durations import parse_duration_seconds
+from kubeloop.scheduler.config.types import ExtenderConfiguration, PluginRef, PluginSet, Profile, SchedulerConfiguration
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+_REMOVED_PLUGINS = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+_STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+
+
+def _duplicate(field: str, value: str) -> FieldError:
+    return FieldError("FieldValueDuplicate", field, f'Duplicate value: "{value}"')
+
+
+def validate_configuration(config: SchedulerConfiguration) -> list[FieldError]:
+    """All errors; the arguments of plugins are checked by validate_args."""
+    errors: list[FieldError] = []
+    lock = config.leader_election.get("resourceLock", "leases")
+    if config.leader_election.get("leaderElect", True) and lock != "leases":
+        errors.append(invalid("leaderElection.resourceLock", lock, 'resourceLock value must be "leases"'))
+    if config.parallelism <= 0:
+        errors.append(invalid("parallelism", config.parallelism, "should be an integer value greater than zero"))
+    first_of: dict[str, int] = {}
+    for index, profile in enumerate(config.profiles):
+        path = f"profiles[{index}]"
+        errors += _profile_errors(path, profile)
+        if profile.scheduler_name in first_of:
+            errors.append(
+                _duplicate(f"{path}.schedulerName", f"profiles[{first_of[profile.scheduler_name]}].schedulerName")
+            )
+        first_of[profile.scheduler_name] = index
+    errors += _queue_sort_errors(config.profiles)
+    errors += _percentage_errors("percentageOfNodesToScore", config.percentage_of_nodes_to_score)
+    initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+    if initial <= 0:
+        errors.append(invalid("podInitialBackoffSeconds", initial, "must be greater than 0"))
+    if longest < initial:
+        errors.append(
+            invalid("podMaxBackoffSeconds", longest, "must be greater than or equal to PodInitialBackoffSeconds")
+        )
+    errors += _extender_errors(config.extenders)
+    if config.max_bindings_in_flight <= 0:
+        errors.append(invalid("kubeloop.maxBindingsInFlight", config.max_bindings_in_flight, "must be greater than 0"))
+    ttl = config.assumed_pod_ttl_seconds
+    if ttl is not None and ttl <= 0:
+        errors.append(invalid("kubeloop.assumedPodTTLSeconds", ttl, "must be greater than 0"))
+    return errors
+
+
+def _profile_errors(path: str, profile: Profile) -> list[FieldError]:
+    errors = [] if profile.scheduler_name else [required(f"{path}.schedulerName")]
+    errors += _percentage_errors(f"{path}.percentageOfNodesToScore", profile.percentage_of_nodes_to_score)
+    for point, said in (("multiPoint", profile.multi_point), *profile.points.items()):
+        for index, ref in enumerate(said.enabled):
+            if ref.name in _REMOVED_PLUGINS:
+                errors.append(_removed(f"{path}.plugins.{point}.enabled[{index}]", ref.name))
+        errors += _enabled_twice(f"{path}.plugins.{point}", said.enabled)
+    errors += [_removed(f"{path}.pluginConfig", name) for name in profile.args if name in _REMOVED_PLUGINS]
+    return errors
+
+
+def _removed(field: str, name: str) -> FieldError:
+    version = f'"{API_VERSION}"'
+    return invalid(field, name, f"was invalid in version {version} (KubeSchedulerConfiguration is version {version})")
+
+
+def _enabled_twice(path: str, refs: Sequence[PluginRef]) -> list[FieldError]:
+    seen: set[str] = set()
+    errors = []
+    for index, ref in enumerate(refs):
+        if ref.name in seen:
+            errors.append(_duplicate(f"{path}.enabled[{index}]", ref.name))
+        seen.add(ref.name)
+    return errors
+
+
+def _percentage_errors(path: str, percentage: int | None) -> list[FieldError]:
+    if percentage is None or 0 <= percentage <= 100:
+        return []
+    return [invalid(path, percentage, "not in valid range [0-100]")]
+
+
+def _queue_sort_errors(profiles: Sequence[Profile]) -> list[FieldError]:
+    if not profiles:
+        return [required("profiles")]
+    first = profiles[0].points.get("queueSort", PluginSet())
+    errors = []
+    if len(first.enabled) > 1:
+        errors.append(
+            invalid(
+                "profiles[0].plugins.queueSort.Enabled", len(first.enabled), "only one queue sort plugin can be enabled"
+            )
+        )
+    for index, profile in enumerate(profiles[1:], 1):
+        said = profile.points.get("queueSort", PluginSet())
+        if said != first:
+            shown = {"enabled": [r.name for r in said.enabled], "disabled": list(said.disabled)}
+            errors.append(invalid(f"profiles[{index}].plugins.queueSort", shown, "must be the same for all profiles"))
+    return errors
+
+
+def _extender_errors(extenders: Sequence[ExtenderConfiguration]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    managed: set[str] = set()
+    for index, extender in enumerate(extenders):
+        path = f"extenders[{index}]"
+        if extender.prioritize_verb and extender.weight <= 0:
+            errors.append(invalid(f"{path}.weight", extender.weight, "must have a positive weight applied to it"))
+        for number, resource in enumerate(extender.managed_resources):
+            field = f"{path}.managedResources[{number}].name"
+            wrong = label_key_errors(resource.name)
+            errors += [invalid(field, resource.name, problem) for problem in wrong]
+            if not wrong and not _is_extended(resource.name):
+                errors.append(invalid(field, resource.name, "is an invalid extended resource name"))
+            if resource.name in managed:
+                errors.append(invalid(field, resource.name, "duplicate extender managed resource name"))
+            managed.add(resource.name)
+    binders = sum(bool(extender.bind_verb) for extender in extenders)
+    if binders > 1:
+        found = f"found {binders} extenders implementing bind"
+        errors.append(invalid("extenders", found, "only one extender can implement bind"))
+    return errors
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+# --- Arguments of plugins ------------------------------------------------------------------------------------------
+
+
+def validate_args(name: str, args: Any, path: str) -> list[FieldError]:
+    """What is wrong with the arguments of a default plugin."""
+    check = _ARGS.get(name)
+    return check(args, path) if check is not None else []
+
+
+def _default_preemption(args: Any, path: str) -> list[FieldError]:
+    percentage, absolute = args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute
+    percentage_path, absolute_path = f"{path}.minCandidateNodesPercentage", f"{path}.minCandidateNodesAbsolute"
+    errors = []
+    if not 0 <= percentage <= 100:
+        errors.append(invalid(percentage_path, percentage, "not in valid range [0, 100]"))
+    if absolute < 0:
+        errors.append(invalid(absolute_path, absolute, "not in valid range [0, inf)"))
+    if percentage == 0 and absolute == 0:
+        both = "cannot be zero at the same time as"
+        errors.append(invalid(percentage_path, percentage, f"{both} minCandidateNodesAbsolute"))
+        errors.append(invalid(absolute_path, absolute, f"{both} minCandidateNodesPercentage"))
+    return errors
+
+
+def _inter_pod_affinity(args: Any, path: str) -> list[FieldError]:
+    weight = args.hard_pod_affinity_weight
+    if 0 <= weight <= 100:
+        return []
+    return [invalid(f"{path}.hardPodAffinityWeight", weight, "not in valid range [0, 100]")]
+
+
+def _pod_topology_spread(args: Any, path: str) -> list[FieldError]:
+    errors = []
+    defaulting, constraints = args.defaulting_type, args.default_constraints
+    if defaulting not in ("System", "List"):
+        errors.append(not_supported(f"{path}.defaultingType", defaulting, ("System", "List")))
+    elif defaulting == "System" and constraints:
+        errors.append(invalid(f"{path}.defaultingType", defaulting, "when .defaultConstraints are not empty"))
+    seen: set[tuple[str, str]] = set()
+    for index, each in enumerate(constraints):
+        at = f"{path}.defaultConstraints[{index}]"
+        if each.max_skew <= 0:
+            errors.append(invalid(f"{at}.maxSkew", each.max_skew, "not in valid range (0, inf)"))
+        if not each.topology_key:
+            errors.append(required(f"{at}.topologyKey", "can not be empty"))
+        else:
+            errors += [
+                invalid(f"{at}.topologyKey", each.topology_key, problem)
+                for problem in label_key_errors(each.topology_key)
+            ]
+        if not each.when_unsatisfiable:
+            errors.append(required(f"{at}.whenUnsatisfiable", "can not be empty"))
+        elif each.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+            errors.append(
+                not_supported(f"{at}.whenUnsatisfiable", each.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"))
+            )
+        if each.label_selector is not None:
+            errors.append(
+                forbidden(f"{at}.labelSelector", "constraint must not define a selector, as they deduced for each pod")
+            )
+        key = each.topology_key, each.when_unsatisfiable
+        if key in seen:
+            errors.append(_duplicate(at, f"{{{key[0]}, {key[1]}}}"))
+        seen.add(key)
+    return errors
+
+
+def _shape_errors(shape: Sequence[Any], path: str) -> list[FieldError]:
+    if not shape:
+        return [required(path, "at least one point must be specified")]
+    errors = []
+    for index in range(1, len(shape)):
+        if shape[index - 1].utilization >= shape[index].utilization:
+            text = "values must be sorted in increasing order"
+            errors.append(invalid(f"{path}[{index}].utilization", shape[index].utilization, text))
+            break
+    for index, point in enumerate(shape):
+        if not 0 <= point.utilization <= 100:
+            errors.append(invalid(f"{path}[{index}].utilization", point.utilization, "not in valid range [0, 100]"))
+        if not 0 <= point.score <= 10:
+            errors.append(invalid(f"{path}[{index}].score", point.score, "not in valid range [0, 10]"))
+    return errors
+
+
+def _node_resources_fit(args: Any, path: str) -> list[FieldError]:
+    errors = []
+    for index, name in enumerate(args.ignored_resources):
+        errors += [invalid(f"{path}.ignoredResources[{index}]", name, each) for each in label_key_errors(name)]
+    for index, group in enumerate(args.ignored_resource_groups):
+        at = f"{path}.ignoredResourceGroups[{index}]"
+        if "/" in group:
+            errors.append(invalid(at, group, "resource group name can't contain '/'"))
+        errors += [invalid(at, group, each) for each in label_key_errors(group)]
+    strategy, at = args.scoring_strategy, f"{path}.scoringStrategy"
+    if strategy.type not in _STRATEGIES:
+        errors.append(not_supported(f"{at}.type", strategy.type, _STRATEGIES))
+    for index, resource in enumerate(strategy.resources):
+        if not 0 < resource.weight <= 100:
+            text = f"resource weight of {resource.name} not in valid range (0, 100]"
+            errors.append(invalid(f"{at}.resources[{index}].weight", resource.weight, text))
+    ratio, ratio_path = strategy.requested_to_capacity_ratio, f"{at}.requestedToCapacityRatio"
+    if strategy.type == "RequestedToCapacityRatio":
+        if ratio is None:
+            errors.append(required(ratio_path, "must be specified when type is RequestedToCapacityRatio"))
+        else:
+            errors += _shape_errors(ratio.shape, f"{ratio_path}.shape")
+    elif ratio is not None:
+        errors.append(forbidden(ratio_path, "must be nil when type is not RequestedToCapacityRatio"))
+    return errors
+
+
+def _balanced_allocation(args: Any, path: str) -> list[FieldError]:
+    errors = []
+    seen: set[str] = set()
+    for index, resource in enumerate(args.resources):
+        if resource.name in seen:
+            errors.append(_duplicate(f"{path}.resources[{index}].name", resource.name))
+        seen.add(resource.name)
+        if resource.weight != 1:
+            errors.append(invalid(f"{path}.resources[{index}].weight", resource.weight, "must be 1"))
+    return errors
+
+
+def _volume_binding(args: Any, path: str) -> list[FieldError]:
+    errors = []
+    if args.bind_timeout_seconds < 0:
+        text = "invalid BindTimeoutSeconds, should not be a negative value"
+        errors.append(invalid(f"{path}.bindTimeoutSeconds", args.bind_timeout_seconds, text))
+    if args.shape:
+        shown = [{"utilization": point.utilization, "score": point.score} for point in args.shape]
+        text = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+        errors.append(invalid(f"{path}.shape", shown, text))
+    return errors
+
+
+def _dynamic_resources(args: Any, path: str) -> list[FieldError]:
+    errors = []
+    if parse_duration_seconds(args.filter_timeout) < 0:
+        errors.append(invalid(f"{path}.filterTimeout", args.filter_timeout, "must be zero or positive"))
+    if parse_duration_seconds(args.binding_timeout) < 1:
+        errors.append(invalid(f"{path}.bindingTimeout", args.binding_timeout, "must be at least 1 second"))
+    return errors
+
+
+_ARGS = {
+    "DefaultPreemption": _default_preemption,
+    "InterPodAffinity": _inter_pod_affinity,
+    "NodeResourcesBalancedAllocation": _balanced_allocation,
+    "NodeResourcesFit": _node_resources_fit,
+    "PodTopologySpread": _pod_topology_spread,
+    "VolumeBinding": _volume_binding,
+    "DynamicResources": _dynamic_resources,
+}

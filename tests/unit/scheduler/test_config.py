@@ -1,0 +1,139 @@
+"""KubeSchedulerConfiguration: what is read, what is filled in, what is refused and in which words."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import configuration_document, configuration_text, load_configuration
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+def load(text: str = "") -> SchedulerConfiguration:
+    return load_configuration(HEAD + textwrap.dedent(text))
+
+
+def test_an_empty_configuration_is_the_default_one():
+    assert load() == SchedulerConfiguration()
+
+
+def test_profiles_change_the_default_plugins():
+    config = load("""
+        profiles:
+        - schedulerName: mine
+          percentageOfNodesToScore: 50
+          plugins:
+            multiPoint:
+              enabled: [{name: NodeAffinity, weight: 7}, {name: "shop.plugins:Cheapest", weight: 3}]
+              disabled: [{name: ImageLocality}]
+            score:
+              disabled: [{name: "*"}]
+              enabled: [{name: NodeResourcesFit, weight: 5}]
+          pluginConfig:
+          - name: NodeResourcesFit
+            args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 2}]}}
+        """)
+    (profile,) = config.profiles
+    enabled = {ref.name: ref.weight for ref in profile.multi_point.enabled}
+    assert profile.scheduler_name == "mine"
+    assert profile.percentage_of_nodes_to_score == 50
+    assert enabled["NodeAffinity"] == 7
+    assert "ImageLocality" not in enabled
+    assert profile.multi_point.enabled[-1] == PluginRef("shop.plugins:Cheapest", 3)
+    order = [ref.name for ref in DEFAULT_PLUGINS if ref.name != "ImageLocality"]
+    assert [ref.name for ref in profile.multi_point.enabled][:-1] == order
+    assert profile.points["score"].enabled == (PluginRef("NodeResourcesFit", 5),)
+    strategy = profile.args["NodeResourcesFit"].scoring_strategy
+    assert (strategy.type, strategy.resources[0].name, strategy.resources[0].weight) == ("MostAllocated", "cpu", 2)
+
+
+def test_what_is_written_reads_back_the_same():
+    config = load("""
+        percentageOfNodesToScore: 30
+        podMaxBackoffSeconds: 20
+        kubeloop: {tieBreak: roundRobin, assumedPodTTLSeconds: 30}
+        profiles:
+        - plugins: {multiPoint: {disabled: [{name: ImageLocality}]}, filter: {disabled: [{name: NodeName}]}}
+          pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 3}}]
+        extenders:
+        - {urlPrefix: "https://extender", filterVerb: filter, httpTimeout: 1m30s, managedResources: [{name: a/b}]}
+        """)
+    again = load_configuration(configuration_text(config))
+    assert configuration_document(again) == configuration_document(config)
+    assert again.extenders == config.extenders
+    assert config.extenders[0].http_timeout_seconds == 90
+    assert [ref.name for ref in again.profiles[0].multi_point.enabled] == [
+        ref.name for ref in config.profiles[0].multi_point.enabled
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(
+            "percentageOfNodesToScore: 101",
+            "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
+            id="percentage",
+        ),
+        pytest.param(
+            "parallelism: 0",
+            "parallelism: Invalid value: 0: should be an integer value greater than zero",
+            id="parallelism",
+        ),
+        pytest.param(
+            "podInitialBackoffSeconds: 0",
+            "podInitialBackoffSeconds: Invalid value: 0: must be greater than 0",
+            id="initial backoff",
+        ),
+        pytest.param(
+            "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 1",
+            "podMaxBackoffSeconds: Invalid value: 1: must be greater than or equal to PodInitialBackoffSeconds",
+            id="max backoff",
+        ),
+        pytest.param(
+            "profiles: [{schedulerName: a}, {schedulerName: a}]",
+            'profiles[1].schedulerName: Duplicate value: "profiles[0].schedulerName"',
+            id="the same scheduler twice",
+        ),
+        pytest.param(
+            "profiles: [{schedulerName: a}, {}]", "profiles[1].schedulerName: Required value", id="no scheduler name"
+        ),
+        pytest.param("profils: []", 'strict decoding error: unknown field "profils"', id="unknown field"),
+        pytest.param(
+            "profiles: [{plugin: {}}]", 'strict decoding error: unknown field "profiles[0].plugin"', id="deep field"
+        ),
+        pytest.param(
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {strategy: x}}]}]",
+            'decoding args for plugin NodeResourcesFit: strict decoding error: unknown field "strategy"',
+            id="unknown argument",
+        ),
+        pytest.param(
+            "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}]}]",
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]",
+            id="bad argument",
+        ),
+        pytest.param(
+            "extenders: [{urlPrefix: http://x, prioritizeVerb: p}]",
+            "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it",
+            id="extender without weight",
+        ),
+        pytest.param(
+            "extenders: [{urlPrefix: http://x, bindVerb: b}, {urlPrefix: http://y, bindVerb: b}]",
+            'extenders: Invalid value: "found 2 extenders implementing bind": only one extender can implement bind',
+            id="two binders",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_kube_schedulers_words(text, problem):
+    with pytest.raises(UserError) as refused:
+        load(text)
+    assert str(refused.value) == problem
+
+
+def test_other_versions_are_refused():
+    with pytest.raises(UserError, match="no kind \"KubeSchedulerConfiguration\" is registered for version"):
+        load_configuration("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n")
