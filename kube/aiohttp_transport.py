@@ -46,6 +46,10 @@ class AiohttpTransport:
             read_bufsize=_READ_BUFFER_BYTES,
         )
 
+    @property
+    def server(self) -> str:
+        return self._url
+
     async def request(
         self,
         method: str,

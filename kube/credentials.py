@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,24 +23,11 @@ _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """The way to an API server, and how we found it.
-
-    server      its URL
-    kubeconfig  path of the (first) file that says so; "" in a cluster
-    """
-
-    transport: Transport
-    server: str
-    kubeconfig: str = ""
-
-
 async def connect(
     kubeconfig: str | None = None, context: str | None = None, *, http: HttpClient = "asyncio"
-) -> Connection:
-    """Connection to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config), or, where there is no
-    kubeconfig, of the cluster we run in. To be called inside a running loop; close its transport.
+) -> Transport:
+    """A Transport to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config), or, where there is no
+    kubeconfig, of the cluster we run in. To be called inside a running loop.
 
     Nothing is sent to the server yet. `http` chooses the HTTP client; with a proxy it is always aiohttp. Raises
     UserError if the configuration cannot be used.
@@ -103,7 +89,7 @@ def _check_readable(paths: list[str], context: str | None) -> None:
         raise UserError(f"no context {wanted!r} in kubeconfig {' or '.join(paths)}", hint=choices)
 
 
-async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient) -> Connection:
+async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient) -> Transport:
     from kubernetes_asyncio import client, config
 
     # It logs what it also raises.
@@ -136,15 +122,14 @@ async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient)
             transport.forget_idle()
         return str(configuration.api_key.get("BearerToken", ""))
 
-    found = Connection(transport, endpoint.url, paths.partition(os.pathsep)[0])
     user = loader._user.value if loader._user is not None else {}
     if not ({"exec", "auth-provider", "tokenFile"} & set(user)):
-        return replace(found, transport=AuthorizedTransport(transport, StaticAuthorization(value))) if value else found
+        return AuthorizedTransport(transport, StaticAuthorization(value)) if value else transport
     # An exec plugin that sets no expiry is only run again after a refusal.
     expires = "exec" not in user or hasattr(loader, "exec_plugin_expiry")
     every_seconds = _RELOAD_SECONDS if expires else None
     authorization = ReloadedAuthorization(value, load, every_seconds=every_seconds)
-    return replace(found, transport=AuthorizedTransport(transport, authorization))
+    return AuthorizedTransport(transport, authorization)
 
 
 def _kubeconfig_error(paths: str, error: Exception) -> UserError:
@@ -164,7 +149,7 @@ def _kubeconfig_error(paths: str, error: Exception) -> UserError:
 # --- in a cluster ----------------------------------------------------------------------------------------------------
 
 
-async def _connect_in_cluster(http: HttpClient) -> Connection:
+async def _connect_in_cluster(http: HttpClient) -> Transport:
     from kubernetes_asyncio import client, config
 
     configuration = client.Configuration()
@@ -182,7 +167,7 @@ async def _connect_in_cluster(http: HttpClient) -> Connection:
 
     endpoint = _endpoint(configuration, "in-cluster configuration")
     authorization = ReloadedAuthorization(await load(False), load, every_seconds=_RELOAD_SECONDS)
-    return Connection(AuthorizedTransport(_transport(endpoint, http), authorization), endpoint.url)
+    return AuthorizedTransport(_transport(endpoint, http), authorization)
 
 
 # --- connections -----------------------------------------------------------------------------------------------------

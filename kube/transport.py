@@ -45,6 +45,11 @@ class TransportError(Exception):
 class Transport(Protocol):
     """`target` is path and query, percent-encoded: "/api/v1/pods?limit=500"."""
 
+    @property
+    def server(self) -> str:
+        """URL of the server, for messages."""
+        ...
+
     async def request(
         self,
         method: str,

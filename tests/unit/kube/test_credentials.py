@@ -10,7 +10,7 @@ import sys
 import pytest
 import yaml
 
-from kubeloop.kube.credentials import Connection, connect, connect_token
+from kubeloop.kube.credentials import connect, connect_token
 from kubeloop.kube.endpoint import endpoint_at
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.transport import TransportError
@@ -57,8 +57,7 @@ async def whoami(request):
     await request.answer(200 if right else 401, request.headers.get("authorization", "").encode())
 
 
-async def ask(connection):
-    transport = connection.transport if isinstance(connection, Connection) else connection
+async def ask(transport):
     try:
         return await transport.request("GET", "/version", headers={}, timeout_seconds=5)
     finally:
@@ -68,26 +67,26 @@ async def ask(connection):
 @pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
 async def test_a_token_from_a_kubeconfig_is_sent(serving, kubeconfig, http):
     async with serving(whoami) as server:
-        connection = await connect(kubeconfig(server.url, {"token": "right"}), http=http)
-        assert (await ask(connection)).status == 200
+        transport = await connect(kubeconfig(server.url, {"token": "right"}), http=http)
+        assert (await ask(transport)).status == 200
 
 
 async def test_the_kubeconfig_may_be_named_by_the_environment(serving, kubeconfig, monkeypatch, tmp_path):
     async with serving(whoami) as server:
         path = kubeconfig(server.url, {"token": "right"})
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{path}")
-        connection = await connect()
-        assert (await ask(connection)).status == 200
-        assert (connection.server, connection.kubeconfig) == (server.url, path)
+        transport = await connect()
+        assert (await ask(transport)).status == 200
+        assert transport.server == server.url
 
 
 async def test_a_token_file_is_read_again_when_the_server_refuses_the_token(serving, kubeconfig, tmp_path):
     token = tmp_path / "token"
     token.write_text("old")
     async with serving(whoami) as server:
-        connection = await connect(kubeconfig(server.url, {"tokenFile": str(token)}))
+        transport = await connect(kubeconfig(server.url, {"tokenFile": str(token)}))
         token.write_text("right")
-        assert (await ask(connection)).status == 200
+        assert (await ask(transport)).status == 200
         assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer right"]
 
 
@@ -120,8 +119,8 @@ def plugin(tmp_path):
 @pytest.mark.parametrize("expires", ["", "2999-01-01T00:00:00Z"])
 async def test_an_exec_plugin_is_asked_again_when_the_server_refuses_its_token(serving, kubeconfig, plugin, expires):
     async with serving(whoami) as server:
-        connection = await connect(kubeconfig(server.url, plugin("old", "right", expires=expires)))
-        assert (await ask(connection)).status == 200
+        transport = await connect(kubeconfig(server.url, plugin("old", "right", expires=expires)))
+        assert (await ask(transport)).status == 200
         assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer right"]
 
 
@@ -151,11 +150,11 @@ async def test_a_client_certificate_opens_the_connection(serving, kubeconfig, ce
     async with serving(answer, tls) as server:
         url = server.url.replace("http:", "https:")
         user = {"client-certificate": cert, "client-key": key}
-        connection = await connect(kubeconfig(url, user, **{"certificate-authority": cert}))
-        assert (await ask(connection)).body == b"come in"
-        connection = await connect(kubeconfig(url, {}, **{"insecure-skip-tls-verify": True}))
+        transport = await connect(kubeconfig(url, user, **{"certificate-authority": cert}))
+        assert (await ask(transport)).body == b"come in"
+        transport = await connect(kubeconfig(url, {}, **{"insecure-skip-tls-verify": True}))
         with pytest.raises(TransportError):
-            await ask(connection)
+            await ask(transport)
 
 
 async def test_a_proxy_is_used(serving, kubeconfig, monkeypatch):
@@ -163,11 +162,11 @@ async def test_a_proxy_is_used(serving, kubeconfig, monkeypatch):
         await request.answer(200, request.target.encode())
 
     async with serving(answer) as server:
-        connection = await connect(kubeconfig("http://example.invalid", {}, **{"proxy-url": server.url}))
-        assert (await ask(connection)).body == b"http://example.invalid/version"
+        transport = await connect(kubeconfig("http://example.invalid", {}, **{"proxy-url": server.url}))
+        assert (await ask(transport)).body == b"http://example.invalid/version"
         monkeypatch.setenv("HTTP_PROXY", server.url)
-        connection = await connect(kubeconfig("http://example.invalid", {}))
-        assert (await ask(connection)).body == b"http://example.invalid/version"
+        transport = await connect(kubeconfig("http://example.invalid", {}))
+        assert (await ask(transport)).body == b"http://example.invalid/version"
         monkeypatch.setenv("NO_PROXY", "example.invalid")
         with pytest.raises(TransportError):
             await ask(await connect(kubeconfig("http://example.invalid", {})))
