@@ -38,7 +38,7 @@ from kubeloop.scheduler.plugins.affinity_terms import (
     incoming_terms,
 )
 from kubeloop.scheduler.plugins.args import InterPodAffinityArgs
-from kubeloop.scheduler.plugins.verdicts import at, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo
@@ -303,31 +303,44 @@ class InterPodAffinity:
         )
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
+        if new is not None and new.metadata.uid == pod.metadata.uid:
+            return Hint.QUEUE  # with other labels, terms of others may no longer mean it
+        if any(other is not None and not counts_on_a_node(other) for other in (old, new)):
+            return Hint.SKIP
         terms = _checked(affinity_class(pod))
         near, away = terms.required_affinity_terms, terms.required_anti_affinity_terms
         if old is not None and new is not None:
-            if new.metadata.uid == pod.metadata.uid:
-                return Hint.QUEUE  # terms of others may no longer mean it
-            if (not _all_match(near, old) and _all_match(near, new)) or (
-                _all_match(away, old) and not _all_match(away, new)
-            ):
-                return Hint.QUEUE
-            return Hint.SKIP
+            came_near = not _all_match(near, old) and _all_match(near, new)
+            went_away = _all_match(away, old) and not _all_match(away, new)
+            return Hint.QUEUE if came_near or went_away else Hint.SKIP
         if new is not None:
             return Hint.QUEUE if _all_match(near, new) else Hint.SKIP
-        return Hint.QUEUE if old is not None and _all_match(away, old) else Hint.SKIP
+        if old is not None and (_all_match(away, old) or _minds(old, pod)):
+            return Hint.QUEUE
+        return Hint.SKIP
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         terms = _checked(affinity_class(pod))
         if new is None:
             return Hint.SKIP
-        for term in (*terms.required_affinity_terms, *terms.required_anti_affinity_terms):
-            key = term.topology_key
-            before = None if old is None else old.metadata.labels.get(key)
-            after = new.metadata.labels.get(key)
-            if before != after:
+        for term in terms.required_affinity_terms:
+            before, after = _value(old, term), _value(new, term)
+            if after is not None and before != after:
+                return Hint.QUEUE
+        for term in terms.required_anti_affinity_terms:
+            before, after = _value(old, term), _value(new, term)
+            if old is None or (before is not None and before != after):
                 return Hint.QUEUE
         return Hint.SKIP
+
+
+def _value(node: Node | None, term: AffinityTerm) -> str | None:
+    return None if node is None else node.metadata.labels.get(term.topology_key)
+
+
+def _minds(other: Pod, pod: Pod) -> bool:
+    """Does the required anti-affinity of `other` select `pod`?"""
+    return _all_match(_checked(affinity_class(other)).required_anti_affinity_terms, pod)
 
 
 def _checked(terms: AffinityClass) -> AffinityClass:

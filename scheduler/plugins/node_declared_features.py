@@ -77,4 +77,7 @@ class NodeDeclaredFeatures:
         return Hint.QUEUE
 
     def _after_pod_update(self, pod: Pod, old: Any, new: Any) -> Hint:
-        return Hint.SKIP if needed_features(old) == needed_features(new) else Hint.QUEUE
+        """Only a change of this pod's own needs can help it."""
+        if new.metadata.uid != pod.metadata.uid or needed_features(old) == needed_features(new):
+            return Hint.SKIP
+        return Hint.QUEUE

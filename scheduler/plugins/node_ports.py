@@ -22,7 +22,7 @@ from kubeloop.scheduler.framework.interface import (
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, at, on, skip, unschedulable
+from kubeloop.scheduler.plugins.verdicts import always, at, counts_on_a_node, on, skip, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo
@@ -59,8 +59,8 @@ class NodePorts:
         return (on(POD, ActionType.DELETE, self._after_pod_delete), on(NODE, ActionType.ADD))
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Pod | Node | None) -> Hint:
-        """Helps if the deleted pod was bound and held a port that this one wants."""
-        if old is None or not old.spec.node_name:
+        """Helps if the deleted pod held a port that this one wants."""
+        if old is None or not counts_on_a_node(old):
             return Hint.SKIP
         return Hint.QUEUE if in_conflict(PodInfo(pod).host_ports, PodInfo(old).host_ports) else Hint.SKIP
 

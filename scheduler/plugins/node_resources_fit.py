@@ -35,7 +35,7 @@ from kubeloop.scheduler.plugins.resource_scores import (
     requested_to_capacity_ratio,
     weighted_mean,
 )
-from kubeloop.scheduler.plugins.verdicts import at, on
+from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, on
 from kubeloop.scheduler.resources import pod_requests
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ class NodeResourcesFit:
         )
 
     def _after_pod_event(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-        if new is None:  # a pod that was on no node took nothing
-            return Hint.QUEUE if old is not None and old.spec.node_name else Hint.SKIP
+        if new is None:
+            return Hint.QUEUE if old is not None and counts_on_a_node(old) else Hint.SKIP
         if old is None:
             return Hint.SKIP
         if new.metadata.uid == pod.metadata.uid:

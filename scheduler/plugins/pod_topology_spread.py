@@ -47,7 +47,7 @@ from kubeloop.scheduler.plugins.spread_constraints import (
     default_selector,
     with_selector,
 )
-from kubeloop.scheduler.plugins.verdicts import at, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -409,9 +409,11 @@ class PodTopologySpread:
         return (on(POD, of_pods, self._after_pod_change), on(NODE, of_nodes, self._after_node_change))
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-        """Only pods of the same namespace count in its domains, or leave them."""
+        """Only pods of the same namespace that are on a node count in its domains, or leave them."""
         for other in (old, new):
-            if other is not None and other.metadata.namespace != pod.metadata.namespace:
+            if other is None or other.metadata.uid == pod.metadata.uid:
+                continue
+            if other.metadata.namespace != pod.metadata.namespace or not counts_on_a_node(other):
                 return Hint.SKIP
         constraints = self._constraints(pod, DO_NOT_SCHEDULE)
         if old is not None and new is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import Resource
 from kubeloop.scheduler.framework.events import cluster_event
 from kubeloop.scheduler.framework.interface import (
@@ -90,6 +91,11 @@ def default_normalize(scores: Scores, *, reverse: bool = False) -> Scores:
 def on(resource: str, action: ActionType, hint: HintFunction | None = None) -> ClusterEventWithHint:
     """One registration of a plugin's events_to_register."""
     return ClusterEventWithHint(cluster_event(resource, action), hint)
+
+
+def counts_on_a_node(pod: Pod) -> bool:
+    """Does it take a node's room: because it is there, or because room is kept for it? Else its end helps nobody."""
+    return bool(pod.spec.node_name or pod.status.nominated_node_name)
 
 
 def kind_of(resource: Resource[object]) -> str:

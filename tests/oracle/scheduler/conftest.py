@@ -178,9 +178,7 @@ class Cluster:
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         nominated = [
-            each
-            for each in self.nominator.pods_on(node.name)
-            if each.priority >= pod.priority and each.uid != pod.uid
+            each for each in self.nominator.pods_on(node.name) if each.priority >= pod.priority and each.uid != pod.uid
         ]
         if nominated:
             with_them, state_with_them = node.clone(), state.clone()
