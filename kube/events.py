@@ -255,6 +255,8 @@ class EventRecorder:
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
         self._waiting = 0
         self._last_ns = 0
+        self._second = -1  # since the epoch
+        self._second_text = ""  # the same as RFC 3339, which is only written once a second
         self._stopping = False
         self.dropped = 0
         self.refused = 0
@@ -276,9 +278,13 @@ class EventRecorder:
             if self.dropped % 1000 == 1:
                 log.warning("too many events waiting, dropped", extra={"dropped": self.dropped})
             return
-        now = rfc3339(self._clock.now())
+        now_ns = self._clock.time_ns()
+        second = now_ns // 10**9
+        if second != self._second:
+            self._second, self._second_text = second, rfc3339(self._clock.now())
+        now = self._second_text
         # Names of events are made of it, so it must not repeat, however coarse the clock.
-        self._last_ns = max(self._clock.time_ns(), self._last_ns + 1)
+        self._last_ns = max(now_ns, self._last_ns + 1)
         occurrence = Occurrence(
             component=component,
             about=reference_to(about),
