@@ -208,6 +208,8 @@ class Reflector(Generic[T]):
             try:
                 await self._stream(initial=initial)
                 if self._filling:
+                    if loop.time() - began >= WATCH_SECONDS:
+                        raise TimeoutError  # full of events, and none of them ended the initial ones
                     self._broken_watch_lists += 1
                     raise _ListAgain("the stream ended before its initial events did")
                 refused = 0
@@ -251,8 +253,9 @@ class Reflector(Generic[T]):
                     tolerant=True,
                 ) as events:
                     async for event in events:
-                        self._heard += 1
                         event_type, obj = event.type, event.object
+                        if event_type != "BOOKMARK" or not self._filling:
+                            self._heard += 1
                         if event_type == "ERROR":
                             raise _error(cast("WatchEvent[objects.Status]", event))
                         if isinstance(obj, UnreadableObject):
@@ -280,6 +283,7 @@ class Reflector(Generic[T]):
     def _filled_at(self, resource_version: str) -> None:
         self._resource_version = resource_version
         self._filling = False
+        self._heard += 1
         self._broken_watch_lists = 0
 
     def _take_unreadable(self, event_type: str, obj: UnreadableObject, items: dict[str, T]) -> None:

@@ -1,0 +1,107 @@
+"""Store, indexes and resource versions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.informers.access import compare_resource_versions, is_older
+from kubeloop.informers.store import Store
+from kubeloop.kube import objects
+
+
+def pod(name, *, namespace="default", node="", owner="", version="1"):
+    owners = [{"uid": "not this one"}, {"uid": owner, "controller": True}] if owner else []
+    metadata = {"name": name, "namespace": namespace, "resourceVersion": version, "ownerReferences": owners}
+    return objects.convert(objects.Pod, {"metadata": metadata, "spec": {"nodeName": node}})
+
+
+def test_an_object_is_found_under_its_namespace_its_controller_and_its_node():
+    store = Store()
+    pods = [pod("a", node="n1", owner="rs"), pod("b", namespace="other", owner="rs"), pod("c", node="n1")]
+    for each in pods:
+        store.put(each.key, each)
+    a, b, c = pods
+    assert store.by_index("namespace", "default") == [a, c]
+    assert store.by_index("owner", "rs") == [a, b]
+    assert store.by_index("owner", "not this one") == []
+    assert store.by_index("node", "n1") == [a, c]
+    assert store.by_index("node", "") == []
+    assert store.count("node", "n1") == 2
+    assert [*store.view("node", "n1")] == [a, c]
+    assert [*store.view("node", "nowhere")] == []
+    assert set(store.index_values("node")) == {"n1"}
+
+
+def test_an_object_that_moves_is_found_where_it_is_now():
+    store = Store()
+    store.add_index("node")
+    store.put("default/a", pod("a", node="n1"))
+    moved = pod("a", node="n2")
+    store.put("default/a", moved)
+    assert store.by_index("node", "n1") == []
+    assert store.by_index("node", "n2") == [moved]
+    assert set(store.index_values("node")) == {"n2"}
+    assert store.remove("default/a") is moved
+    assert set(store.index_values("node")) == set()
+    assert store.remove("default/a") is None
+
+
+def test_an_unknown_index_is_an_error_and_a_taken_name_too():
+    store = Store()
+    with pytest.raises(KeyError):
+        store.by_index("colour", "red")
+    store.add_index("colour", lambda obj: ["red"])
+    with pytest.raises(ValueError, match="colour"):
+        store.add_index("colour", lambda obj: ["blue"])
+    store.add_index("node")
+    store.add_index("node")
+
+
+keys = st.sampled_from([f"ns/{letter}" for letter in "abcdef"])
+steps = st.lists(st.tuples(keys, st.none() | st.tuples(st.sampled_from(["", "n1", "n2"]), st.sampled_from(["", "x"]))))
+
+
+@given(steps=steps, late=st.integers(0, 20))
+def test_indexes_say_what_the_objects_say_whenever_they_were_added(steps, late):
+    store, plain = Store(), {}
+    store.add_index("owner")
+    for number, (key, change) in enumerate(steps):
+        if number == late:
+            store.add_index("node")
+            store.add_index("both", lambda obj: [obj.spec.node_name, *(o.uid for o in obj.metadata.owner_references)])
+        if change is None:
+            assert store.remove(key) is plain.pop(key, None)
+        else:
+            obj = pod(key[3:], namespace="ns", node=change[0], owner=change[1])
+            assert store.put(key, obj) is plain.get(key)
+            plain[key] = obj
+        store.check()
+    assert dict(zip(store.keys(), store.list(), strict=True)) == plain
+    assert {each.key for each in store.by_index("node", "n1")} == {
+        key for key, obj in plain.items() if obj.spec.node_name == "n1"
+    }
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "order"),
+    [
+        ("1", "2", -1),
+        ("9", "10", -1),
+        ("10", "9", 1),
+        ("7", "7", 0),
+        ("99999999999999999999999999", "100000000000000000000000000", -1),
+    ],
+)
+def test_resource_versions_compare_as_numbers_of_any_length(left, right, order):
+    assert compare_resource_versions(left, right) == order
+    assert is_older(left, right) == (order < 0)
+
+
+@pytest.mark.parametrize("wrong", ["", "0", "01", "a", "-1", "1.5", " 1", "\u0661"])
+def test_what_is_no_resource_version_does_not_compare(wrong):
+    with pytest.raises(ValueError, match="comparable"):
+        compare_resource_versions(wrong, "5")
+    assert not is_older(wrong, "5")
+    assert not is_older("5", wrong)
