@@ -44,13 +44,12 @@ def plain(value: Json, path: tuple[str, ...] = ()) -> Json:
     """`value` with zero and absent written alike: neither is there."""
     if isinstance(value, Mapping):
         result = {}
-        for name, member in value.items():
-            member = plain(member, (*path, name))
+        for name, raw in value.items():
+            member = plain(raw, (*path, name))
             pointer = name in POINTERS or (name == "replicas" and path[-1:] == ("spec",))
-            if member is None or (member in ("", 0, False, [], {}) and not (pointer and member == 0)):
-                if not (name in POINTERS_TO_STRUCTS and member == {}):
-                    continue
-            result[name] = member
+            kept = (pointer and member == 0) or (name in POINTERS_TO_STRUCTS and member == {})
+            if kept or member not in (None, "", 0, False, [], {}):
+                result[name] = member
         return result
     if isinstance(value, (list, tuple)):
         return [plain(member, path) for member in value]
@@ -204,14 +203,13 @@ class FakeApi:
     def _call(
         self, verb: str, resource: Resource[Any], namespace: str, name: str, subresource: str = ""
     ) -> dict[str, Json]:
-        call: dict[str, Json] = {
+        return {
             "verb": verb,
             "resource": resource.plural,
             "subresource": subresource,
             "namespace": namespace,
             "name": name,
         }
-        return call
 
     async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> Any:
         call = self._call("get", resource, namespace, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +28,15 @@ from kubeloop.controllers.replicaset.ranking import (
 from kubeloop.controllers.replicaset.status import replica_set_status
 from kubeloop.controllers.slowstart import slow_start_batch
 from kubeloop.kube.objects import Pod, ReplicaSet, convert, to_json
+
+
+class Moments:
+    """A clock that is set by hand."""
+
+    now_ns = 0
+
+    def seconds(self) -> float:
+        return self.now_ns / 1e9
 
 
 @pytest.fixture
@@ -125,19 +135,19 @@ def test_rate_limiter_exponential(rows):
 
 def test_rate_limiter_bucket(rows):
     for given, out in rows("rate_limiter_bucket"):
-        now = 0
-        limiter = TokenBucket(given["qps"], given["burst"], now=lambda: now / 1e9)
+        moments = Moments()
+        limiter = TokenBucket(given["qps"], given["burst"], now=moments.seconds)
         for operation, expected in zip(given["ops"], out["results"], strict=True):
-            now += operation["advance_ns"]
+            moments.now_ns += operation["advance_ns"]
             assert limiter.when("any") * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
 
 
 def test_rate_limiter_controller_default(rows):
     for given, out in rows("rate_limiter_controller_default"):
-        now = 0
-        limiter = controller_rate_limiter(now=lambda: now / 1e9)
+        moments = Moments()
+        limiter = controller_rate_limiter(now=moments.seconds)
         for operation, expected in zip(given["ops"], out["results"], strict=True):
-            now += operation["advance_ns"]
+            moments.now_ns += operation["advance_ns"]
             item = operation["item"]
             if operation["op"] == "forget":
                 limiter.forget(item)
@@ -201,7 +211,7 @@ def test_pod_from_template(rows, harness):
 def test_consistency_store(rows):
     for given, out in rows("consistency_store"):
         observed = {"pods": "", "replicasets.apps": ""}
-        store = ConsistencyStore({name: lambda name=name: observed[name] for name in observed})
+        store = ConsistencyStore({name: partial(observed.__getitem__, name) for name in observed})
         for operation, expected in zip(given["ops"], out["results"], strict=True):
             match operation["op"]:
                 case "wrote_at":
