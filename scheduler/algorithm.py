@@ -194,11 +194,10 @@ class Algorithm:
             index = int(best[self._turn % len(best)])
             self._turn += 1
         infos = self._snapshot.node_infos
-        if len(rows) <= _TOLD_SCORES:
-            told = np.argsort(-totals, kind="stable")
-        else:
-            told = np.argpartition(-totals, _TOLD_SCORES)[:_TOLD_SCORES]
-            told = told[np.argsort(-totals[told], kind="stable")]
-        others = [number for number in told.tolist() if number != index]
-        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in (index, *others)]
+        told = [index, *(int(other) for other in best[:_TOLD_SCORES] if other != index)]
+        level = totals[index]
+        while len(told) < min(_TOLD_SCORES, len(totals)):  # sorting all of them would cost more than choosing
+            level = totals[totals < level].max()
+            told += np.flatnonzero(totals == level)[:_TOLD_SCORES].tolist()
+        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in told[:_TOLD_SCORES]]
         return infos[int(rows[index])].name

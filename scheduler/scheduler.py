@@ -119,7 +119,7 @@ class Scheduler:
                 traces=traces,
                 spawn=self._spawn,
             )
-            handle.framework = Framework(profile, handle, lambda: self.queue.nominator)
+            handle.framework = Framework(profile, handle, lambda: self.queue.nominator, class_cache=config.class_cache)
             self.frameworks[profile.scheduler_name] = handle.framework
             handles.append(handle)
         hint_maps = {name: HintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()}

@@ -20,6 +20,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
+from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
     MAX_NODE_SCORE,
@@ -93,7 +94,9 @@ class Framework:
     plugins: all of them by name. weights: of those that score. pre_enqueue ... post_bind: in order of the profile.
     """
 
-    def __init__(self, profile: Profile, handle: Handle, nominator: Callable[[], Nominator]) -> None:
+    def __init__(
+        self, profile: Profile, handle: Handle, nominator: Callable[[], Nominator], *, class_cache: bool = True
+    ) -> None:
         """Makes the plugins. Raises UserError for a profile that cannot work, in kube-scheduler's words."""
         profile = _without_missing(profile)
         self.profile_name = profile.scheduler_name
@@ -122,6 +125,14 @@ class Framework:
         self._filter_rows = [isinstance(each, interface.FilterRowsPlugin) for each in self.filter]
         self._score_rows = [isinstance(each, interface.ScoreRowsPlugin) for each in self.score]
         self._normalizes = [isinstance(each, interface.NormalizeScorePlugin) for each in self.score]
+        self._row_local = {
+            plugin.name
+            for plugin in self.plugins.values()
+            if getattr(plugin, "row_local", False)
+            and (isinstance(plugin, interface.FilterRowsPlugin) or plugin not in self.filter)
+            and (isinstance(plugin, interface.ScoreRowsPlugin) or plugin not in self.score)
+        }
+        self._class_cache = ClassCache() if class_cache else None
         self._check()
 
     def _at(self, point: str, profile: Profile) -> list[Plugin]:
@@ -228,6 +239,15 @@ class Framework:
         them. Raises SchedulingError if a plugin fails.
         """
         nominated = self._rows_with_nominations(pod, snapshot, rows)
+        if self._class_cache is not None and rows is snapshot.all_rows:
+            left = self._run_filters_by_class(self._class_cache, state, pod, snapshot, diagnosis)
+        else:
+            left = self._run_filters_afresh(state, pod, snapshot, rows, diagnosis)
+        return self._recheck_nominated(nominated, state, pod, snapshot, left, diagnosis) if nominated else left
+
+    def _run_filters_afresh(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
+    ) -> Rows:
         left = rows
         for plugin, by_rows in zip(self.filter, self._filter_rows, strict=True):
             if plugin.name in state.skip_filter:
@@ -238,8 +258,47 @@ class Framework:
                 passed = self._filter_by_rows(plugin, state, pod, snapshot, left, diagnosis)
             else:
                 passed = self._filter_one_by_one(plugin, state, pod, snapshot, left, diagnosis)
-            left = left[passed]
-        return self._recheck_nominated(nominated, state, pod, snapshot, left, diagnosis) if nominated else left
+            left = left if passed.all() else left[passed]
+        return left
+
+    def _run_filters_by_class(
+        self, cache: ClassCache, state: CycleState, pod: PodInfo, snapshot: Snapshot, diagnosis: Diagnosis
+    ) -> Rows:
+        """As _run_filters_afresh on all rows, but what row-local filters said of unchanged rows is not asked again."""
+        applying = [each for each in enumerate(self.filter) if each[1].name not in state.skip_filter]
+        local = [each for each in applying if each[1].name in self._row_local]
+        results = cache.results(pod, snapshot)
+        try:
+            results.refresh_filters(local, state, pod, snapshot)
+        except Exception:  # which plugin it was, and on which node, shows when they are asked one by one
+            return self._run_filters_afresh(state, pod, snapshot, snapshot.all_rows, diagnosis)
+        first = results.first_rejecting
+        rejected = not bool((first == PASSED).all())
+        for number, plugin in applying:
+            if plugin.name in self._row_local:
+                continue
+            candidates = np.flatnonzero(first > number) if rejected else snapshot.all_rows
+            if len(candidates) == 0:
+                continue
+            by_rows = self._filter_rows[number]
+            run = self._filter_by_rows if by_rows else self._filter_one_by_one
+            passed = run(plugin, state, pod, snapshot, candidates, diagnosis)
+            if not passed.all():
+                first = first.copy()
+                first[candidates[~passed]] = number
+                rejected = True
+        if not rejected:
+            return snapshot.all_rows
+        for number, plugin in local:
+            rows = np.flatnonzero(first == number)
+            if len(rows):
+                explain = _ExplanationsByNode(self, plugin, state, pod, snapshot, results)
+                status = explain(int(rows[0]))
+                if not status.is_rejection:
+                    raise SchedulingError(status.message, plugin.name)
+                diagnosis.verdicts.reject_rows(plugin.name, rows, explain)
+                diagnosis.note(status)
+        return np.flatnonzero(first == PASSED)
 
     def _filter_by_rows(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
@@ -427,17 +486,44 @@ class Framework:
 
     def run_scores(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoredRows:
         """Normalised and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
-        totals = np.zeros(len(rows), np.int64)
         by_plugin: dict[str, Scores] = {}
+        results = self._scored_by_class(state, pod, snapshot)
+        totals = np.zeros(len(rows), np.int64) if results is None else results.base[rows]
         for plugin, by_rows, normalizes in zip(self.score, self._score_rows, self._normalizes, strict=True):
             if plugin.name in state.skip_score:
                 continue
-            raw = self._raw_scores(plugin, by_rows, state, pod, snapshot, rows)
+            if results is not None and plugin.name in self._row_local:
+                if not normalizes:
+                    continue
+                raw = results.raw[plugin.name]
+                raw = raw if rows is snapshot.all_rows else raw[rows]
+            else:
+                raw = self._raw_scores(plugin, by_rows, state, pod, snapshot, rows)
             scores = self._normalized(plugin, normalizes, state, pod, snapshot, rows, raw)
             weighted = scores * self.weights[plugin.name]
             by_plugin[plugin.name] = weighted
             totals += weighted
         return ScoredRows(rows, totals, by_plugin)
+
+    def _scored_by_class(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> ClassResults | None:
+        """The scores of row-local plugins for the pod's class, brought up to date; None: score afresh."""
+        if self._class_cache is None:
+            return None
+        results = self._class_cache.results(pod, snapshot)
+        if results.filter_generation != snapshot.generation:
+            return None  # its filters were not run on all nodes in this cycle
+        local = [
+            (plugin, normalizes)
+            for plugin, normalizes in zip(self.score, self._normalizes, strict=True)
+            if plugin.name in self._row_local and plugin.name not in state.skip_score
+        ]
+        plain = [plugin for plugin, normalizes in local if not normalizes]
+        normalizing = [plugin for plugin, normalizes in local if normalizes]
+        try:
+            results.refresh_scores(plain, normalizing, self.weights, _check_range, state, pod, snapshot)
+        except Exception:  # which plugin it was shows when they are asked one by one, about the feasible nodes alone
+            return None
+        return results
 
     def _raw_scores(
         self, plugin: Any, by_rows: bool, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
@@ -469,13 +555,7 @@ class Framework:
                 status = _raised(plugin, error)
                 text = f'running NormalizeScore for plugin "{plugin.name}": {status.message}'
                 raise SchedulingError(text, plugin.name) from error
-        if len(scores) and (scores.min() < MIN_NODE_SCORE or scores.max() > MAX_NODE_SCORE):
-            wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
-            raise SchedulingError(
-                f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the range of '
-                f"[{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing",
-                plugin.name,
-            )
+        _check_range(plugin, scores)
         return scores
 
     # --- Reserve, permit, bind -------------------------------------------------------------------------------------
@@ -632,6 +712,47 @@ class _Explanations:
         except Exception as error:  # the verdict stands, only its reason is lost
             log.exception("a filter cannot explain its verdict", extra={"plugin": self._plugin})
             return Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin}: {error}",), self._plugin, error)
+
+
+class _ExplanationsByNode:
+    """Explains rows by a filter's per-node form, once per class and change of the node."""
+
+    __slots__ = ("_framework", "_plugin", "_pod", "_results", "_snapshot", "_state")
+
+    def __init__(
+        self,
+        framework: Framework,
+        plugin: Plugin,
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        results: ClassResults,
+    ) -> None:
+        self._framework = framework
+        self._plugin = plugin
+        self._state = state
+        self._pod = pod
+        self._snapshot = snapshot
+        self._results = results
+
+    def __call__(self, row: int) -> Status:
+        return self._results.status(row, lambda: self._explain(row))
+
+    def _explain(self, row: int) -> Status:
+        node = self._snapshot.node_infos[row]
+        status = self._framework._filter_node(self._plugin, self._state, self._pod, node)
+        return status or Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin.name}",), self._plugin.name)
+
+
+def _check_range(plugin: Plugin, scores: Scores) -> None:
+    """Raises SchedulingError if a score is out of bounds."""
+    if len(scores) and (scores.min() < MIN_NODE_SCORE or scores.max() > MAX_NODE_SCORE):
+        wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
+        raise SchedulingError(
+            f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the range of '
+            f"[{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing",
+            plugin.name,
+        )
 
 
 def _contains(rows: Rows, row: int) -> bool:
