@@ -29,6 +29,7 @@ from kubeloop.kube.resources import BY_GROUP_KIND, NODES, PODS, Resource
 from kubeloop.scheduler.algorithm import Algorithm, Placement
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.event_handlers import NodeEvents, OtherEvents, PodEvents, other_resources
@@ -100,6 +101,8 @@ class Scheduler:
 
         self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
         self.snapshot = Snapshot()
+        if not config.class_cache:
+            self.snapshot.classes = SpecClasses(enabled=False)
         listed: dict[str, SharedInformer[Any]] = {
             name: informers.informer(resource) for name, resource in _LISTED.items()
         }

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from kubeloop.kube.objects import JSON, Pod, PodAffinity, PodAffinityTerm, Volume
+from kubeloop.kube.objects import Pod, PodAffinity, PodAffinityTerm
 from kubeloop.kube.podaffinity import AffinityTerm
 
 
@@ -99,23 +99,6 @@ def affinity_class(pod: Pod) -> AffinityClass:
             pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity
         )
     return found
-
-
-def _source(volume: Volume) -> tuple[JSON, ...]:
-    """What of a volume matters to scheduling: not its name, as each pod's token volume has one of its own."""
-    claim = volume.persistent_volume_claim
-    return (
-        (claim.claim_name, claim.read_only) if claim is not None else None,
-        volume.name if volume.ephemeral is not None else None,  # part of the name of its claim
-        volume.ephemeral,
-        volume.gce_persistent_disk,
-        volume.aws_elastic_block_store,
-        volume.azure_disk,
-        volume.iscsi,
-        volume.rbd,
-        volume.cinder,
-        volume.csi,
-    )
 
 
 class SpecClasses:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
 
@@ -122,12 +121,11 @@ class ClassCache:
 
     def __init__(self, max_classes: int = MAX_CLASSES) -> None:
         self._max_classes = max_classes
-        self._classes = SpecClasses()
         self._results: OrderedDict[int, ClassResults] = OrderedDict()
 
     def results(self, pod: PodInfo, snapshot: Snapshot) -> ClassResults:
         """Those of the pod's class, maybe stale."""
-        number = self._classes.number(pod.pod)
+        number = snapshot.classes.number(pod.pod)
         results = self._results.get(number)
         if results is None or results.layout != snapshot.layout:
             results = self._results[number] = ClassResults(snapshot)

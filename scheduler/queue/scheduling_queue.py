@@ -50,8 +50,8 @@ class _Strategy(Enum):
     IMMEDIATELY = "immediately"
 
 
-HintMemo = dict[tuple[str, ClusterEvent, int], Hint]
-"""(plugin, registered event, spec class) -> answer, within one event."""
+HintMemo = dict[tuple[int, int], Hint]
+"""(id of the registration, spec class) -> answer, within one event."""
 
 Waiting = Callable[[Pod, str, str], None]
 """(pod, queue, reason): a wait begins. Queue is "active", "backoff", "unschedulable" or "gated"."""
@@ -298,7 +298,7 @@ class SchedulingQueue:
             if registered.hint is not None:
                 memo_key = None
                 if memo is not None and plugin in DECIDED_BY_SPEC:
-                    memo_key = plugin, registered.event, self._classes.number(queued.pod)
+                    memo_key = id(registered), self._classes.number(queued.pod)
                     answer = memo.get(memo_key)
                     if answer is Hint.SKIP:
                         continue
