@@ -108,6 +108,10 @@ class Controller:
             log.debug("reconcile ended: %s %s: %s", self.name, key, error, extra=fields)
             self._queue.forget(key)
             return
+        if isinstance(error, StaleCache):
+            log.debug("reconcile put off: %s %s: %s", self.name, key, error, extra=fields)
+            self._queue.add_rate_limited(key, failed=False)
+            return
         requeues = self._queue.requeues(key)
         if self._max_requeues is not None and requeues >= self._max_requeues:
             log.error("giving up after %d tries: %s %s: %s", requeues + 1, self.name, key, error, extra=fields)
@@ -115,7 +119,7 @@ class Controller:
             return
         if isinstance(error, Conflict):
             log.debug("reconcile met a newer object: %s %s: %s", self.name, key, error, extra=fields)
-        elif isinstance(error, ApiError | ServerUnreachable | StaleCache):
+        elif isinstance(error, ApiError | ServerUnreachable):
             log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
         else:
             log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)

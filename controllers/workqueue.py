@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 
 from kubeloop.controllers.metrics import QueueMetrics
-from kubeloop.controllers.ratelimiter import RateLimiter, controller_rate_limiter
+from kubeloop.controllers.ratelimiter import ExponentialBackoff, RateLimiter, controller_rate_limiter
 
 
 class QueueShutDown(Exception):
@@ -35,6 +35,7 @@ class WorkQueue:
     ) -> None:
         self.name = name
         self._limiter = limiter if limiter is not None else controller_rate_limiter()
+        self._too_early = ExponentialBackoff(cap=10.0)
         self._metrics = metrics
         self._ready: deque[str] = deque()  # in order of arrival
         self._dirty: set[str] = set()  # needs a reconcile: ready, or changed since get()
@@ -102,13 +103,18 @@ class WorkQueue:
         if self._heap[0][2] == key:
             self._set_timer(loop)
 
-    def add_rate_limited(self, key: str) -> None:
-        """add(key) when the rate limiter allows it."""
-        self.add_after(key, self._limiter.when(key))
+    def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
+        """add(key) when the rate limiter allows it.
+
+        failed=False: nothing went wrong, it is only too early for this key. It then backs off by itself, and takes no
+        token from the bucket that it shares with keys that did fail.
+        """
+        self.add_after(key, (self._limiter if failed else self._too_early).when(key))
 
     def forget(self, key: str) -> None:
         """The failures of `key` no longer count. What waits goes on waiting."""
         self._limiter.forget(key)
+        self._too_early.forget(key)
 
     def requeues(self, key: str) -> int:
         """How often `key` was put back by add_rate_limited() since it was last forgotten."""

@@ -145,7 +145,7 @@ class Queue:
     def add_after(self, key: str, seconds: float) -> None:
         self.done.append({"op": "add_after", "key": key, "after_seconds": seconds})
 
-    def add_rate_limited(self, key: str) -> None:
+    def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
         self.done.append({"op": "add_rate_limited", "key": key})
 
     def forget(self, key: str) -> None:
