@@ -10,6 +10,7 @@ Source: pkg/scheduler/schedule_one.go of v1.36.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 from collections.abc import Coroutine
@@ -31,7 +32,7 @@ from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.event_handlers import NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import Extender, ExtenderError
 from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
@@ -40,6 +41,7 @@ from kubeloop.scheduler.framework.interface import Code, CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
+from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.hints import HintMap, registrations, watched
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
@@ -108,10 +110,11 @@ class Scheduler:
         }
         self._listed = listed.values()
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in listed.items()})
-        self.extenders = [Extender(each) for each in config.extenders]
+        # Those whose failure does not matter come last, as in kube-scheduler.
+        self.extenders = [Extender(each) for each in sorted(config.extenders, key=lambda each: each.ignorable)]
         self.frameworks: dict[str, Framework] = {}
         handles = []
-        for profile in config.profiles:
+        for profile in map(self._without_managed_resources, config.profiles):
             handle = PluginHandle(
                 snapshot=self.snapshot,
                 listers=self.listers,
@@ -149,6 +152,20 @@ class Scheduler:
             traces=traces,
         )
         self._registrations = self._register(informers, hint_maps)
+
+    def _without_managed_resources(self, profile: Profile) -> Profile:
+        """NodeResourcesFit leaves resources alone that an extender manages and says so."""
+        ignored = tuple(
+            resource.name
+            for extender in self.config.extenders
+            for resource in extender.managed_resources
+            if resource.ignored_by_scheduler
+        )
+        if not ignored:
+            return profile
+        fit = profile.args.get("NodeResourcesFit", NodeResourcesFitArgs())
+        fit = msgspec.structs.replace(fit, ignored_resources=(*fit.ignored_resources, *ignored))
+        return dataclasses.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
 
     def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[Registration[Any]]:
         pod_events = PodEvents(
