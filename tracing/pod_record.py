@@ -92,6 +92,7 @@ class PodRecord:
         "owner_name",
         "parent_span_id",
         "reason",
+        "reconstructed",
         "start_ns",
         "template_hash",
         "uid",
@@ -111,6 +112,7 @@ class PodRecord:
         self.bind_in_flight = False
         self.outcome = ""  # "bound", "deleted", "create failed" or "given up"; "" while it is open
         self.reason = ""  # of any outcome but "bound"
+        self.reconstructed = False  # from what stands on the object, not from what was seen
         self.facts: list[Fact] = []  # in the order in which they were noted
 
     def add(self, fact: Fact) -> None:
@@ -182,7 +184,10 @@ class _Tree:
         if record.node:
             attributes["k8s.node.name"] = record.node
         attributes["kubeloop.outcome"] = record.outcome or "on its way"
-        attributes["kubeloop.attempts"] = self._attempts
+        if record.reconstructed:
+            attributes["kubeloop.reconstructed"] = True
+        else:
+            attributes["kubeloop.attempts"] = self._attempts
         if record.continued_ns:
             attributes["kubeloop.continued"] = True
             attributes["kubeloop.continued_after_ms"] = max(0, record.continued_ns - self._start_ns) // 1_000_000

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects import Pod
-from kubeloop.tracing.context import parse_traceparent
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.lifecycle import MAX_OPEN, PodTraces
 from kubeloop.tracing.memory import MAX_PODS, TraceMemory
 from kubeloop.tracing.pod_record import PodRecord, pod_trace
@@ -125,6 +125,23 @@ class Tracing:
         if not pod.spec.node_name or scheduled is None or pod.metadata.creation_timestamp is None:
             return None
         return max(0.0, (scheduled - pod.metadata.creation_timestamp).total_seconds())
+
+    def reconstructed(self, pod: Pod) -> dict[str, Any] | None:
+        """What the object itself tells of the trace of a pod that was bound before this process looked.
+
+        None if it tells nothing. A document with the root alone, in whole seconds; never exported, since the process
+        that bound the pod has exported the real one.
+        """
+        context = parse_traceparent(pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, ""))
+        scheduled, creation = _scheduled_at(pod), pod.metadata.creation_timestamp
+        if context is None or not context.sampled or scheduled is None or creation is None:
+            return None
+        record = PodRecord(context, int(creation.timestamp()) * 1_000_000_000)
+        record.describe(pod)
+        record.node = pod.spec.node_name
+        record.reconstructed = True
+        record.finish("bound", max(record.start_ns, int(scheduled.timestamp()) * 1_000_000_000))
+        return pod_trace(record, salt=self._salt, now_ns=record.end_ns).document()
 
     def slowest(self) -> dict[str, Any] | None:
         """The longest pod trace there is, as a document."""

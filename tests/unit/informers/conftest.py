@@ -177,10 +177,11 @@ class ApiServer:
                     yield json.dumps({"type": "ERROR", "object": json.loads(status(code))}).encode() + b"\n"
                     return
             sent += 1
-            while line:  # chunks end anywhere
+            rest = line
+            while rest:  # chunks end anywhere
                 size = self.rng.randint(1, 2 * len(line))
-                yield line[:size]
-                line = line[size:]
+                yield rest[:size]
+                rest = rest[size:]
 
     async def _lines(self, query, initial, version):
         loop = asyncio.get_running_loop()

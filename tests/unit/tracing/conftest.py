@@ -1,0 +1,94 @@
+"""A clock that a test moves, pods as the informer shows them, and a sink that keeps what is exported."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kubeloop.kube import objects
+from kubeloop.tracing.provider import Tracing
+
+START = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=UTC)
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.ns = int(START.timestamp() * 1000) * 1_000_000
+
+    def time_ns(self) -> int:
+        return self.ns
+
+    def now(self) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.ns // 1000)
+
+    def pass_ms(self, milliseconds: float) -> None:
+        self.ns += round(milliseconds * 1e6)
+
+
+class Exported:
+    def __init__(self) -> None:
+        self.traces = []
+        self.shut = False
+
+    def export(self, trace) -> None:
+        trace.check()
+        self.traces.append(trace)
+
+    def shut_down(self) -> None:
+        self.shut = True
+
+
+def make_pod(name="web-5f-abcde", *, uid="", traceparent="", node="", owner="ReplicaSet", created="", phase="Pending"):
+    owners = [{"kind": owner, "name": "web-5f", "uid": "rs-uid", "controller": True}] if owner else []
+    return objects.convert(
+        objects.Pod,
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "shop",
+                "uid": uid or f"uid of {name}",
+                "labels": {"pod-template-hash": "5f"},
+                "annotations": {"tracing.k8s.io/traceparent": traceparent} if traceparent else {},
+                "ownerReferences": owners,
+                "creationTimestamp": created or "2026-01-01T12:00:00Z",
+            },
+            "spec": {"nodeName": node},
+            "status": {"phase": phase},
+        },
+    )
+
+
+@pytest.fixture(scope="session")
+def pod():
+    return make_pod
+
+
+@pytest.fixture
+def hand_clock():
+    return HandClock()
+
+
+@pytest.fixture(scope="session")
+def make_clock():
+    return HandClock
+
+
+@pytest.fixture
+def exported():
+    return Exported()
+
+
+@pytest.fixture(scope="session")
+def make_tracing():
+    def make(clock, sink=None, **options):
+        options.setdefault("environ", {})
+        return Tracing(clock=clock, rng=random.Random(options.pop("seed", 7)), sink=sink or Exported(), **options)
+
+    return make
+
+
+@pytest.fixture
+def tracing(make_tracing, hand_clock, exported):
+    return make_tracing(hand_clock, exported)

@@ -1,0 +1,86 @@
+"""W3C traceparent, and which traces are recorded."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kubeloop.tracing.context import new_trace_id, parse_traceparent, request_headers
+from kubeloop.tracing.sampling import Sampling, sampling_from
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(("flags", "sampled"), [("01", True), ("00", False), ("03", True), ("ff", True), ("02", False)])
+def test_a_traceparent_is_read_and_written(flags, sampled):
+    context = parse_traceparent(f"00-{TRACE}-{SPAN}-{flags}")
+    assert (context.trace_id, context.span_id, context.sampled) == (TRACE, SPAN, sampled)
+    assert context.traceparent == f"00-{TRACE}-{SPAN}-{'01' if sampled else '00'}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "00",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE}-{SPAN}-1",
+        f"00-{TRACE}-{SPAN}-01\n",
+    ],
+)
+def test_what_is_no_traceparent_is_none(wrong):
+    assert parse_traceparent(wrong) is None
+
+
+def test_a_version_of_the_future_is_read_as_far_as_it_is_known():
+    assert parse_traceparent(f"01-{TRACE}-{SPAN}-01-more").trace_id == TRACE
+
+
+def test_requests_carry_the_context_only_if_there_is_one():
+    assert request_headers("x") == {"traceparent": "x"}
+    assert request_headers("") == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "sampling"),
+    [
+        ({}, Sampling()),
+        ({"OTEL_TRACES_SAMPLER": "always_on"}, Sampling(parent_based=False)),
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, Sampling(ratio=0.0, parent_based=False)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, Sampling(ratio=0.0)),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, Sampling(0.25, False)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}, Sampling(0.5)),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, Sampling(1.0, False)),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "many"}, Sampling(1.0, False)),
+        ({"OTEL_TRACES_SAMPLER": "of my own"}, Sampling()),
+        ({"OTEL_SDK_DISABLED": "true"}, Sampling(enabled=False)),
+        ({"OTEL_SDK_DISABLED": "no"}, Sampling()),
+    ],
+)
+def test_the_sampler_is_the_one_the_environment_names(environ, sampling):
+    assert sampling_from(environ) == sampling
+
+
+def test_a_ratio_decides_by_trace_id_and_as_the_opentelemetry_sdk_does():
+    from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+
+    rng = random.Random(3)
+    theirs, ours = TraceIdRatioBased(0.3), Sampling(0.3)
+    ids = [new_trace_id(rng) for _ in range(2000)]
+    decisions = [ours.begins(each) for each in ids]
+    assert decisions == [
+        theirs.should_sample(None, int(e, 16), "x").decision == Decision.RECORD_AND_SAMPLE for e in ids
+    ]
+    assert 500 < sum(decisions) < 700
+
+
+def test_a_decision_made_elsewhere_is_kept():
+    assert Sampling(ratio=0.0).goes_on(TRACE, True)
+    assert not Sampling(ratio=1.0).goes_on(TRACE, False)
+    assert not Sampling(ratio=0.0, parent_based=False).goes_on(TRACE, True)
+    assert not Sampling(ratio=1.0, parent_based=False).goes_on(TRACE, False)

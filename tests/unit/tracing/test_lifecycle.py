@@ -1,0 +1,412 @@
+"""One trace per pod: one tree, complete and nested in time, whatever happened to the pod."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+from kubeloop.tracing.pod_record import MAX_FACTS, pod_trace
+
+MS = 1_000_000
+
+
+def request_pod(tracing, pod, clock, name="web-5f-abcde", link=None):
+    """Create a pod as the ReplicaSet controller does; the pod as the informer then shows it, and its traceparent."""
+    traces = tracing.pods
+    traceparent = traces.new_traceparent()
+    traces.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns, link=link
+    )
+    clock.pass_ms(2)
+    created = pod(name, traceparent=traceparent)
+    traces.created(traceparent, created, clock.ns)
+    clock.pass_ms(1)
+    traces.observed(created)
+    return created, traceparent
+
+
+def attempt(tracing, pod, clock, number, facts):
+    tracing.pods.attempt_started(pod, number)
+    clock.pass_ms(1)
+    tracing.pods.attempt_finished(pod, facts)
+
+
+def bind(tracing, pod, clock, node, error=None):
+    traces = tracing.pods
+    traces.reserved(pod, node, clock.ns)
+    traces.permit_started(pod)
+    traces.permit_finished(pod)
+    traces.pre_bind_started(pod)
+    traces.pre_bind_finished(pod)
+    traces.bind_started(pod, node)
+    clock.pass_ms(3)
+    traces.bind_finished(pod, error)
+    clock.pass_ms(1)
+
+
+async def finished(tracing, exported):
+    await tracing.flush()
+    tracing.pods.check()
+    (trace,) = exported.traces
+    return trace
+
+
+async def test_a_pod_that_is_bound_at_once_has_the_whole_tree(tracing, pod, hand_clock, exported):
+    clock = hand_clock
+    link = "00-11111111111111111111111111111111-2222222222222222-01"
+    web, traceparent = request_pod(tracing, pod, clock, link=link)
+    tracing.pods.queued(web, "active", "PodAdd")
+    clock.pass_ms(5)
+    now = clock.ns
+    facts = AttemptFacts(
+        "scheduled",
+        nodes=5,
+        feasible=2,
+        rejections={"NodeResourcesFit": 3},
+        scores=[("n1", 300), ("n2", 250)],
+        filter_ns=(now, now + MS // 2),
+        score_ns=(now + MS // 2, now + MS),
+        node="n1",
+    )
+    attempt(tracing, web, clock, 1, facts)
+    bind(tracing, web, clock, "n1")
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    trace = await finished(tracing, exported)
+
+    root = trace.root
+    assert trace.trace_id == traceparent[3:35]
+    assert root.span_id == traceparent[36:52]
+    assert root.parent_span_id == ""
+    assert root.links == (link,)
+    assert root.error is None
+    assert root.attributes == {
+        "k8s.namespace.name": "shop",
+        "k8s.pod.name": "web-5f-abcde",
+        "k8s.pod.uid": web.metadata.uid,
+        "k8s.replicaset.name": "web-5f",
+        "k8s.deployment.name": "web",
+        "k8s.node.name": "n1",
+        "kubeloop.outcome": "bound",
+        "kubeloop.attempts": 1,
+    }
+    milliseconds = {
+        span.name: ((span.start_ns - root.start_ns) / MS, (span.end_ns - root.start_ns) / MS) for span in trace.spans
+    }
+    assert milliseconds == {
+        "pod shop/web-5f-abcde": (0, 13),
+        "create": (0, 2),
+        "watch delivery": (2, 3),
+        "queue active": (3, 8),
+        "scheduling attempt 1": (8, 9),
+        "filter": (8, 8.5),
+        "score": (8.5, 9),
+        "reserve": (9, 9),
+        "permit": (9, 9),
+        "pre-bind": (9, 9),
+        "bind": (9, 12),
+        "confirmation": (12, 13),
+    }
+    by_name = {span.name: span for span in trace.spans}
+    assert by_name["filter"].parent_span_id == by_name["scheduling attempt 1"].span_id
+    assert by_name["filter"].attributes == {
+        "kubeloop.nodes": 5,
+        "kubeloop.feasible_nodes": 2,
+        "kubeloop.rejected.NodeResourcesFit": 3,
+    }
+    assert by_name["score"].attributes["kubeloop.score.nodes"] == ["n1", "n2"]
+    assert by_name["score"].attributes["kubeloop.score.totals"] == [300, 250]
+    assert by_name["queue active"].attributes == {"kubeloop.reason": "PodAdd"}
+    assert by_name["bind"].attributes["k8s.node.name"] == "n1"
+    assert [*tracing.pods.open_records()] == []
+
+
+async def test_failed_attempts_and_a_failed_binding_are_part_of_the_story(tracing, pod, hand_clock, exported):
+    clock = hand_clock
+    web, traceparent = request_pod(tracing, pod, clock)
+    for number in (1, 2):
+        tracing.pods.queued(web, "active", "NodeAdd")
+        attempt(tracing, web, clock, number, AttemptFacts("unschedulable", nodes=3, message="0/3 nodes"))
+        tracing.pods.queued(web, "unschedulable", "NodeResourcesFit")
+        clock.pass_ms(100)
+    attempt(tracing, web, clock, 3, AttemptFacts("scheduled", nodes=3, feasible=1, node="n1"))
+    bind(tracing, web, clock, "n1", error="409 conflict")
+    tracing.pods.queued(web, "backoff", "binding failed")
+    clock.pass_ms(50)
+    attempt(tracing, web, clock, 4, AttemptFacts("scheduled", nodes=3, feasible=1, node="n2"))
+    bind(tracing, web, clock, "n2")
+    tracing.pods.observed(pod(traceparent=traceparent, node="n2"))
+    trace = await finished(tracing, exported)
+    assert [span.name for span in trace.spans if span.name.startswith("scheduling")] == [
+        f"scheduling attempt {number}" for number in (1, 2, 3, 4)
+    ]
+    assert [span.error for span in trace.spans if span.name == "bind"] == ["409 conflict", None]
+    assert [span.error for span in trace.spans if span.name == "scheduling attempt 1"] == ["0/3 nodes"]
+    waits = [(span.name, (span.end_ns - span.start_ns) / MS) for span in trace.spans if span.name.startswith("queue")]
+    assert ("queue unschedulable", 100) in waits
+    assert ("queue backoff", 50) in waits
+    assert trace.root.error is None
+
+
+async def test_a_pod_deleted_while_pending_ends_its_trace_with_an_error(tracing, pod, hand_clock, exported):
+    web, _ = request_pod(tracing, pod, hand_clock)
+    tracing.pods.queued(web, "unschedulable", "no room")
+    hand_clock.pass_ms(10)
+    tracing.pods.deleted(web)
+    tracing.pods.deleted(web)
+    trace = await finished(tracing, exported)
+    assert trace.root.error == "deleted before it was bound"
+    assert trace.root.attributes["kubeloop.outcome"] == "deleted"
+    assert trace.spans[-1].name == "queue unschedulable"
+    assert trace.spans[-1].end_ns == trace.root.end_ns
+
+
+async def test_the_watch_may_be_faster_than_the_answer_to_the_create(tracing, pod, hand_clock, exported):
+    traces, clock = tracing.pods, hand_clock
+    traceparent = traces.new_traceparent()
+    traces.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
+    )
+    clock.pass_ms(1)
+    web = pod(traceparent=traceparent)
+    traces.observed(web)
+    clock.pass_ms(1)
+    traces.created(traceparent, web, clock.ns)
+    clock.pass_ms(1)
+    traces.observed(pod(traceparent=traceparent, node="n1"))
+    trace = await finished(tracing, exported)
+    assert [span.name for span in trace.spans[1:]] == ["create", "watch delivery"]
+
+
+async def test_the_watch_may_be_faster_than_the_answer_to_the_binding(tracing, pod, hand_clock, exported):
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    tracing.pods.bind_started(web, "n1")
+    hand_clock.pass_ms(1)
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    await tracing.flush()
+    assert exported.traces == []
+    hand_clock.pass_ms(1)
+    tracing.pods.bind_finished(web)
+    trace = await finished(tracing, exported)
+    assert {"bind", "confirmation"} <= {span.name for span in trace.spans}
+
+
+async def test_a_binding_that_is_never_answered_does_not_keep_the_trace_open(tracing, pod, hand_clock, exported):
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    tracing.pods.bind_started(web, "n1")
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    hand_clock.pass_ms(61_000)
+    trace = await finished(tracing, exported)
+    assert trace.root.attributes["kubeloop.outcome"] == "bound"
+    assert (trace.root.end_ns - trace.root.start_ns) / MS < 100
+
+
+async def test_after_a_restart_the_trace_goes_on_under_the_same_ids(make_tracing, pod, hand_clock, exported):
+    before = make_tracing(hand_clock, seed=1)
+    web, traceparent = request_pod(before, pod, hand_clock)
+    after = make_tracing(hand_clock, exported, seed=2)
+    hand_clock.pass_ms(5000)
+    after.pods.observed(web)
+    assert after.pods.traceparent_of(web) == traceparent
+    after.pods.queued(web, "active", "PodAdd")
+    attempt(after, web, hand_clock, 1, AttemptFacts("scheduled", nodes=1, feasible=1, node="n1"))
+    bind(after, web, hand_clock, "n1")
+    after.pods.observed(pod(traceparent=traceparent, node="n1"))
+    trace = await finished(after, exported)
+    assert (trace.trace_id, trace.root.span_id) == (traceparent[3:35], traceparent[36:52])
+    assert trace.root.start_ns == int(web.metadata.creation_timestamp.timestamp()) * 10**9
+    assert trace.root.attributes["kubeloop.continued"] is True
+    assert after.trace_id(web) == traceparent[3:35]
+
+
+async def test_a_pod_of_somebody_else_gets_a_trace_of_its_own(tracing, pod, hand_clock, exported):
+    bare = pod("bare", owner="")
+    tracing.pods.observed(bare)
+    traceparent = tracing.pods.traceparent_of(bare)
+    assert traceparent.endswith("-01")
+    tracing.pods.observed(pod("bare", owner="", node="n1"))
+    trace = await finished(tracing, exported)
+    assert trace.trace_id == traceparent[3:35]
+    assert trace.root.parent_span_id == ""
+    assert "kubeloop.continued" not in trace.root.attributes
+    assert tracing.trace_id(pod("bare", owner="", node="n1")) == trace.trace_id
+
+
+async def test_the_span_of_a_creator_that_traces_is_the_parent_of_ours(tracing, pod, hand_clock, exported):
+    theirs = "00-11111111111111111111111111111111-2222222222222222-01"
+    tracing.pods.observed(pod("bare", owner="", traceparent=theirs))
+    tracing.pods.observed(pod("bare", owner="", traceparent=theirs, node="n1"))
+    trace = await finished(tracing, exported)
+    assert trace.trace_id == "1" * 32
+    assert trace.root.parent_span_id == "2" * 16
+    assert trace.root.span_id != "2" * 16
+
+
+async def test_an_unsampled_pod_leaves_no_trace(make_tracing, pod, hand_clock, exported):
+    tracing = make_tracing(hand_clock, exported, environ={"OTEL_TRACES_SAMPLER": "always_off"})
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    assert traceparent.endswith("-00")
+    assert tracing.pods.traceparent_of(web) == traceparent
+    tracing.pods.queued(web, "active", "")
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    tracing.pods.observed(pod("bare", owner=""))
+    await tracing.flush()
+    assert exported.traces == []
+    assert [*tracing.pods.open_records()] == []
+
+
+async def test_pods_that_are_bound_or_over_when_first_seen_are_not_followed(tracing, pod):
+    tracing.pods.observed(pod("a", node="n1"))
+    tracing.pods.observed(pod("b", phase="Succeeded"))
+    assert [*tracing.pods.open_records()] == []
+
+
+async def test_a_create_that_failed_ends_the_trace_once_it_is_sure(tracing, pod, hand_clock, exported):
+    traces = tracing.pods
+    traceparent = traces.new_traceparent()
+    traces.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=hand_clock.ns
+    )
+    hand_clock.pass_ms(1)
+    traces.create_failed(traceparent, "403 quota", hand_clock.ns)
+    await tracing.flush()
+    assert exported.traces == []
+    hand_clock.pass_ms(11_000)
+    trace = await finished(tracing, exported)
+    assert [span.name for span in trace.spans] == ["pod shop/web-5f", "create"]
+    assert trace.root.error == "403 quota"
+    assert [*traces.open_records()] == []
+
+
+async def test_a_create_whose_answer_was_lost_goes_on_when_the_pod_is_seen(tracing, pod, hand_clock, exported):
+    traces = tracing.pods
+    traceparent = traces.new_traceparent()
+    traces.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=hand_clock.ns
+    )
+    traces.create_failed(traceparent, "connection lost", hand_clock.ns)
+    traces.observed(pod(traceparent=traceparent))
+    hand_clock.pass_ms(20_000)
+    await tracing.flush()
+    traces.observed(pod(traceparent=traceparent, node="n1"))
+    trace = await finished(tracing, exported)
+    assert trace.root.error is None
+    assert trace.spans[1].error == "connection lost"
+
+
+async def test_the_number_of_open_records_is_bounded(make_tracing, pod, hand_clock, exported, caplog):
+    tracing = make_tracing(hand_clock, exported, max_open=10)
+    for number in range(25):
+        tracing.pods.observed(pod(f"p{number}"))
+    assert len([*tracing.pods.open_records()]) == 10
+    await tracing.flush()
+    assert {trace.root.attributes["kubeloop.outcome"] for trace in exported.traces} == {"given up"}
+    assert [record.given_up for record in caplog.records] == [1, 2, 4, 8]
+
+
+async def test_a_pod_that_waits_for_ever_keeps_its_first_and_last_attempts(tracing, pod, hand_clock, exported):
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    for number in range(1, 2_001):
+        tracing.pods.queued(web, "active", "NodeAdd")
+        attempt(tracing, web, hand_clock, number, AttemptFacts("unschedulable", nodes=1))
+    (record,) = tracing.pods.open_records()
+    assert len(record.facts) <= MAX_FACTS
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    names = {span.name for span in (await finished(tracing, exported)).spans}
+    assert {"scheduling attempt 1", "scheduling attempt 2000", "not kept"} <= names
+    assert "scheduling attempt 1000" not in names
+
+
+def test_no_traces_is_silent_and_takes_every_call(pod):
+    none = NoTraces()
+    web = pod()
+    assert none.new_traceparent() == ""
+    none.create_requested("", namespace="shop", owner_kind="ReplicaSet", owner_name="x", start_ns=0)
+    none.created("", web, 1)
+    none.create_failed("", "no", 1)
+    none.observed(web)
+    none.attempt_started(web, 1)
+    none.attempt_finished(web, AttemptFacts("scheduled"))
+    none.bind_started(web, "n")
+    none.bind_finished(web)
+    none.deleted(web)
+    assert none.traceparent_of(web) == ""
+    assert none.reconcile("deployment", "shop/web").traceparent == ""
+    assert [*none.open_records()] == []
+
+
+CALLS = """create created failed observe bound delete queue start finish filter reserve permit permitted
+bind bind-ok bind-no sweep restart"""
+calls = st.sampled_from(CALLS.split())
+
+
+@given(script=st.lists(st.tuples(calls, st.sampled_from([-5, 0, 0.1, 7, 12_000, 70_000])), max_size=40))
+def test_whatever_is_called_in_whatever_order_every_trace_is_one_nested_tree(script, make_tracing, make_clock, pod):
+    clock = make_clock()
+    finished = []
+
+    def begin(seed):
+        tracing = make_tracing(clock, seed=seed)
+        tracing.pods._finished = finished.append
+        return tracing.pods
+
+    traces = begin(1)
+    traceparent = traces.new_traceparent()
+    web = pod(traceparent=traceparent)
+    for number, (call, milliseconds) in enumerate(script):
+        clock.pass_ms(milliseconds)  # a clock may be set back
+        if call == "create":
+            traces.create_requested(
+                traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
+            )
+        elif call == "created":
+            traces.created(traceparent, web, clock.ns)
+        elif call == "failed":
+            traces.create_failed(traceparent, "no", clock.ns)
+        elif call == "observe":
+            traces.observed(web)
+        elif call == "bound":
+            traces.observed(pod(traceparent=traceparent, node="n1"))
+        elif call == "delete":
+            traces.deleted(web)
+        elif call == "queue":
+            traces.queued(web, "active", "x")
+        elif call == "start":
+            traces.attempt_started(web, number)
+        elif call == "finish":
+            traces.attempt_finished(web, AttemptFacts("error", message="m"))
+        elif call == "filter":
+            span = (clock.ns - 3 * MS, clock.ns + 3 * MS)
+            traces.attempt_finished(web, AttemptFacts("scheduled", nodes=1, filter_ns=span, score_ns=span))
+        elif call == "reserve":
+            traces.reserved(web, "n1", clock.ns - MS)
+        elif call == "permit":
+            traces.permit_started(web)
+        elif call == "permitted":
+            traces.permit_finished(web, "no")
+        elif call == "bind":
+            traces.bind_started(web, "n1")
+        elif call == "bind-ok":
+            traces.bind_finished(web)
+        elif call == "bind-no":
+            traces.bind_finished(web, "no")
+        elif call == "sweep":
+            traces.sweep()
+        elif call == "restart":
+            traces = begin(number)
+        traces.check()
+    for record in (*finished, *traces.open_records()):
+        trace = pod_trace(record, salt=5, now_ns=clock.ns)
+        trace.check()
+        assert trace == pod_trace(record, salt=5, now_ns=clock.ns)
+
+
+@pytest.mark.parametrize("salt", [0, 1, 2**64 - 1])
+async def test_two_processes_never_give_spans_the_same_ids(tracing, pod, hand_clock, salt):
+    request_pod(tracing, pod, hand_clock)
+    (record,) = tracing.pods.open_records()
+    one = pod_trace(record, salt=salt, now_ns=hand_clock.ns)
+    other = pod_trace(record, salt=12345, now_ns=hand_clock.ns)
+    assert one.root.span_id == other.root.span_id
+    assert not {s.span_id for s in one.spans[1:]} & {s.span_id for s in other.spans[1:]}

@@ -1,0 +1,251 @@
+"""Memory, views, reconcile traces and export of one process' tracing."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from kubeloop.kube import objects
+from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.tracing.provider import Tracing, wants_export
+from kubeloop.tracing.view import waterfall
+
+
+def trace_pod(tracing, pod, clock, name, milliseconds, node="n1"):
+    traces = tracing.pods
+    traceparent = traces.new_traceparent()
+    traces.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
+    )
+    created = pod(name, traceparent=traceparent)
+    traces.created(traceparent, created, clock.ns)
+    traces.observed(created)
+    traces.queued(created, "active", "PodAdd")
+    traces.attempt_started(created, 1)
+    span = (clock.ns, clock.ns)
+    facts = AttemptFacts(
+        "unschedulable",
+        nodes=3,
+        rejections={"NodeAffinity": 3},
+        filter_ns=span,
+        score_ns=span,
+        scores=[("n1", 100)],
+        message="0/3 nodes are available",
+    )
+    traces.attempt_finished(created, facts)
+    clock.pass_ms(milliseconds)
+    bound = pod(name, traceparent=traceparent, node=node)
+    if node:
+        traces.observed(bound)
+    return bound
+
+
+def test_memory_finds_traces_by_pod_by_deployment_and_the_slowest(tracing, pod, hand_clock):
+    trace_pod(tracing, pod, hand_clock, "web-5f-a", 10)
+    slow = trace_pod(tracing, pod, hand_clock, "web-5f-b", 500)
+    memory = tracing.memory
+    assert memory.of_pod("shop", "web-5f-a")["spans"][0]["attributes"]["k8s.pod.name"] == "web-5f-a"
+    assert memory.of_pod("shop", "nobody") is None
+    assert memory.of_pod("other", "web-5f-a") is None
+    trace_id = tracing.trace_id(slow)
+    assert memory.slowest_of_deployment("shop", "web")["traceId"] == trace_id
+    assert memory.slowest_of_deployment("shop", "api") is None
+    assert memory.slowest_of_owner("shop", "ReplicaSet", "web-5f")["traceId"] == trace_id
+    assert memory.slowest("shop")["traceId"] == memory.slowest()["traceId"] == tracing.slowest()["traceId"] == trace_id
+    assert memory.slowest("other") is None
+    assert memory.of_trace(trace_id)["traceId"] == trace_id
+    assert tracing.created_to_bound_seconds(slow) == pytest.approx(0.5)
+
+
+def test_a_pod_still_on_its_way_is_shown_up_to_now(tracing, pod, hand_clock):
+    trace_pod(tracing, pod, hand_clock, "web-5f-a", 10, node="")
+    document = tracing.memory.of_pod("shop", "web-5f-a")
+    root = document["spans"][0]
+    assert root["end"] == hand_clock.ns
+    assert root["attributes"]["kubeloop.outcome"] == "on its way"
+    assert root["status"] == {"code": "OK"}
+
+
+def test_memory_is_bounded_and_keeps_the_newest(make_tracing, pod, hand_clock):
+    tracing = make_tracing(hand_clock, max_kept=3)
+    for number in range(10):
+        trace_pod(tracing, pod, hand_clock, f"p{number}", 1)
+    assert len(tracing.memory) == 3
+    assert tracing.memory.of_pod("shop", "p6") is None
+    assert tracing.memory.of_pod("shop", "p7") is not None
+
+
+def test_a_pod_bound_before_this_process_is_told_from_its_object(tracing, pod):
+    bound = pod(traceparent=f"00-{'1' * 32}-{'2' * 16}-01", node="n1")
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T12:00:03Z"}]
+    bound = msgspec.structs.replace(bound, status=objects.convert(objects.PodStatus, {"conditions": conditions}))
+    assert tracing.trace_id(bound) == "1" * 32
+    assert tracing.created_to_bound_seconds(bound) == 3.0
+    document = tracing.reconstructed(bound)
+    assert document["traceId"] == "1" * 32
+    assert document["spans"][0]["end"] - document["spans"][0]["start"] == 3 * 10**9
+    assert tracing.reconstructed(pod()) is None
+    assert tracing.created_to_bound_seconds(pod()) is None
+    assert tracing.trace_id(pod()) == ""
+
+
+def test_the_document_is_json_with_the_fields_that_are_promised(tracing, pod, hand_clock):
+    trace_pod(tracing, pod, hand_clock, "a", 1)
+    document = json.loads(json.dumps(tracing.slowest()))
+    assert set(document) == {"traceId", "spans"}
+    fields = {"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}
+    assert all(set(span) == fields for span in document["spans"])
+    failed = next(span for span in document["spans"] if span["name"] == "scheduling attempt 1")
+    assert failed["status"] == {"code": "ERROR", "message": "0/3 nodes are available"}
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_waterfall_shows_every_span_with_its_time_and_what_was_decided(tracing, pod, hand_clock, width):
+    trace_pod(tracing, pod, hand_clock, "a", 1500)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(waterfall(tracing.slowest()))
+    text = console.file.getvalue()
+    assert "1500 ms" in text
+    flat = " ".join(text.split())
+    for expected in (
+        "queue active",
+        "filter",
+        "score",
+        "on n1",
+        "NodeAffinity rejected 3",
+        "n1 100",
+        "queue active: PodAdd",
+    ):
+        assert expected in flat
+    assert "█" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_the_waterfall_of_nothing_says_so():
+    console = Console(file=io.StringIO(), width=80)
+    console.print(waterfall({"traceId": "abc", "spans": []}))
+    assert "no spans" in console.file.getvalue()
+
+
+async def test_a_reconcile_that_changed_something_is_exported_with_its_actions_and_links(tracing, hand_clock, exported):
+    quiet = tracing.reconciles.reconcile("replicaset", "shop/idle", "resync")
+    quiet.finish(changed=False)
+    reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f", "Deployment changed")
+    link = f"00-{'1' * 32}-{'2' * 16}-01"
+    start_ns = reconcile_start = hand_clock.ns
+    hand_clock.pass_ms(4)
+    reconcile.note("create pod web-5f-a", start_ns=start_ns, link=link)
+    reconcile.note("scale")
+    hand_clock.pass_ms(1)
+    reconcile.finish(changed=True)
+    await tracing.flush()
+    (trace,) = exported.traces
+    root, child = trace.spans
+    assert f"00-{trace.trace_id}-{root.span_id}-01" == reconcile.traceparent
+    assert root.name == "reconcile replicaset shop/web-5f"
+    assert root.attributes == {
+        "kubeloop.controller": "replicaset",
+        "kubeloop.key": "shop/web-5f",
+        "k8s.namespace.name": "shop",
+        "k8s.replicaset.name": "web-5f",
+        "kubeloop.reason": "Deployment changed",
+        "kubeloop.actions": ["create pod web-5f-a", "scale"],
+        "kubeloop.action_count": 2,
+    }
+    assert root.links == (link,)
+    assert (child.name, child.start_ns, child.end_ns - child.start_ns) == (
+        "create pod web-5f-a",
+        reconcile_start,
+        4_000_000,
+    )
+    assert tracing.memory.reconciles("shop/web-5f")[0]["traceId"] == trace.trace_id
+    assert tracing.memory.reconciles("shop/idle") == []
+
+
+async def test_a_reconcile_that_failed_is_exported_as_an_error(tracing, exported):
+    tracing.reconciles.reconcile("deployment", "shop/web").finish(changed=False, error="409")
+    await tracing.flush()
+    assert exported.traces[0].root.error == "409"
+
+
+@pytest.mark.virtual_time
+async def test_run_exports_in_the_background_and_the_rest_at_the_end(tracing, pod, hand_clock, exported):
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(tracing.run())
+        trace_pod(tracing, pod, hand_clock, "a", 1)
+        await asyncio.sleep(1.5)
+        assert len(exported.traces) == 1
+        trace_pod(tracing, pod, hand_clock, "b", 1)
+        task.cancel()
+    assert len(exported.traces) == 2
+    assert exported.shut
+
+
+def test_the_same_seed_gives_the_same_ids(hand_clock):
+    def ids(seed):
+        tracing = Tracing(clock=hand_clock, rng=random.Random(seed), environ={})
+        return [tracing.pods.new_traceparent() for _ in range(5)]
+
+    assert ids(1) == ids(1) != ids(2)
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
+    ],
+)
+def test_spans_are_exported_where_an_endpoint_is_named(environ, wanted):
+    assert wants_export(environ) is wanted
+
+
+def test_spans_reach_an_opentelemetry_exporter_with_ids_times_links_and_resource(
+    make_tracing, pod, hand_clock, monkeypatch
+):
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from opentelemetry.trace import StatusCode
+
+    from kubeloop.tracing.export import OpenTelemetrySink
+
+    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
+    monkeypatch.delenv("OTEL_RESOURCE_ATTRIBUTES", raising=False)
+    exporter = InMemorySpanExporter()
+    sink = OpenTelemetrySink({}, exporter)
+    tracing = make_tracing(hand_clock, sink)
+    web = trace_pod(tracing, pod, hand_clock, "a", 10)
+    tracing.reconciles.reconcile("deployment", "shop/web").finish(changed=True)
+    asyncio.run(tracing.flush())
+    assert tracing.provider is sink.provider
+    sink.provider.force_flush()
+    spans = exporter.get_finished_spans()
+    sink.shut_down()
+    root = next(span for span in spans if span.name == "pod shop/a")
+    assert f"{root.context.trace_id:032x}" == tracing.trace_id(web)
+    assert root.parent is None
+    assert root.end_time - root.start_time == 10_000_000
+    assert root.resource.attributes["service.name"] == "kubeloop"
+    attempt = next(span for span in spans if span.name == "scheduling attempt 1")
+    assert attempt.parent.span_id == root.context.span_id
+    assert attempt.status.status_code is StatusCode.ERROR
+    filtering = next(span for span in spans if span.name == "filter")
+    assert filtering.parent.span_id == attempt.context.span_id
+
+
+def test_the_service_name_of_the_environment_wins(monkeypatch):
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from kubeloop.tracing.export import OpenTelemetrySink
+
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    sink = OpenTelemetrySink({}, InMemorySpanExporter())
+    assert sink.provider.resource.attributes["service.name"] == "mine"
+    sink.shut_down()
