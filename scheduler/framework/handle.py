@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
     from kubeloop.scheduler.framework.interface import CycleState, Status
+    from kubeloop.scheduler.framework.permits import WaitingPod
     from kubeloop.scheduler.plugins.listers import Listers
     from kubeloop.scheduler.queue.nominator import Nominator
     from kubeloop.tracing.lifecycle import PodTraces
@@ -61,6 +62,10 @@ class Handle(Protocol):
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
         """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
+        ...
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None:
+        """A pod that waits for a permit, to be allowed or rejected."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

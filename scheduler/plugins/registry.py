@@ -12,6 +12,7 @@ from kubeloop.scheduler.framework.interface import Plugin
 from kubeloop.scheduler.plugins import args
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
+from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
@@ -51,6 +52,7 @@ DEFAULT_PLUGINS: Mapping[str, PluginType] = {
     "DefaultBinder": PluginType(DefaultBinder),
     "NodeDeclaredFeatures": PluginType(NodeDeclaredFeatures),
     "InterPodAffinity": PluginType(InterPodAffinity, args.InterPodAffinityArgs),
+    "DefaultPreemption": PluginType(DefaultPreemption, args.DefaultPreemptionArgs),
     "DynamicResources": PluginType(DynamicResources, args.DynamicResourcesArgs),
     "PodTopologySpread": PluginType(PodTopologySpread, args.PodTopologySpreadArgs),
 }

@@ -1,0 +1,275 @@
+"""DefaultPreemption: makes room for a pod that fits nowhere, by evicting pods of lower priority.
+
+Every node where that may help is tried dry, in a copy: all lower pods off, then back on again, the important ones
+first, as far as the pod still fits. The best of these nodes is nominated; its victims are evicted in the background.
+Source: plugins/defaultpreemption and framework/preemption of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kubeloop.kube.objects import Pod, PodDisruptionBudget
+from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.scheduler.fit_error import fit_error_message
+from kubeloop.scheduler.framework.events import POD
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    Code,
+    CycleState,
+    Hint,
+    NodeStatuses,
+    PostFilterResult,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import DefaultPreemptionArgs
+from kubeloop.scheduler.plugins.eviction import Evictions
+from kubeloop.scheduler.plugins.verdicts import failed, on, unresolvable, unschedulable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node where the pod fits once `victims` are gone, the most important first; pdb_violations: among them."""
+
+    node: str
+    victims: tuple[PodInfo, ...]
+    pdb_violations: int
+
+
+@dataclass(slots=True)
+class DryRun:
+    """candidates: where preemption helps; rejections: why it does not, by node."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    rejections: dict[str, Status] = field(default_factory=dict)
+
+
+class DefaultPreemption:
+    name = "DefaultPreemption"
+
+    def __init__(self, args: DefaultPreemptionArgs, handle: Handle) -> None:
+        self._handle = handle
+        self._percentage = args.min_candidate_nodes_percentage
+        self._absolute = args.min_candidate_nodes_absolute
+        self._evictions = Evictions(handle, self.name)
+        self._no_victims = unresolvable("", _NO_VICTIMS)
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        """A pod stays out of the queue while its victims are being evicted: it would only find them still there."""
+        if self._evictions.under_way_for(pod.metadata.uid):
+            return unresolvable(self.name, "waiting for the preemption for this pod to be finished")
+        return None
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
+    ) -> tuple[PostFilterResult | None, Status | None]:
+        reason = self.ineligible_reason(pod, snapshot, statuses)
+        if reason:
+            return None, self._unhelpful(reason)
+        potential = [name for name in statuses.nodes_with_code(Code.UNSCHEDULABLE) if name in snapshot.row_of]
+        dry_run = self.dry_run(state, pod, snapshot, potential)
+        if not dry_run.candidates:
+            errors = [each for each in dry_run.rejections.values() if each.code is Code.ERROR]
+            if errors:
+                return None, failed(self.name, f"preemption: {errors[0].message}")
+            return PostFilterResult(), self._unhelpful(_fit_error(len(snapshot), dry_run.rejections.values()))
+        best = best_candidate(dry_run.candidates, self._start_time)
+        self._evictions.start(pod, best.node, best.victims)
+        return PostFilterResult(best.node), None
+
+    def _unhelpful(self, message: str) -> Status:
+        return unschedulable(self.name, f"preemption: {message}")
+
+    def ineligible_reason(self, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses) -> str:
+        """Why this pod may not preempt now; "" if it may."""
+        if pod.pod.spec.preemption_policy == "Never":
+            return "not eligible due to preemptionPolicy=Never."
+        nominated = pod.pod.status.nominated_node_name
+        if nominated:
+            status = statuses.get(nominated)
+            if status is not None and status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return ""  # nobody who goes there can help any more
+            info = snapshot.get(nominated)
+            if info is not None and any(
+                other.priority < pod.priority and _is_being_preempted(other.pod) for other in info.pods.values()
+            ):
+                return "not eligible due to a terminating pod on the nominated node."
+        return ""
+
+    # --- dry run ---------------------------------------------------------------------------------------------------
+
+    def dry_run(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, nodes: Sequence[str]) -> DryRun:
+        """Try `nodes` from a random one on, until enough candidates are found."""
+        found = DryRun()
+        if not nodes:
+            return found
+        wanted = max(len(nodes) * self._percentage // 100, self._absolute)
+        offset = self._handle.rng.randrange(len(nodes))
+        budgets = [_Budget(each) for each in self._handle.listers.pod_disruption_budgets.list()]
+        without_violations = 0
+        for index in range(len(nodes)):
+            info = snapshot.get(nodes[(offset + index) % len(nodes)])
+            assert info is not None
+            tried = self._try_node(state, pod, info, budgets)
+            if isinstance(tried, Status):
+                found.rejections[info.name] = tried
+                continue
+            found.candidates.append(tried)
+            without_violations += tried.pdb_violations == 0
+            if without_violations and len(found.candidates) >= wanted:
+                break
+        return found
+
+    def _try_node(
+        self, state: CycleState, pod: PodInfo, info: NodeInfo, budgets: Sequence[_Budget]
+    ) -> Candidate | Status:
+        lower = [other for other in info.pods.values() if other.priority < pod.priority]
+        if not lower:
+            return self._no_victims
+        node, state = info.clone(), state.clone()
+        handle = self._handle
+        for other in lower:
+            node.remove_pod(other.uid)
+            status = handle.run_remove_pod(state, pod, other, node)
+            if status is not None:
+                return status
+        status = handle.run_filters_with_nominated_pods(state, pod, node)
+        if status is not None:
+            return status
+        lower.sort(key=self._importance)
+        violating, harmless = _split_by_violation(lower, budgets)
+        victims: list[PodInfo] = []
+        violations = 0
+        for position, other in enumerate((*violating, *harmless)):
+            node.add_pod(other)
+            status = handle.run_add_pod(state, pod, other, node)
+            if status is None and handle.run_filters_with_nominated_pods(state, pod, node) is None:
+                continue  # it may stay
+            node.remove_pod(other.uid)
+            status = handle.run_remove_pod(state, pod, other, node)
+            if status is not None:
+                return status
+            victims.append(other)
+            violations += position < len(violating)
+        if not victims:
+            return failed(self.name, f'expected at least one victim pod on node "{info.name}"')
+        victims.sort(key=self._importance)
+        return Candidate(info.name, tuple(victims), violations)
+
+    def _start_time(self, pod: PodInfo) -> datetime:
+        """When the pod started; one that did not is taken for starting now."""
+        return pod.pod.status.start_time or self._handle.clock.now()
+
+    def _importance(self, pod: PodInfo) -> tuple[int, datetime]:
+        """Sorts the most important first: the highest priority, then who runs longest."""
+        return -pod.priority, self._start_time(pod)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        """Victims that go wake the pod through the plugins that rejected it; this one only stands for the wait."""
+        return (on(POD, ActionType.DELETE, _never),)
+
+
+def _never(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
+    return Hint.SKIP
+
+
+def _is_being_preempted(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    for condition in pod.status.conditions:
+        if condition.type == "DisruptionTarget":
+            return condition.status == "True" and condition.reason == "PreemptionByScheduler"
+    return False
+
+
+class _Budget:
+    """A PodDisruptionBudget as a dry run spends it."""
+
+    __slots__ = ("allowed", "disrupted", "namespace", "selector")
+
+    def __init__(self, budget: PodDisruptionBudget) -> None:
+        self.namespace = budget.metadata.namespace
+        self.allowed = budget.status.disruptions_allowed
+        self.disrupted = budget.status.disrupted_pods
+        self.selector: Selector | None
+        try:
+            self.selector = selector_from(budget.spec.selector)
+        except ValueError:  # a malformed one protects nobody
+            self.selector = None
+
+    def protects(self, pod: Pod) -> bool:
+        metadata = pod.metadata
+        if self.selector is None or self.selector.empty or metadata.namespace != self.namespace:
+            return False
+        # Whom the API server already lets go is not counted twice.
+        return self.selector.matches(metadata.labels) and metadata.name not in self.disrupted
+
+
+def _split_by_violation(pods: Iterable[PodInfo], budgets: Sequence[_Budget]) -> tuple[list[PodInfo], list[PodInfo]]:
+    """(pods whose eviction would violate a budget, the others), each in the given order."""
+    left = [budget.allowed for budget in budgets]
+    violating: list[PodInfo] = []
+    harmless: list[PodInfo] = []
+    for pod in pods:
+        violates = False
+        if pod.pod.metadata.labels:
+            for index, budget in enumerate(budgets):
+                if budget.protects(pod.pod):
+                    left[index] -= 1
+                    violates = violates or left[index] < 0
+        (violating if violates else harmless).append(pod)
+    return violating, harmless
+
+
+def best_candidates(candidates: Sequence[Candidate], start_time: Callable[[PodInfo], datetime]) -> list[Candidate]:
+    """Those that none is better than: fewest violations, lowest highest priority, lowest sum of priorities, fewest
+    victims, latest start of the first of the most important victims."""
+    ranks: tuple[Callable[[Candidate], object], ...] = (
+        lambda each: each.pdb_violations,
+        lambda each: each.victims[0].priority,
+        # moved above 0, so that more victims of negative priority are not better than fewer
+        lambda each: sum(victim.priority + (1 << 31) for victim in each.victims),
+        lambda each: len(each.victims),
+        lambda each: -_earliest_start(each, start_time).timestamp(),
+    )
+    best = list(candidates)
+    for rank in ranks:
+        if len(best) == 1:
+            break
+        ranked = [(rank(each), each) for each in best]
+        lowest = min(value for value, _ in ranked)  # type: ignore[type-var]
+        best = [each for value, each in ranked if value == lowest]
+    return best
+
+
+def best_candidate(candidates: Sequence[Candidate], start_time: Callable[[PodInfo], datetime]) -> Candidate:
+    return best_candidates(candidates, start_time)[0]
+
+
+def _earliest_start(candidate: Candidate, start_time: Callable[[PodInfo], datetime]) -> datetime:
+    highest = candidate.victims[0].priority
+    return min(start_time(victim) for victim in candidate.victims if victim.priority == highest)
+
+
+def _fit_error(num_all_nodes: int, rejections: Iterable[Status]) -> str:
+    counts: Counter[str] = Counter()
+    tried = 0
+    for status in rejections:
+        tried += 1
+        counts.update(status.reasons)
+    if num_all_nodes > tried:
+        counts[_NOT_HELPFUL] += num_all_nodes - tried
+    return fit_error_message(num_all_nodes, counts)
