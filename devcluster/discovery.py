@@ -1,0 +1,232 @@
+"""What the server says it serves: group and version lists, resource lists, aggregated discovery and /version.
+
+Everything comes from the registry and never changes, so each document is built once; callers must not change it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kubeloop.devcluster.registry import SERVED, VERSIONS, Served, api_groups, served
+from kubeloop.devcluster.request import JSON_TYPE
+
+JSON = dict[str, Any]
+
+AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+_AGGREGATED_VERSIONS = ("v2", "v2beta1")
+
+READ_WRITE = ("get", "patch", "update")
+_PROXY = ("create", "delete", "get", "patch", "update")
+_CONNECT = ("create", "get")
+
+_SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
+    "attach": _CONNECT,
+    "binding": ("create",),
+    "eviction": ("create",),
+    "exec": _CONNECT,
+    "finalize": ("update",),
+    "log": ("get",),
+    "portforward": _CONNECT,
+    "proxy": _PROXY,
+    "token": ("create",),
+}
+"""Verbs of the subresources that are not simply read and written."""
+
+_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
+    "attach": ("", "", "PodAttachOptions"),
+    "binding": ("", "", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "exec": ("", "", "PodExecOptions"),
+    "portforward": ("", "", "PodPortForwardOptions"),
+    "scale": ("autoscaling", "v1", "Scale"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+"""Group, version ("" for the resource's own) and kind of subresources that are not of their resource's kind."""
+
+
+def subresource_verbs(subresource: str) -> tuple[str, ...]:
+    return _SUBRESOURCE_VERBS.get(subresource, READ_WRITE)
+
+
+def subresource_kind(each: Served, subresource: str) -> tuple[str, str, str]:
+    """(group, version, kind) of a subresource's bodies; group and version are "" where they are the resource's own."""
+    if subresource == "proxy":
+        return "", "", f"{each.resource.kind}ProxyOptions"
+    return _SUBRESOURCE_KINDS.get(subresource, ("", "", each.resource.kind))
+
+
+@cache
+def _of_group(group: str) -> tuple[Served, ...]:
+    return tuple(served(resource) for resource in SERVED if resource.group == group)
+
+
+def _group_version(group: str) -> str:
+    return f"{group}/{VERSIONS[group]}" if group else VERSIONS[group]
+
+
+# --- one document per group version -----------------------------------------------------------------------------------
+
+
+def _api_resource(each: Served) -> JSON:
+    resource = each.resource
+    result: JSON = {
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(each.verbs),
+    }
+    if resource.short_names:
+        result["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        result["categories"] = list(resource.categories)
+    return result
+
+
+def _api_subresource(each: Served, subresource: str) -> JSON:
+    group, version, kind = subresource_kind(each, subresource)
+    result: JSON = {
+        "name": f"{each.resource.plural}/{subresource}",
+        "singularName": "",
+        "namespaced": each.resource.namespaced,
+    }
+    if group:
+        result |= {"group": group, "version": version}
+    return result | {"kind": kind, "verbs": list(subresource_verbs(subresource))}
+
+
+def _resource_list(group: str) -> JSON:
+    entries: list[JSON] = []
+    for each in _of_group(group):
+        entries.append(_api_resource(each))
+        entries.extend(_api_subresource(each, name) for name in sorted(each.resource.subresources))
+    document: JSON = {"kind": "APIResourceList"}
+    if group:  # the core group's list goes without, for the sake of the oldest clients
+        document["apiVersion"] = "v1"
+    return document | {"groupVersion": _group_version(group), "resources": entries}
+
+
+def _group(name: str) -> JSON:
+    version = {"groupVersion": _group_version(name), "version": VERSIONS[name]}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+# --- aggregated: everything at once -----------------------------------------------------------------------------------
+
+
+def _aggregated_resource(each: Served) -> JSON:
+    resource = each.resource
+    result: JSON = {
+        "resource": resource.plural,
+        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(each.verbs),
+    }
+    if resource.short_names:
+        result["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        result["categories"] = list(resource.categories)
+    subresources: list[JSON] = []
+    for name in sorted(resource.subresources):
+        group, version, kind = subresource_kind(each, name)
+        subresources.append(
+            {
+                "subresource": name,
+                "responseKind": {"group": group, "version": version, "kind": kind},
+                "verbs": list(subresource_verbs(name)),
+            }
+        )
+    if subresources:
+        result["subresources"] = subresources
+    return result
+
+
+def _aggregated(groups: list[str], version: str) -> JSON:
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": group} if group else {},
+                "versions": [
+                    {
+                        "version": VERSIONS[group],
+                        "resources": [_aggregated_resource(each) for each in _of_group(group)],
+                        "freshness": "Current",
+                    }
+                ],
+            }
+            for group in groups
+        ],
+    }
+
+
+def _asked_version(accept: str) -> str:
+    """The version of aggregated discovery that the first acceptable entry of an Accept header names, "" for none."""
+    for entry in accept.split(","):
+        media_type, *rest = (part.strip() for part in entry.split(";"))
+        parameters = dict(part.partition("=")[::2] for part in rest)
+        if media_type in (JSON_TYPE, "application/*", "*/*"):
+            if parameters.get("as") == "APIGroupDiscoveryList":
+                version = parameters.get("v", "")
+                if parameters.get("g") == "apidiscovery.k8s.io" and version in _AGGREGATED_VERSIONS:
+                    return version
+            elif "as" not in parameters:
+                return ""
+    return ""
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+VERSION: JSON = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.0+kubeloop",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+"""The Kubernetes version whose behaviour this server has; `gitVersion` tells it from a real one."""
+
+
+@cache
+def _documents() -> dict[str, JSON]:
+    """Every document by its path without the outer slashes."""
+    documents: dict[str, JSON] = {
+        "version": VERSION,
+        "api": {"kind": "APIVersions", "versions": [VERSIONS[""]], "serverAddressByClientCIDRs": []},
+        "apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in api_groups()]},
+        f"api/{VERSIONS['']}": _resource_list(""),
+    }
+    for name in api_groups():
+        documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
+        documents[f"apis/{name}/{VERSIONS[name]}"] = _resource_list(name)
+    return documents
+
+
+@cache
+def _aggregated_document(root: str, version: str) -> JSON:
+    return _aggregated([""] if root == "api" else api_groups(), version)
+
+
+def discovery(path: str, accept: str) -> tuple[JSON, str] | None:
+    """The document at a discovery path and its content type; None if the path is none of them.
+
+    Aggregated discovery is answered at /api and /apis to those whose Accept header puts it first.
+    Source: apiserver's endpoints/discovery.
+    """
+    root = path.strip("/")
+    if root in ("api", "apis") and (version := _asked_version(accept)):
+        return _aggregated_document(root, version), AGGREGATED_TYPE.format(version=version)
+    document = _documents().get(root)
+    return None if document is None else (document, JSON_TYPE)
