@@ -197,6 +197,8 @@ actions = st.one_of(
     st.tuples(st.just("down"), st.booleans()),
     st.tuples(st.just("expire tokens"), st.none()),
     st.tuples(st.just("handler"), st.none()),
+    st.tuples(st.just("miss a deletion"), names),
+    st.tuples(st.just("miss a replacement"), names),
 )
 
 
@@ -206,10 +208,11 @@ actions = st.one_of(
     refuse_watch_list=st.sampled_from([None, 422, 403, "ignore"]),
     repeat=st.integers(0, 4),
     initial_bookmark_seconds=st.sampled_from([0, 5, 100]),
+    synced_first=st.booleans(),
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_after_anything_the_store_is_level_and_every_story_made_sense(
-    make_world, make_story, fault, seed, script, refuse_watch_list, repeat, initial_bookmark_seconds
+    make_world, make_story, fault, seed, script, refuse_watch_list, repeat, initial_bookmark_seconds, synced_first
 ):
     async def main():
         world = make_world(seed=seed)
@@ -217,7 +220,11 @@ def test_after_anything_the_store_is_level_and_every_story_made_sense(
         server.refuse_watch_list, server.repeat, server.page_limit = refuse_watch_list, repeat, 2
         server.initial_bookmark_seconds = initial_bookmark_seconds
         stories = [world.story]
+        for name in "abc":
+            server.create(name)
         async with world.running():
+            if synced_first:
+                await asyncio.sleep(500)
             for action, detail in script:
                 key = f"default/{detail}"
                 if action == "create" and key not in server.pods:
@@ -237,6 +244,15 @@ def test_after_anything_the_store_is_level_and_every_story_made_sense(
                     server.wake()
                 elif action == "expire tokens":
                     server.expire_tokens += 1
+                elif action.startswith("miss") and key in server.pods:
+                    server.down = True
+                    server.wake()
+                    await asyncio.sleep(0.1)
+                    server.delete(detail)
+                    if action == "miss a replacement":
+                        server.create(detail)
+                    server.compact()
+                    server.down = False
                 elif action == "handler":
                     stories.append(make_story())
                     world.pods.add_handler(stories[-1])
