@@ -1,0 +1,66 @@
+"""What a workload left on an API server that goes on living, and taking it away again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from typing import Any
+
+from kubeloop.kube.client import Client
+from kubeloop.kube.errors import ApiError, NotFound
+from kubeloop.kube.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
+
+_WORKERS = 32
+
+
+class Created:
+    """Cluster-wide objects that a workload made, by resource."""
+
+    def __init__(self) -> None:
+        self._names: dict[Resource[Any], set[str]] = defaultdict(set)
+
+    def add(self, resource: Resource[Any], name: str) -> None:
+        self._names[resource].add(name)
+
+    async def remove(self, client: Client) -> None:
+        """Delete all of it: namespaces with what they hold first. Pods do not get a grace period."""
+        for namespace in self._names.pop(NAMESPACES, set()):
+            await _empty(client, namespace)
+            with contextlib.suppress(NotFound):
+                await client.delete(NAMESPACES, namespace)
+            await _finalize(client, namespace)
+        for resource, names in self._names.items():
+            waiting = iter(names)
+
+            async def work(resource: Resource[Any] = resource, waiting: Any = waiting) -> None:
+                for name in waiting:
+                    with contextlib.suppress(NotFound):
+                        await client.delete(resource, name)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_WORKERS):
+                    group.create_task(work())
+        self._names.clear()
+
+
+async def _empty(client: Client, namespace: str) -> None:
+    for pod in (await client.list_all(PODS, namespace)).items:
+        if pod.metadata.finalizers:
+            raw = await client.get_raw(PODS, pod.metadata.name, namespace)
+            raw["metadata"]["finalizers"] = []
+            with contextlib.suppress(ApiError):
+                await client.update_raw(PODS, pod.metadata.name, raw, namespace)
+    await client.delete_collection(PODS, namespace, grace_period_seconds=0)
+    await client.delete_collection(PERSISTENT_VOLUME_CLAIMS, namespace)
+    for service in (await client.list_all(SERVICES, namespace)).items:
+        with contextlib.suppress(NotFound):
+            await client.delete(SERVICES, service.metadata.name, namespace)
+
+
+async def _finalize(client: Client, namespace: str) -> None:
+    """Without a namespace controller an empty namespace would stay "Terminating"; with one, it may be gone already."""
+    with contextlib.suppress(ApiError):
+        raw = await client.get_raw(NAMESPACES, namespace)
+        raw["spec"]["finalizers"] = []
+        await client.update_raw(NAMESPACES, namespace, raw, subresource="finalize")

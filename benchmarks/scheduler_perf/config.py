@@ -1,0 +1,550 @@
+"""performance-config.yaml: test cases, their workloads and operations.
+
+A test case is a list of operations with parameters, a workload the values of those parameters. `Workload.operations()`
+gives the operations with all values in place, createPodSets taken apart, template paths resolved. Whatever is wrong in
+a file is a ConfigError that names file, test case or workload, and operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import yaml
+
+from scheduler_perf.templates import load_yaml
+
+
+class ConfigError(Exception):
+    """A config file that cannot be used; the text says where and what."""
+
+
+class _Problem(Exception):
+    """What is wrong with one operation, before it is known where that stands."""
+
+
+_GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
+_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def duration_seconds(text: str) -> float:
+    """Of a Go duration such as "1m30s". Raises ValueError."""
+    if text == "0":
+        return 0.0
+    if not text or _GO_DURATION.sub("", text):
+        raise ValueError(f"{text!r} is not a duration")
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _GO_DURATION.findall(text))
+
+
+class _Params:
+    """The parameters of a workload, and which of them were used."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self.used: set[str] = set()
+
+    def get(self, reference: str) -> Any:
+        name = reference.removeprefix("$")
+        if name == reference:
+            raise _Problem(f"{reference!r} does not begin with $")
+        if name not in self.values:
+            raise _Problem(f"parameter {name} is undefined")
+        self.used.add(name)
+        return self.values[name]
+
+    def number(self, reference: str) -> int:
+        value = self.get(reference)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _Problem(f"parameter {reference} is {value!r}, not a number")
+        return int(value)
+
+
+class Operation(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, tag_field="opcode", frozen=True, kw_only=True
+):
+    """One step of a workload. Fields ending in _param name a parameter ("$name") that replaces the plain field."""
+
+    paths: ClassVar[tuple[str, ...]] = ()  # fields that hold template paths
+
+    def with_values(self, params: _Params) -> Operation:
+        """All parameters in place. Raises _Problem."""
+        changes: dict[str, Any] = {}
+        count_param = getattr(self, "count_param", "")
+        if count_param:
+            changes["count"] = params.number(count_param)
+        template_params = getattr(self, "template_params", None)
+        if template_params:
+            changes["template_params"] = {
+                name: params.get(value) if isinstance(value, str) and value.startswith("$") else value
+                for name, value in template_params.items()
+            }
+        return msgspec.structs.replace(self, **changes)
+
+    def with_folder(self, folder: Path) -> Operation:
+        """Template paths are relative to the folder of the config. Raises _Problem if a file is missing."""
+        changes: dict[str, Any] = {}
+        for name in self.paths:
+            value = getattr(self, name)
+            if not value:
+                continue
+            found = [_existing(folder, each) for each in ([value] if isinstance(value, str) else value)]
+            changes[name] = found[0] if isinstance(value, str) else tuple(found)
+        return msgspec.structs.replace(self, **changes)
+
+    def check(self) -> None:
+        """Raises _Problem. Called for the operation as written, and again with its values."""
+        if getattr(self, "count", 0) is not None and getattr(self, "count", 0) < 0:
+            raise _Problem("count is negative")
+
+
+def _existing(folder: Path, relative: str) -> str:
+    path = (folder / relative).resolve()
+    if not path.is_file():
+        raise _Problem(f"there is no file {relative}")
+    return str(path)
+
+
+class LabelNodePrepareStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """Nodes get the label `label_key` with `label_values` in turn."""
+
+    label_key: str
+    label_values: list[str]
+
+
+class CSINodeAllocatable(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    count: int | None = None
+
+
+class NodeAllocatableStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """More in status.allocatable, and a CSINode with limits per driver."""
+
+    node_allocatable: dict[str, str] = {}
+    csi_node_allocatable: dict[str, CSINodeAllocatable] = {}
+    migrated_plugins: list[str] = []
+
+
+class UniqueNodeLabelStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """Nodes get the label `label_key`, each with a value of its own."""
+
+    label_key: str
+
+
+class CreateNodes(Operation, tag="createNodes"):
+    """Create nodes; they carry kubernetes.io/hostname. Without a template: 4 CPU, 32Gi, 110 pods."""
+
+    paths = ("node_template_path",)
+    count: int = 0
+    count_param: str = ""
+    node_template_path: str = ""
+    node_allocatable_strategy: NodeAllocatableStrategy | None = None
+    label_node_prepare_strategy: LabelNodePrepareStrategy | None = None
+    unique_node_label_strategy: UniqueNodeLabelStrategy | None = None
+    template_params: dict[str, Any] = {}
+
+
+class CreateNamespaces(Operation, tag="createNamespaces"):
+    """Create `prefix`-0 to `prefix`-(count-1)."""
+
+    paths = ("namespace_template_path",)
+    prefix: str
+    count: int = 0
+    count_param: str = ""
+    namespace_template_path: str = ""
+
+
+class CreatePods(Operation, tag="createPods"):
+    """Create pods, in "namespace-<index of the operation>" if none is named, and wait until all are bound.
+
+    `steady_state`: keep `count` pods waiting for `duration`, each deleted once bound and followed by another.
+    """
+
+    paths = ("pod_template_path", "persistent_volume_template_path", "persistent_volume_claim_template_path")
+    count: int = 0
+    count_param: str = ""
+    count_multiplier_param: str = ""
+    steady_state: bool = False
+    steady_state_param: str = ""
+    duration: str = ""
+    duration_param: str = ""
+    collect_metrics: bool = False
+    namespace: str | None = None
+    pod_template_path: str = ""
+    skip_wait_to_completion: bool = False
+    persistent_volume_template_path: str = ""
+    persistent_volume_claim_template_path: str = ""
+    template_params: dict[str, Any] = {}
+
+    def with_values(self, params: _Params) -> Operation:
+        operation = Operation.with_values(self, params)
+        assert isinstance(operation, CreatePods)
+        changes: dict[str, Any] = {}
+        if self.count_multiplier_param:
+            changes["count"] = operation.count * params.number(self.count_multiplier_param)
+        if self.duration_param:
+            changes["duration"] = str(params.get(self.duration_param))
+        if self.steady_state_param:
+            changes["steady_state"] = bool(params.get(self.steady_state_param))
+        return msgspec.structs.replace(operation, **changes)
+
+    def check(self) -> None:
+        Operation.check(self)
+        if self.collect_metrics and self.skip_wait_to_completion:
+            raise _Problem("collectMetrics and skipWaitToCompletion exclude each other")
+        if self.steady_state and self.skip_wait_to_completion:
+            raise _Problem("steadyState and skipWaitToCompletion exclude each other")
+        if bool(self.persistent_volume_template_path) != bool(self.persistent_volume_claim_template_path):
+            raise _Problem("persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath belong together")
+        _check_duration(self.duration)
+
+
+class CreatePodSets(Operation, tag="createPodSets"):
+    """createPods in each of the namespaces `namespace_prefix`-0 to `namespace_prefix`-(count-1)."""
+
+    namespace_prefix: str
+    create_pods_op: CreatePods
+    count: int = 0
+    count_param: str = ""
+
+    def check(self) -> None:
+        Operation.check(self)
+        self.create_pods_op.check()
+
+
+class DeletePods(Operation, tag="deletePods"):
+    """Delete the pods of a namespace: at once, or so many per second."""
+
+    namespace: str
+    label_selector: dict[str, str] = {}
+    skip_wait_to_completion: bool = False
+    delete_pods_per_second: int = 0
+
+    def check(self) -> None:
+        if self.delete_pods_per_second < 0:
+            raise _Problem("deletePodsPerSecond is negative")
+
+
+class Churn(Operation, tag="churn"):
+    """To the end of the workload, each interval: create the objects of all templates ("create", at most `number`
+    times), or create and delete them in turn, `number` of each ("recreate")."""
+
+    paths = ("template_paths",)
+    mode: Literal["create", "recreate"]
+    template_paths: tuple[str, ...]
+    number: int = 0
+    interval_milliseconds: int = 500
+    namespace: str | None = None
+
+    def check(self) -> None:
+        if self.number < 0 or (self.mode == "recreate" and self.number == 0):
+            raise _Problem(f"number {self.number} does not fit mode {self.mode}")
+        if not self.template_paths:
+            raise _Problem("templatePaths is empty")
+
+
+class Barrier(Operation, tag="barrier"):
+    """Wait for the pods of createPods operations that did not wait: of these namespaces, or of all."""
+
+    namespaces: list[str] = []
+    label_selector: dict[str, str] = {}
+    stage_requirement: Literal["", "Scheduled", "Attempted"] = "Scheduled"
+
+
+class Sleep(Operation, tag="sleep"):
+    duration: str = ""
+    duration_param: str = ""
+
+    def with_values(self, params: _Params) -> Operation:
+        return msgspec.structs.replace(self, duration=params.get(self.duration_param)) if self.duration_param else self
+
+    def check(self) -> None:
+        _check_duration(self.duration)
+
+
+class CreateAny(Operation, tag="createAny"):
+    """Create `count` objects of any kind."""
+
+    paths = ("template_path",)
+    template_path: str
+    namespace: str = ""
+    count: int | None = None
+    count_param: str = ""
+    template_params: dict[str, Any] = {}
+
+
+class UpdateAny(Operation, tag="updateAny"):
+    """Replace `count` objects, and their status: at once, or so many per second."""
+
+    paths = ("template_path",)
+    template_path: str
+    namespace: str = ""
+    count: int | None = None
+    count_param: str = ""
+    update_per_second: int = 0
+    subresources: list[str] = []
+    template_params: dict[str, Any] = {}
+
+    def check(self) -> None:
+        Operation.check(self)
+        if self.update_per_second < 0:
+            raise _Problem("updatePerSecond is negative")
+
+
+class StartCollectingMetrics(Operation, tag="startCollectingMetrics"):
+    """Measure from here to stopCollectingMetrics: the throughput of pods in these namespaces with these labels."""
+
+    namespaces: list[str]
+    name: str = ""
+    label_selector: dict[str, str] = {}
+
+    def check(self) -> None:
+        if not self.namespaces:
+            raise _Problem("namespaces is empty")
+
+
+class StopCollectingMetrics(Operation, tag="stopCollectingMetrics"):
+    pass
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    each.__struct_config__.tag: each  # type: ignore[misc]
+    for each in (
+        CreateNodes,
+        CreateNamespaces,
+        CreatePods,
+        CreatePodSets,
+        DeletePods,
+        Churn,
+        Barrier,
+        Sleep,
+        CreateAny,
+        UpdateAny,
+        StartCollectingMetrics,
+        StopCollectingMetrics,
+    )
+}
+
+
+def _check_duration(text: str) -> None:
+    if text:
+        try:
+            duration_seconds(text)
+        except ValueError as error:
+            raise _Problem(str(error)) from None
+
+
+class ThresholdMetricSelector(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """Which figure the threshold is for; `expect_lower`: it is a maximum."""
+
+    name: str = "SchedulingThroughput"
+    labels: dict[str, str] = {}
+    data_bucket: str = "Average"
+    expect_lower: bool = False
+
+
+class _WorkloadFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    name: str
+    params: dict[str, Any] = {}
+    labels: list[str] = []
+    threshold: float | dict[str, float] = 0.0
+    threshold_metric_selector: ThresholdMetricSelector | None = None
+    feature_gates: dict[str, bool] = {}
+
+
+class _TestCaseFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    name: str
+    workload_template: list[dict[str, Any]]
+    workloads: list[_WorkloadFile]
+    feature_gates: dict[str, bool] = {}
+    metrics_collector_config: dict[str, Any] | None = None
+    scheduler_config_path: str = ""
+    default_pod_template_path: str = ""
+    labels: list[str] = []
+    default_threshold_metric_selector: ThresholdMetricSelector | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One workload of one test case."""
+
+    file: Path
+    test_case: str
+    name: str
+    template: tuple[Operation, ...]
+    params: dict[str, Any]
+    labels: frozenset[str]
+    feature_gates: dict[str, bool]
+    thresholds: float | dict[str, float]
+    threshold_metric: ThresholdMetricSelector
+    scheduler_config: Path | None
+    default_pod_template: str
+    overridden: frozenset[str] = field(default=frozenset())
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.test_case}/{self.name}"
+
+    def threshold(self, topic: str) -> float:
+        """0: none. The threshold of the topic, or the one for all."""
+        if isinstance(self.thresholds, dict):
+            return self.thresholds.get(topic, 0.0)
+        return self.thresholds
+
+    def selected(self, label_filter: str) -> bool:
+        """Whether the labels fit "a,+b,-c": a and b must be there, c must not. "" fits all."""
+        for word in filter(None, label_filter.split(",")):
+            wanted = not word.startswith("-")
+            if (word.lstrip("+-") in self.labels) is not wanted:
+                return False
+        return True
+
+    def with_params(self, values: dict[str, Any]) -> Workload:
+        """With other values of some parameters. One that the workload does not have is a ConfigError."""
+        strangers = [name for name in values if name not in self.params]
+        if strangers:
+            raise ConfigError(
+                f"{self.full_name} has no parameter {', '.join(strangers)}; it has: {', '.join(self.params)}"
+            )
+        return replace(self, params={**self.params, **values}, overridden=self.overridden | values.keys())
+
+    def operations(self) -> list[Operation]:
+        """What to do, with all values. Raises ConfigError."""
+        params = _Params(self.params)
+        found: list[Operation] = []
+        for index, operation in enumerate(self.template):
+            try:
+                for each in _taken_apart(operation, params):
+                    complete = each.with_values(params)
+                    complete.check()
+                    found.append(complete)
+            except _Problem as problem:
+                raise ConfigError(
+                    f"{_place(self.file, self.full_name, index, _opcode(operation))}: {problem}"
+                ) from None
+        unused = sorted(self.params.keys() - params.used)
+        if unused:
+            raise ConfigError(f"{self.file}: workload {self.full_name}: parameters are not used: {', '.join(unused)}")
+        return found
+
+
+def _opcode(operation: Operation) -> str:
+    return str(operation.__struct_config__.tag)
+
+
+def _place(file: Path, workload: str, index: int, opcode: str) -> str:
+    return f"{file}: workload {workload}: operation {index} ({opcode})"
+
+
+def _taken_apart(operation: Operation, params: _Params) -> Iterator[Operation]:
+    if not isinstance(operation, CreatePodSets):
+        yield operation
+        return
+    complete = operation.with_values(params)
+    assert isinstance(complete, CreatePodSets)
+    for number in range(complete.count):
+        namespace = f"{complete.namespace_prefix}-{number}"
+        yield msgspec.structs.replace(complete.create_pods_op, namespace=namespace)
+    if complete.count == 0:
+        complete.create_pods_op.with_values(params)  # its parameters are used all the same
+
+
+def read_operation(raw: dict[str, Any], folder: Path) -> Operation:
+    """Raises _Problem."""
+    opcode = raw.get("opcode", "")
+    kind = OPERATIONS.get(opcode)
+    if kind is None:
+        raise _Problem(f"unknown opcode {opcode!r}; known are {', '.join(OPERATIONS)}")
+    try:
+        operation = msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise _Problem(str(error)) from None
+    operation.check()
+    operation = operation.with_folder(folder)
+    if isinstance(operation, CreatePodSets):
+        pods = operation.create_pods_op.with_folder(folder)
+        operation = msgspec.structs.replace(operation, create_pods_op=pods)
+    return operation
+
+
+def read_config(file: Path) -> list[Workload]:
+    """All workloads of a config file. Raises ConfigError."""
+    try:
+        cases = msgspec.convert(load_yaml(file.read_text()), list[_TestCaseFile])
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if not cases:
+        raise ConfigError(f"{file}: no test cases")
+    _check_unique(file, "test case", [case.name for case in cases])
+    return [workload for case in cases for workload in _workloads(file, case)]
+
+
+def _check_unique(file: Path, what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{file}: two {what}s are named {name}")
+
+
+def _workloads(file: Path, case: _TestCaseFile) -> list[Workload]:
+    folder = file.parent
+    template: list[Operation] = []
+    for index, raw in enumerate(case.workload_template):
+        try:
+            template.append(read_operation(raw, folder))
+        except _Problem as problem:
+            opcode = str(raw.get("opcode", "none"))
+            raise ConfigError(f"{_place(file, case.name, index, opcode)}: {problem}") from None
+    if not any(_collects(operation) for operation in template):
+        raise ConfigError(f"{file}: test case {case.name}: no operation collects metrics")
+    if not case.workloads:
+        raise ConfigError(f"{file}: test case {case.name}: no workloads")
+    _check_unique(file, "workload", [f"{case.name}/{workload.name}" for workload in case.workloads])
+    try:
+        pod_template = _existing(folder, case.default_pod_template_path) if case.default_pod_template_path else ""
+        scheduler = Path(_existing(folder, case.scheduler_config_path)) if case.scheduler_config_path else None
+    except _Problem as problem:
+        raise ConfigError(f"{file}: test case {case.name}: {problem}") from None
+    return [
+        Workload(
+            file=file,
+            test_case=case.name,
+            name=each.name,
+            template=tuple(template),
+            params=each.params,
+            labels=frozenset(case.labels) | frozenset(each.labels),
+            feature_gates={**case.feature_gates, **each.feature_gates},
+            thresholds=each.threshold,
+            threshold_metric=each.threshold_metric_selector
+            or case.default_threshold_metric_selector
+            or ThresholdMetricSelector(),
+            scheduler_config=scheduler,
+            default_pod_template=pod_template,
+        )
+        for each in case.workloads
+    ]
+
+
+def _collects(operation: Operation) -> bool:
+    if isinstance(operation, CreatePodSets):
+        return operation.create_pods_op.collect_metrics
+    return isinstance(operation, StopCollectingMetrics) or getattr(operation, "collect_metrics", False)
+
+
+def config_files(paths: Sequence[Path]) -> list[Path]:
+    """The config files named, or found below the folders named. Raises ConfigError."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            below = sorted(path.rglob("performance-config.yaml"))
+            if not below:
+                raise ConfigError(f"{path}: no performance-config.yaml below")
+            found += below
+        elif path.exists():
+            found.append(path)
+        else:
+            raise ConfigError(f"{path}: no such file or folder")
+    return found

@@ -1,0 +1,627 @@
+"""Runs the operations of a workload through the API. Source: WorkloadExecutor in scheduler_perf."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import Handlers
+from kubeloop.kube.client import Client
+from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import (
+    BY_GROUP_KIND,
+    CSI_NODES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from scheduler_perf import config
+from scheduler_perf.cleanup import Created
+from scheduler_perf.figures import Measurement, Metrics, Throughput, cpu_seconds, peak_memory_mib, summary
+from scheduler_perf.processes import Kubeloop
+from scheduler_perf.templates import ObjectTemplate, TemplateError, object_template
+
+_NODE_WORKERS = 32
+_POD_WORKERS = 30  # as test/utils CreatePod
+_LOOK_SECONDS = 0.05
+_SCAN_SECONDS = 0.25
+_CREATE_ANY_SECONDS = 20.0
+_NOT_READY = "node.kubernetes.io/not-ready"
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # k8s.io/apimachinery/pkg/util/rand
+
+JSON = dict[str, Any]
+
+
+class WorkloadFailed(Exception):
+    """A workload that cannot go on; the text says at which operation, and why."""
+
+
+class PodsSeen:
+    """All pods, as a watch shows them, and how many are bound in each namespace."""
+
+    def __init__(self, informers: InformerFactory) -> None:
+        informer = informers.informer(PODS)
+        self.store = informer.store
+        self._bound: dict[str, set[str]] = {}  # namespace -> uids
+        self.throughput: Throughput | None = None
+        self.bound_listener: Callable[[Pod], None] | None = None
+        informer.add_handler(Handlers(self._added, self._updated, self._deleted))
+
+    def _added(self, pod: Pod, initial: bool) -> None:
+        if pod.spec.node_name:
+            self._now_bound(pod)
+
+    def _updated(self, old: Pod, new: Pod) -> None:
+        if new.spec.node_name and not old.spec.node_name:
+            self._now_bound(new)
+
+    def _deleted(self, pod: Pod, final_state_unknown: bool) -> None:
+        self._bound.get(pod.metadata.namespace, set()).discard(pod.metadata.uid)
+
+    def _now_bound(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        self._bound.setdefault(metadata.namespace, set()).add(metadata.uid)
+        if self.throughput is not None and self.throughput.wants(metadata.namespace, metadata.labels):
+            self.throughput.pod_bound(asyncio.get_running_loop().time())
+        if self.bound_listener is not None:
+            self.bound_listener(pod)
+
+    def of(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
+        pods = self.store.by_index("namespace", namespace)
+        return [pod for pod in pods if all(pod.metadata.labels.get(key) == each for key, each in labels.items())]
+
+    def bound(self, namespace: str, labels: Mapping[str, str]) -> int:
+        if not labels:
+            return len(self._bound.get(namespace, ()))
+        return sum(1 for pod in self.of(namespace, labels) if pod.spec.node_name)
+
+    def attempted(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """Bound, or found unschedulable, or gated."""
+        return sum(1 for pod in self.of(namespace, labels) if pod.spec.node_name or _scheduling_condition(pod))
+
+
+def _scheduling_condition(pod: Pod) -> Any:
+    return next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+
+
+@dataclass
+class _Collecting:
+    """A measurement under way."""
+
+    name: str
+    throughput: Throughput
+    sampling: asyncio.Task[None]
+    started_at: float
+    cpu_before: float
+    metrics_before: Metrics
+
+
+@dataclass
+class Executor:
+    """One workload against one API server. `limit_seconds` is for one wait for pods."""
+
+    workload: config.Workload
+    client: Client
+    informers: InformerFactory
+    kubeloop: Kubeloop
+    created: Created
+    rng: random.Random
+    limit_seconds: float
+    say: Callable[[str], None]
+    service_accounts: bool = False
+    measurements: list[Measurement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._pods = PodsSeen(self.informers)
+        self._waited_for: dict[str, int] = {}  # namespace -> pods that a barrier waits for
+        self._priorities: set[int] = set()
+        self._collecting: _Collecting | None = None
+        self._next_node = 0
+
+    async def run(self) -> list[Measurement]:
+        """Run all operations; churn ends with the last of them. Raises WorkloadFailed."""
+        operations = self.workload.operations()
+        async with asyncio.TaskGroup() as background:
+            watching = [background.create_task(self.informers.run(), name="pods-seen")]
+            await self.informers.wait_synced()
+            loop = asyncio.get_running_loop()
+            for index, operation in enumerate(operations):
+                started_at = loop.time()
+                place = f"operation {index} ({operation.__struct_config__.tag})"
+                try:
+                    task = await self._run(index, operation, background)
+                except (ApiError, TemplateError, WorkloadFailed) as error:
+                    raise WorkloadFailed(f"{place}: {error}") from error
+                if task is not None:
+                    watching.append(task)
+                self.say(f"{place} took {loop.time() - started_at:.1f} s")
+            for task in watching:
+                task.cancel()
+        return self.measurements
+
+    async def _run(
+        self, index: int, operation: config.Operation, background: asyncio.TaskGroup
+    ) -> asyncio.Task[None] | None:
+        """Run one operation. A task that outlives it is returned."""
+        match operation:
+            case config.CreateNodes():
+                await self._create_nodes(index, operation)
+            case config.CreateNamespaces():
+                await self._create_namespaces(operation)
+            case config.CreatePods():
+                await self._create_pods(index, operation, background)
+            case config.DeletePods():
+                pods = self._pods.of(operation.namespace, operation.label_selector)
+                if operation.skip_wait_to_completion:
+                    return background.create_task(self._delete_pods(operation, pods), name="deletePods")
+                await self._delete_pods(operation, pods)
+            case config.Churn():
+                namespace = operation.namespace or f"namespace-{index}"
+                await self._need_namespace(namespace)
+                return background.create_task(self._churn(operation, namespace), name="churn")
+            case config.Barrier():
+                await self._barrier(operation)
+            case config.Sleep():
+                await asyncio.sleep(config.duration_seconds(operation.duration or "0"))
+            case config.CreateAny():
+                await self._create_any(operation)
+            case config.UpdateAny():
+                await self._update_any(operation)
+            case config.StartCollectingMetrics():
+                await self._start(operation.name, operation.namespaces, operation.label_selector, background)
+            case config.StopCollectingMetrics():
+                await self._stop()
+            case _:
+                raise WorkloadFailed(f"no way to run {operation!r}")
+        return None
+
+    # --- nodes and namespaces ----------------------------------------------------------------------------------------
+
+    async def _create_nodes(self, index: int, operation: config.CreateNodes) -> None:
+        template = object_template(Path(operation.node_template_path)) if operation.node_template_path else None
+        first = self._next_node
+        self._next_node += operation.count
+
+        async def make(number: int) -> None:
+            node = (
+                template.make(number, operation.count, operation.template_params)
+                if template
+                else _base_node(f"node-{index}-")
+            )
+            self._name(node)
+            name = node["metadata"]["name"]
+            labels = node["metadata"].setdefault("labels", {})
+            labels["kubernetes.io/hostname"] = name
+            if operation.label_node_prepare_strategy is not None:
+                strategy = operation.label_node_prepare_strategy
+                labels[strategy.label_key] = strategy.label_values[number % len(strategy.label_values)]
+            if operation.unique_node_label_strategy is not None:
+                labels[operation.unique_node_label_strategy.label_key] = f"unique-{first + number}"
+            allocatable = operation.node_allocatable_strategy
+            if allocatable is not None:
+                capacity = node["status"].get("capacity", {})
+                node["status"]["allocatable"] = {**capacity, **allocatable.node_allocatable}
+            answer = await self.client.create(NODES, node)
+            self.created.add(NODES, name)
+            if any(taint.key == _NOT_READY for taint in answer.spec.taints):
+                await self._take_not_ready_away(name)
+            if not answer.status.allocatable:
+                raise WorkloadFailed(f"the API server stored node {name} without status.allocatable")
+            if allocatable is not None and allocatable.csi_node_allocatable:
+                await self.client.create(CSI_NODES, _csi_node(name, allocatable))
+                self.created.add(CSI_NODES, name)
+
+        await _each(range(operation.count), make, workers=_NODE_WORKERS)
+
+    async def _take_not_ready_away(self, name: str) -> None:
+        """kube-apiserver puts this taint on every new node, and it is the node lifecycle controller's to remove."""
+        node = await self.client.get_raw(NODES, name)
+        node["spec"]["taints"] = [each for each in node["spec"]["taints"] if each["key"] != _NOT_READY]
+        await self.client.update_raw(NODES, name, node)
+
+    async def _create_namespaces(self, operation: config.CreateNamespaces) -> None:
+        path = operation.namespace_template_path
+        template = object_template(Path(path)) if path else None
+        for number in range(operation.count):
+            namespace = template.make() if template else {"apiVersion": "v1", "kind": "Namespace", "metadata": {}}
+            await self._need_namespace(f"{operation.prefix}-{number}", namespace)
+
+    async def _need_namespace(self, name: str, body: JSON | None = None) -> None:
+        if name in self._waited_for:
+            return
+        body = body or {"apiVersion": "v1", "kind": "Namespace", "metadata": {}}
+        body["metadata"]["name"] = name
+        try:
+            await self.client.create(NAMESPACES, body)
+            self.created.add(NAMESPACES, name)
+        except AlreadyExists:
+            pass
+        if self.service_accounts:
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+            with contextlib.suppress(AlreadyExists):
+                await self.client.create_raw(SERVICE_ACCOUNTS, account, name)
+        self._waited_for[name] = 0
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    async def _create_pods(self, index: int, operation: config.CreatePods, background: asyncio.TaskGroup) -> None:
+        namespace = operation.namespace or f"namespace-{index}"
+        await self._need_namespace(namespace)
+        make = await self._pod_maker(operation, namespace)
+        if operation.collect_metrics:
+            await self._start(namespace, [namespace], {}, background)
+        if operation.steady_state:
+            await self._create_steadily(operation, namespace, make)
+        else:
+            await _each(range(operation.count), make, workers=_POD_WORKERS)
+            if operation.skip_wait_to_completion:
+                self._waited_for[namespace] += operation.count
+                return
+            await self._wait(namespace, {}, operation.count, self._pods.bound, "bound")
+        if operation.collect_metrics:
+            await self._stop()
+
+    async def _pod_maker(self, operation: config.CreatePods, namespace: str) -> Callable[[int], Awaitable[None]]:
+        """A function that creates the pod of a number, and its volume and claim if it has some."""
+        path = operation.pod_template_path or self.workload.default_pod_template
+        template = object_template(Path(path)) if path else None
+        volumes = operation.persistent_volume_template_path
+
+        async def pod_body(number: int) -> JSON:
+            pod = template.make(number, operation.count, operation.template_params) if template else _base_pod()
+            await self._prioritised(pod)
+            return pod
+
+        if not volumes and (template is None or template.constant):
+            same = msgspec.json.encode(await pod_body(0))  # encoded once: without actions, all pods are alike
+
+            async def make_same(number: int) -> None:
+                await self.client.create(PODS, same, namespace)
+
+            return make_same
+
+        async def make(number: int) -> None:
+            pod = await pod_body(number)
+            if volumes:
+                claim = await self._create_volume(operation, namespace, number)
+                pod["spec"]["volumes"] = [{"name": "vol", "persistentVolumeClaim": {"claimName": claim}}]
+            await self.client.create(PODS, pod, namespace)
+
+        return make
+
+    async def _create_volume(self, operation: config.CreatePods, namespace: str, number: int) -> str:
+        """A volume and its claim, bound to each other; returns the claim's name."""
+        volume = object_template(Path(operation.persistent_volume_template_path)).make()
+        claim = object_template(Path(operation.persistent_volume_claim_template_path)).make()
+        volume_id, claim_name = f"vol-{number}", f"pvc-{number}"
+        volume_name = f"{namespace}-{volume_id}"
+        spec = volume["spec"]
+        if "csi" in spec:
+            spec["csi"]["volumeHandle"] = volume_id
+        elif "awsElasticBlockStore" in spec:
+            spec["awsElasticBlockStore"]["volumeID"] = volume_id
+        reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim_name}
+        spec["claimRef"] = reference
+        volume.setdefault("metadata", {})["name"] = volume_name
+        claim["spec"]["volumeName"] = volume_name
+        claim.setdefault("metadata", {})["name"] = claim_name
+        # The claim first: a volume whose claim does not exist would be released.
+        await self._create_bound(PERSISTENT_VOLUME_CLAIMS, claim, claim_name, namespace)
+        await self._create_bound(PERSISTENT_VOLUMES, volume, volume_name)
+        self.created.add(PERSISTENT_VOLUMES, volume_name)
+        return claim_name
+
+    async def _create_bound(self, resource: Resource[Any], body: JSON, name: str, namespace: str = "") -> None:
+        stored = await self.client.create_raw(resource, body, namespace)
+        stored.setdefault("status", {})["phase"] = "Bound"
+        await self.client.update_raw(resource, name, stored, namespace, subresource="status")
+
+    async def _create_steadily(
+        self, operation: config.CreatePods, namespace: str, make: Callable[[int], Awaitable[None]]
+    ) -> None:
+        bound: asyncio.Queue[Pod] = asyncio.Queue()
+        self._pods.bound_listener = lambda pod: bound.put_nowait(pod) if pod.metadata.namespace == namespace else None
+        count = 0
+        try:
+            async with asyncio.timeout(config.duration_seconds(operation.duration)):
+                await _each(range(operation.count), make, workers=_POD_WORKERS)
+                while True:
+                    pod = await bound.get()
+                    count += 1
+                    await self.client.delete(PODS, pod.metadata.name, namespace, grace_period_seconds=0)
+                    await make(operation.count + count)
+        except TimeoutError:
+            if count == 0:
+                raise WorkloadFailed(f"no pod was bound within {operation.duration}") from None
+        finally:
+            self._pods.bound_listener = None
+
+    async def _prioritised(self, pod: JSON) -> None:
+        """A bare spec.priority is refused where the Priority admission runs; a class of the same value never is."""
+        priority = pod["spec"].get("priority")
+        if priority is None or "priorityClassName" in pod["spec"]:
+            return
+        name = f"scheduler-perf-{priority}"
+        pod["spec"]["priorityClassName"] = name
+        if priority not in self._priorities:
+            self._priorities.add(priority)
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": priority}
+            try:
+                await self.client.create(PRIORITY_CLASSES, {**body, "metadata": {"name": name}})
+                self.created.add(PRIORITY_CLASSES, name)
+            except AlreadyExists:
+                pass
+
+    async def _delete_pods(self, operation: config.DeletePods, pods: Sequence[Pod]) -> None:
+        if operation.delete_pods_per_second:
+            async for number in _paced(len(pods), operation.delete_pods_per_second):
+                try:
+                    await self.client.delete(PODS, pods[number].metadata.name, operation.namespace)
+                except NotFound:
+                    self.say(f"pod {pods[number].key} was gone before it was deleted")
+            return
+        labels = ",".join(f"{key}={value}" for key, value in operation.label_selector.items())
+        await self.client.delete_collection(PODS, operation.namespace, label_selector=labels)
+
+    async def _barrier(self, operation: config.Barrier) -> None:
+        unknown = [name for name in operation.namespaces if name not in self._waited_for]
+        if unknown:
+            raise WorkloadFailed(f"unknown namespaces: {', '.join(unknown)}")
+        attempted = operation.stage_requirement == "Attempted"
+        count, what = (self._pods.attempted, "attempted") if attempted else (self._pods.bound, "bound")
+        for namespace in operation.namespaces or [*self._waited_for]:
+            await self._wait(namespace, operation.label_selector, self._waited_for[namespace], count, what)
+        if not attempted:
+            for namespace in operation.namespaces or [*self._waited_for]:
+                self._waited_for[namespace] = 0
+
+    async def _wait(
+        self,
+        namespace: str,
+        labels: Mapping[str, str],
+        wanted: int,
+        count: Callable[[str, Mapping[str, str]], int],
+        what: str,
+    ) -> None:
+        """Wait until so many pods are there. Raises WorkloadFailed with a pod that is not, once the time is up."""
+        every = _SCAN_SECONDS if labels or what != "bound" else _LOOK_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.limit_seconds
+        while (found := count(namespace, labels)) < wanted:
+            if loop.time() >= deadline:
+                raise WorkloadFailed(
+                    f"{found} of {wanted} pods in {namespace} are {what} after {self.limit_seconds:g} s"
+                    f"{self._example(namespace, labels)}"
+                )
+            await asyncio.sleep(every)
+
+    def _example(self, namespace: str, labels: Mapping[str, str]) -> str:
+        for pod in self._pods.of(namespace, labels):
+            if not pod.spec.node_name:
+                condition = _scheduling_condition(pod)
+                return f"; {pod.key} waits: {condition.message if condition else 'never attempted'}"
+        return ""
+
+    # --- any object --------------------------------------------------------------------------------------------------
+
+    def _name(self, body: JSON) -> None:
+        metadata = body.setdefault("metadata", {})
+        if not metadata.get("name"):
+            letters = "".join(self.rng.choice(_NAME_LETTERS) for _ in range(5))
+            metadata["name"] = metadata.pop("generateName", "") + letters
+
+    async def _churn(self, operation: config.Churn, namespace: str) -> None:
+        templates = [object_template(Path(path)) for path in operation.template_paths]
+        slots: list[list[str]] = [[""] * max(1, operation.number) for _ in templates]
+        rounds = operation.number if operation.mode == "create" and operation.number else None
+        async for turn in _paced(rounds, 1000 / operation.interval_milliseconds):
+            for template, names in zip(templates, slots, strict=True):
+                slot = turn % len(names)
+                try:
+                    if operation.mode == "recreate" and names[slot]:
+                        resource = _resource_of(template)
+                        name, names[slot] = names[slot], ""
+                        await self.client.delete(resource, name, namespace if resource.namespaced else "")
+                    else:
+                        names[slot] = await self._create_object(template.make(), namespace, template)
+                except ApiError as error:
+                    self.say(f"churn of {template.path.name}: {error}")
+
+    async def _create_object(self, body: JSON, namespace: str, template: ObjectTemplate) -> str:
+        resource = _resource_of(template, body)
+        if resource is PODS:
+            await self._prioritised(body)
+        answer = await self.client.create_raw(resource, body, namespace if resource.namespaced else "")
+        name = str(answer["metadata"]["name"])
+        if not resource.namespaced:
+            self.created.add(resource, name)
+        return name
+
+    async def _create_any(self, operation: config.CreateAny) -> None:
+        if operation.namespace:
+            await self._need_namespace(operation.namespace)
+        template = object_template(Path(operation.template_path))
+        count = 1 if operation.count is None else operation.count
+        loop = asyncio.get_running_loop()
+        for number in range(count):
+            body = template.make(number, count, operation.template_params)
+            _check_scope(_resource_of(template, body), operation.namespace, template)
+            deadline = loop.time() + _CREATE_ANY_SECONDS
+            while True:
+                try:
+                    await self._create_object(body, operation.namespace, template)
+                    break
+                except ApiError:
+                    if loop.time() >= deadline:
+                        raise
+                    await asyncio.sleep(1.0)
+
+    async def _update_any(self, operation: config.UpdateAny) -> None:
+        if operation.namespace:
+            await self._need_namespace(operation.namespace)
+        template = object_template(Path(operation.template_path))
+        count = 1 if operation.count is None else operation.count
+
+        async def update(number: int) -> None:
+            body = template.make(number, count, operation.template_params)
+            resource = _resource_of(template, body)
+            _check_scope(resource, operation.namespace, template)
+            name = body["metadata"]["name"]
+            subresource = "/".join(operation.subresources)
+            await self.client.update_raw(resource, name, body, operation.namespace, subresource=subresource)
+            await self.client.update_raw(resource, name, body, operation.namespace, subresource="status")
+
+        if operation.update_per_second:
+            async for number in _paced(count, operation.update_per_second):
+                await update(number)
+        else:
+            for number in range(count):
+                await update(number)
+
+    # --- measuring ---------------------------------------------------------------------------------------------------
+
+    async def _start(
+        self, name: str, namespaces: Sequence[str], labels: Mapping[str, str], background: asyncio.TaskGroup
+    ) -> None:
+        if self._collecting is not None:
+            raise WorkloadFailed("metrics are already being collected")
+        throughput = Throughput(namespaces, labels)
+        before = await self.kubeloop.metrics()
+        self._pods.throughput = throughput
+        self._collecting = _Collecting(
+            name=f"{self.workload.full_name}/{name}",
+            throughput=throughput,
+            sampling=background.create_task(throughput.run(), name="throughput"),
+            started_at=asyncio.get_running_loop().time(),
+            cpu_before=cpu_seconds(self.kubeloop.pid),
+            metrics_before=before,
+        )
+
+    async def _stop(self) -> None:
+        collecting = self._collecting
+        if collecting is None:
+            raise WorkloadFailed("metrics are not being collected")
+        cpu = cpu_seconds(self.kubeloop.pid) - collecting.cpu_before
+        throughput = collecting.throughput
+        await throughput.settle()
+        collecting.sampling.cancel()
+        self._pods.throughput = self._collecting = None
+        after = await self.kubeloop.metrics()
+        self.measurements.append(
+            Measurement(
+                name=collecting.name,
+                pods=throughput.bound,
+                seconds=throughput.last_bound_at - collecting.started_at,
+                cpu_seconds=cpu,
+                peak_memory_mib=peak_memory_mib(self.kubeloop.pid),
+                throughput=summary(throughput.samples),
+                distributions=after.since(collecting.metrics_before),
+            )
+        )
+
+
+def _resource_of(template: ObjectTemplate, body: JSON | None = None) -> Resource[Any]:
+    body = body or template.make()
+    group = body["apiVersion"].rpartition("/")[0]
+    resource = BY_GROUP_KIND.get((group, body["kind"]))
+    if resource is None:
+        raise WorkloadFailed(f"{template.path}: {body['apiVersion']} {body['kind']} is not a kind that kubeloop knows")
+    return resource
+
+
+def _check_scope(resource: Resource[Any], namespace: str, template: ObjectTemplate) -> None:
+    if resource.namespaced and not namespace:
+        raise WorkloadFailed(f"{template.path}: {resource.kind} needs a namespace")
+    if namespace and not resource.namespaced:
+        raise WorkloadFailed(f"{template.path}: {resource.kind} has no namespace, and one is given")
+
+
+def _base_node(prefix: str) -> JSON:
+    """Source: makeBaseNode in scheduler_perf."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"generateName": prefix},
+        "status": {
+            "capacity": {"pods": "110", "cpu": "4", "memory": "32Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "phase": "Running",
+        },
+    }
+
+
+def _base_pod() -> JSON:
+    """Source: makeBasePod in scheduler_perf, MakePodSpec in test/utils."""
+    resources = {"cpu": "100m", "memory": "500Mi"}
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10.1",
+        "ports": [{"containerPort": 80}],
+        "resources": {"limits": resources, "requests": resources},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "pod-"},
+        "spec": {"containers": [container]},
+    }
+
+
+def _csi_node(name: str, strategy: config.NodeAllocatableStrategy) -> JSON:
+    annotations = {}
+    if strategy.migrated_plugins:
+        annotations["storage.alpha.kubernetes.io/migrated-plugins"] = ",".join(strategy.migrated_plugins)
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "drivers": [
+                {"name": driver, "nodeID": name, "allocatable": {"count": limits.count}}
+                for driver, limits in strategy.csi_node_allocatable.items()
+            ]
+        },
+    }
+
+
+async def _each(numbers: range, do: Callable[[int], Awaitable[None]], *, workers: int) -> None:
+    """`do` for each number, so many at a time. Raises the first error, by itself."""
+    waiting = iter(numbers)
+
+    async def work() -> None:
+        for number in waiting:
+            await do(number)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(workers, len(numbers))):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _paced(count: int | None, per_second: float) -> AsyncIterator[int]:
+    """Numbers from 0, no more than so many a second, the first one interval from now. None: without end."""
+    loop = asyncio.get_running_loop()
+    interval = 1 / per_second
+    due = loop.time()
+    number = 0
+    while count is None or number < count:
+        due = max(due + interval, loop.time())  # a tick that was missed is not made up for, as with time.Ticker
+        await asyncio.sleep(due - loop.time())
+        yield number
+        number += 1

@@ -1,0 +1,89 @@
+"""The processes of a run: the development cluster unless there is an API server, and `kubeloop run`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from kubeloop.child import child_cluster
+from scheduler_perf.figures import Metrics
+
+
+class KubeloopEnded(Exception):
+    """The process under test is gone while it is needed."""
+
+
+@contextlib.asynccontextmanager
+async def development_cluster(folder: Path, *, tls: bool) -> AsyncIterator[Path]:
+    """A development cluster without nodes, in a process of its own; gives its kubeconfig."""
+    path = folder / "kubeconfig"
+    arguments = ["--nodes=0", f"--kubeconfig={path}", "--start-delay=0", "--start-spread=0"]
+    async with child_cluster(arguments, token=secrets.token_urlsafe(16)) as cluster:
+        if not tls:
+            config = yaml.safe_load(path.read_text())
+            config["clusters"][0]["cluster"] = {"server": cluster.plain_server}
+            path.write_text(yaml.safe_dump(config))
+        yield path
+
+
+@dataclass(frozen=True)
+class Kubeloop:
+    """A `kubeloop run` that runs."""
+
+    pid: int
+    url: str
+    session: aiohttp.ClientSession
+
+    async def metrics(self) -> Metrics:
+        async with self.session.get(f"{self.url}/metrics") as answer:
+            return Metrics.parse(await answer.text())
+
+
+@contextlib.asynccontextmanager
+async def kubeloop_scheduler(
+    kubeconfig: Path, *, config: Path | None, tracing: bool, wrap: Sequence[str]
+) -> AsyncIterator[Kubeloop]:
+    """`kubeloop run --controllers scheduler`; `wrap` is a command to run it under."""
+    environment = {**os.environ, **({} if tracing else {"OTEL_TRACES_SAMPLER": "always_off"})}
+    arguments = [f"--kubeconfig={kubeconfig}", "--controllers=scheduler", *([f"--config={config}"] if config else [])]
+    process = await asyncio.create_subprocess_exec(
+        *wrap, sys.executable, "-m", "kubeloop", "run", *arguments, env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        url = await _endpoint(process.stderr)
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+            passing_on = group.create_task(_pass_on(process))
+            yield Kubeloop(process.pid, url, session)
+            passing_on.cancel()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        sys.stderr.buffer.write(await process.stderr.read())
+        await process.wait()
+
+
+async def _endpoint(lines: asyncio.StreamReader) -> str:
+    while line := await lines.readline():
+        if line.startswith(b"endpoint "):
+            return line.split()[1].decode()
+        sys.stderr.buffer.write(line)
+    raise SystemExit("kubeloop did not start")
+
+
+async def _pass_on(process: asyncio.subprocess.Process) -> None:
+    """What kubeloop says goes to our stderr as it comes: a full pipe would stop it. Raises KubeloopEnded."""
+    assert process.stderr is not None
+    while line := await process.stderr.readline():
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+    raise KubeloopEnded(f"kubeloop ended by itself, exit code {await process.wait()}")

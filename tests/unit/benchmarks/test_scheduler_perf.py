@@ -1,0 +1,299 @@
+"""benchmarks/scheduler: reading scheduler_perf's files, and the arithmetic of what is measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(_ROOT / "benchmarks"))
+
+from scheduler_perf import config  # noqa: E402
+from scheduler_perf.config import ConfigError, Workload, config_files, duration_seconds, read_config  # noqa: E402
+from scheduler_perf.figures import Distribution, Metrics, Throughput, below_threshold, summary  # noqa: E402
+from scheduler_perf.templates import GoTemplate, ObjectTemplate, TemplateError, object_template  # noqa: E402
+
+_WORKLOADS = Path(os.environ.get("KUBELOOP_SCHEDULER_PERF", _ROOT.parent / "shared" / "scheduler_perf"))
+
+
+def workloads() -> list[Workload]:
+    if not _WORKLOADS.is_dir():
+        pytest.skip("the workload files are not here: ../shared/scheduler_perf")
+    return [workload for file in config_files([_WORKLOADS]) for workload in read_config(file)]
+
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: pod-{{ .Index }}
+spec:
+  containers:
+  - image: pause
+    name: pause
+"""
+
+CONFIG = """
+- name: Case
+  defaultPodTemplatePath: pod.yaml
+  workloadTemplate:
+  - opcode: createNodes
+    countParam: $initNodes
+  - opcode: createPodSets
+    countParam: $sets
+    namespacePrefix: set
+    createPodsOp:
+      opcode: createPods
+      countParam: $perSet
+  - opcode: createPods
+    count: 3
+    collectMetrics: true
+  workloads:
+  - name: small
+    labels: [performance, short]
+    params: {initNodes: 5, sets: 2, perSet: 4}
+"""
+
+
+def written(folder: Path, text: str = CONFIG) -> Path:
+    (folder / "pod.yaml").write_text(POD)
+    file = folder / "performance-config.yaml"
+    file.write_text(text)
+    return file
+
+
+# --- the files of kube-scheduler -----------------------------------------------------------------------------------------
+
+
+def test_every_workload_expands_and_every_template_makes_an_object():
+    seen: set[str] = set()
+    for workload in workloads():
+        for operation in workload.operations():
+            seen.add(str(operation.__struct_config__.tag))
+            for name in operation.paths:
+                value = getattr(operation, name)
+                for path in [value] if isinstance(value, str) else value:
+                    if path:
+                        made = object_template(Path(path)).make(index=11, count=100)
+                        assert made["kind"]
+    assert seen == config.OPERATIONS.keys() - {"createPodSets", "sleep"}  # the former is taken apart, the latter unused
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SchedulingBasic/500Nodes",
+        "SchedulingPodAntiAffinity/5000Nodes",
+        "SchedulingPreferredPodAffinity/5000Nodes",
+        "TopologySpreading/5000Nodes",
+        "PreemptionBasic/1000Nodes",
+        "Unschedulable/5kNodes/100Init/10kPods",
+    ],
+)
+def test_the_workloads_of_our_table_are_there(name):
+    (found,) = [workload for workload in workloads() if workload.full_name == name]
+    assert any(getattr(operation, "collect_metrics", False) for operation in found.operations())
+
+
+# --- config ----------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_put_in_place_and_pod_sets_taken_apart(tmp_path):
+    (workload,) = read_config(written(tmp_path))
+    nodes, first, second, measured = workload.operations()
+    assert isinstance(nodes, config.CreateNodes)
+    assert nodes.count == 5
+    assert [(each.namespace, each.count) for each in (first, second, measured)] == [
+        ("set-0", 4),
+        ("set-1", 4),
+        (None, 3),
+    ]
+
+
+def test_another_value_can_be_given_for_a_parameter_that_exists(tmp_path):
+    (workload,) = read_config(written(tmp_path))
+    assert workload.with_params({"initNodes": 7}).operations()[0].count == 7
+    with pytest.raises(ConfigError, match="has no parameter nodes; it has: initNodes, sets, perSet"):
+        workload.with_params({"nodes": 7})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            ("opcode: createNodes", "opcode: growNodes"),
+            r"performance-config.yaml: workload Case: operation 0 \(growNodes\): unknown opcode 'growNodes'",
+            id="unknown opcode",
+        ),
+        pytest.param(
+            ("count: 3", "cuont: 3"), r"operation 2 \(createPods\): .*unknown field `cuont`", id="unknown field"
+        ),
+        pytest.param(
+            ("perSet: 4", "perset: 4"), r"workload Case/small: operation 1 .*perSet is undefined", id="no param"
+        ),
+        pytest.param(("perSet: 4", "perSet: 4, more: 1"), "parameters are not used: more", id="param too many"),
+        pytest.param(("$perSet", "perSet"), r"'perSet' does not begin with \$", id="param without $"),
+        pytest.param(("perSet: 4", "perSet: few"), "not a number", id="param that is no number"),
+        pytest.param(("initNodes: 5", "initNodes: -5"), "count is negative", id="negative count"),
+        pytest.param(("    collectMetrics: true\n", ""), "no operation collects metrics", id="nothing measured"),
+        pytest.param(("pod.yaml", "pods.yaml"), "there is no file pods.yaml", id="missing template"),
+        pytest.param(("count: 3", "count: 3\n    count: 4"), "key 'count' stands twice", id="key twice"),
+        pytest.param(
+            ("collectMetrics: true", "collectMetrics: true\n    skipWaitToCompletion: true"),
+            "exclude each other",
+            id="measuring without waiting",
+        ),
+    ],
+)
+def test_a_wrong_config_is_an_error_that_says_where(tmp_path, change, expected):
+    file = written(tmp_path, CONFIG.replace(*change))
+    with pytest.raises(ConfigError, match=expected):
+        assert [workload.operations() for workload in read_config(file)]
+
+
+def test_two_workloads_of_one_name_are_an_error(tmp_path):
+    twice = CONFIG + "  - name: small\n    params: {initNodes: 1, sets: 1, perSet: 1}\n"
+    with pytest.raises(ConfigError, match="two workloads are named Case/small"):
+        read_config(written(tmp_path, twice))
+
+
+@pytest.mark.parametrize(
+    ("label_filter", "selected"),
+    [("", True), ("performance", True), ("+performance,short", True), ("performance,-short", False), ("slow", False)],
+)
+def test_labels_select_as_on_github(tmp_path, label_filter, selected):
+    (workload,) = read_config(written(tmp_path))
+    assert workload.selected(label_filter) is selected
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("1m30s", 90), ("250ms", 0.25), ("0", 0), ("1.5h", 5400)])
+def test_durations_are_go_durations(text, seconds):
+    assert duration_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "1 s", "1d"])
+def test_what_go_does_not_read_as_a_duration_is_refused(text):
+    with pytest.raises(ValueError, match="is not a duration"):
+        duration_seconds(text)
+
+
+# --- templates -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pod-{{.Index}}", "pod-7"),
+        ("8{{ Mod .Index 4 }}", "83"),
+        ("{{ DivideInt 30000 .Count }}Mi", "300Mi"),
+        ("{{ AddInt (MultiplyInt .Index 2) 1 }}", "15"),
+        ("{{ .Index | SubtractInt 10 }}", "3"),
+        ('{{ "a b" }}{{ true }}', "a btrue"),
+        ("{{ DivideFloat 1 4 }}", "0.25"),
+        ("a {{- .Index -}} b", "a7b"),
+    ],
+)
+def test_actions_are_go_template_actions(text, expected):
+    assert GoTemplate(text).render({"Index": 7, "Count": 100}) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ .Name }}",
+        "{{ Power 2 3 }}",
+        "{{ if .Index }}x{{ end }}",
+        "{{ .Index",
+        "{{ }}",
+        "{{ Mod .Index 0 }}",
+        "{{ (1 }}",
+    ],
+)
+def test_what_we_cannot_fill_in_is_an_error(text):
+    with pytest.raises(TemplateError):
+        GoTemplate(text).render({"Index": 7})
+
+
+def test_objects_are_what_a_typed_client_would_send(tmp_path):
+    (tmp_path / "pod.yaml").write_text(
+        POD.replace("pod-{{ .Index }}", "pod\n  labels: {Team: A, cpu: '1'}")
+        + "    resources: {requests: {cpu: 0.0001, memory: 9, Example.com/X: 1}}\n"
+        + "  topologySpreadConstraints: [{NodeTaintsPolicy: Honor}]\n"
+    )
+    pod = ObjectTemplate(tmp_path / "pod.yaml").make()
+    assert pod["metadata"]["labels"] == {"Team": "A", "cpu": "1"}
+    assert pod["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "0.0001", "memory": "9", "Example.com/X": "1"}
+    }
+    assert pod["spec"]["topologySpreadConstraints"] == [{"nodeTaintsPolicy": "Honor"}]
+
+
+def test_objects_of_one_template_share_nothing(tmp_path):
+    (tmp_path / "pod.yaml").write_text(POD.replace("-{{ .Index }}", ""))
+    template = ObjectTemplate(tmp_path / "pod.yaml")
+    template.make()["metadata"]["name"] = "changed"
+    assert template.make()["metadata"]["name"] == "pod"
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_throughput_is_sampled_each_second_without_the_first_sample():
+    throughput = Throughput(["a"], {})
+    for now, bound in [(1.0, 0), (2.0, 10), (3.0, 30), (4.0, 0), (5.0, 60), (6.0, 5)]:
+        for _ in range(bound):
+            throughput.pod_bound(now)
+        throughput.sample(now)
+    assert throughput.samples == [30, 30, 30, 5]  # 60 pods in the two seconds after a quiet one count 30 for each
+
+
+def test_percentiles_are_by_nearest_rank():
+    assert summary(range(1, 11)) == {"Average": 5.5, "Perc50": 5, "Perc90": 9, "Perc95": 10, "Perc99": 10}
+    assert summary([]) == {}
+
+
+def test_only_pods_of_the_namespaces_and_labels_count():
+    throughput = Throughput(["a"], {"type": "unsched"})
+    assert throughput.wants("a", {"type": "unsched", "color": "blue"})
+    assert not throughput.wants("a", {"color": "blue"})
+    assert not throughput.wants("b", {"type": "unsched"})
+
+
+METRICS = """
+# TYPE h histogram
+h_bucket{le="1.0",result="scheduled",profile="a"} %d
+h_bucket{le="2.0",result="scheduled",profile="a"} %d
+h_bucket{le="+Inf",result="scheduled",profile="a"} %d
+h_bucket{le="1.0",result="scheduled",profile="b"} 0
+h_bucket{le="2.0",result="scheduled",profile="b"} 0
+h_bucket{le="+Inf",result="scheduled",profile="b"} 0
+h_count{result="scheduled",profile="a"} %d
+h_sum{result="scheduled",profile="a"} %f
+# TYPE g gauge
+g{event="x"} 1
+g{event="y"} 2
+"""
+
+
+def test_latencies_are_what_the_histograms_grew_by():
+    before, after = (Metrics.parse(METRICS % values) for values in ((4, 4, 4, 4, 2.0), (8, 12, 14, 14, 22.0)))
+    ((key, grown),) = after.since(before).items()
+    assert key == ("h", (("result", "scheduled"),))
+    assert grown == Distribution(((1.0, 4.0), (2.0, 8.0), (float("inf"), 10.0)), 20.0)
+    assert grown.quantile(0.5) == pytest.approx(1.25)
+    assert grown.quantile(0.99) == 2.0  # beyond the last finite bound
+    assert grown.milliseconds()["Average"] == 2000.0
+    assert after.sums["g"] == 3.0
+    assert after.since(after) == {}
+
+
+def test_a_figure_below_its_threshold_is_named():
+    items = [{"labels": {"Metric": "SchedulingThroughput"}, "data": {"Average": 99.0}}]
+    least, most = config.ThresholdMetricSelector(), config.ThresholdMetricSelector(expect_lower=True)
+    assert below_threshold(items, 0, least) is None
+    assert below_threshold(items, 99, least) is None
+    assert below_threshold(items, 100, least) == "SchedulingThroughput Average is 99.0, expected at least 100"
+    assert below_threshold(items, 90, most) == "SchedulingThroughput Average is 99.0, expected at most 90"
