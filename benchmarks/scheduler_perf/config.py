@@ -133,7 +133,7 @@ class UniqueNodeLabelStrategy(msgspec.Struct, rename="camel", forbid_unknown_fie
     label_key: str
 
 
-class CreateNodes(Operation, tag="createNodes"):
+class CreateNodes(Operation, tag="createNodes", frozen=True):
     """Create nodes; they carry kubernetes.io/hostname. Without a template: 4 CPU, 32Gi, 110 pods."""
 
     paths = ("node_template_path",)
@@ -146,7 +146,7 @@ class CreateNodes(Operation, tag="createNodes"):
     template_params: dict[str, Any] = {}
 
 
-class CreateNamespaces(Operation, tag="createNamespaces"):
+class CreateNamespaces(Operation, tag="createNamespaces", frozen=True):
     """Create `prefix`-0 to `prefix`-(count-1)."""
 
     paths = ("namespace_template_path",)
@@ -156,7 +156,7 @@ class CreateNamespaces(Operation, tag="createNamespaces"):
     namespace_template_path: str = ""
 
 
-class CreatePods(Operation, tag="createPods"):
+class CreatePods(Operation, tag="createPods", frozen=True):
     """Create pods, in "namespace-<index of the operation>" if none is named, and wait until all are bound.
 
     `steady_state`: keep `count` pods waiting for `duration`, each deleted once bound and followed by another.
@@ -201,7 +201,7 @@ class CreatePods(Operation, tag="createPods"):
         _check_duration(self.duration)
 
 
-class CreatePodSets(Operation, tag="createPodSets"):
+class CreatePodSets(Operation, tag="createPodSets", frozen=True):
     """createPods in each of the namespaces `namespace_prefix`-0 to `namespace_prefix`-(count-1)."""
 
     namespace_prefix: str
@@ -214,7 +214,7 @@ class CreatePodSets(Operation, tag="createPodSets"):
         self.create_pods_op.check()
 
 
-class DeletePods(Operation, tag="deletePods"):
+class DeletePods(Operation, tag="deletePods", frozen=True):
     """Delete the pods of a namespace: at once, or so many per second."""
 
     namespace: str
@@ -227,7 +227,7 @@ class DeletePods(Operation, tag="deletePods"):
             raise _Problem("deletePodsPerSecond is negative")
 
 
-class Churn(Operation, tag="churn"):
+class Churn(Operation, tag="churn", frozen=True):
     """To the end of the workload, each interval: create the objects of all templates ("create", at most `number`
     times), or create and delete them in turn, `number` of each ("recreate")."""
 
@@ -245,7 +245,7 @@ class Churn(Operation, tag="churn"):
             raise _Problem("templatePaths is empty")
 
 
-class Barrier(Operation, tag="barrier"):
+class Barrier(Operation, tag="barrier", frozen=True):
     """Wait for the pods of createPods operations that did not wait: of these namespaces, or of all."""
 
     namespaces: list[str] = []
@@ -253,7 +253,7 @@ class Barrier(Operation, tag="barrier"):
     stage_requirement: Literal["", "Scheduled", "Attempted"] = "Scheduled"
 
 
-class Sleep(Operation, tag="sleep"):
+class Sleep(Operation, tag="sleep", frozen=True):
     duration: str = ""
     duration_param: str = ""
 
@@ -264,7 +264,7 @@ class Sleep(Operation, tag="sleep"):
         _check_duration(self.duration)
 
 
-class CreateAny(Operation, tag="createAny"):
+class CreateAny(Operation, tag="createAny", frozen=True):
     """Create `count` objects of any kind."""
 
     paths = ("template_path",)
@@ -275,7 +275,7 @@ class CreateAny(Operation, tag="createAny"):
     template_params: dict[str, Any] = {}
 
 
-class UpdateAny(Operation, tag="updateAny"):
+class UpdateAny(Operation, tag="updateAny", frozen=True):
     """Replace `count` objects, and their status: at once, or so many per second."""
 
     paths = ("template_path",)
@@ -293,7 +293,7 @@ class UpdateAny(Operation, tag="updateAny"):
             raise _Problem("updatePerSecond is negative")
 
 
-class StartCollectingMetrics(Operation, tag="startCollectingMetrics"):
+class StartCollectingMetrics(Operation, tag="startCollectingMetrics", frozen=True):
     """Measure from here to stopCollectingMetrics: the throughput of pods in these namespaces with these labels."""
 
     namespaces: list[str]
@@ -305,7 +305,7 @@ class StartCollectingMetrics(Operation, tag="startCollectingMetrics"):
             raise _Problem("namespaces is empty")
 
 
-class StopCollectingMetrics(Operation, tag="stopCollectingMetrics"):
+class StopCollectingMetrics(Operation, tag="stopCollectingMetrics", frozen=True):
     pass
 
 

@@ -65,7 +65,7 @@ def written(folder: Path, text: str = CONFIG) -> Path:
     return file
 
 
-# --- the files of kube-scheduler -----------------------------------------------------------------------------------------
+# --- the files of kube-scheduler -------------------------------------------------------------------------------------
 
 
 def test_every_workload_expands_and_every_template_makes_an_object():
