@@ -95,6 +95,7 @@ class Scheduler:
         self._metrics = metrics
         self._time = asyncio.get_running_loop().time
         self._pods = informers.informer(PODS).store
+        self._nodes = informers.informer(NODES).store
         self._tasks: asyncio.TaskGroup | None = None
         self._binding: set[asyncio.Task[None]] = set()
         self._slots = config.max_bindings_in_flight  # bind requests that may still be sent
@@ -102,6 +103,7 @@ class Scheduler:
         self._patches = StatusPatches(client, clock)
 
         self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
+        self.in_cycle = False  # then the snapshot must not be touched: an extender's answer is awaited
         self.snapshot = Snapshot()
         if not config.class_cache:
             self.snapshot.classes = SpecClasses(enabled=False)
@@ -290,7 +292,11 @@ class Scheduler:
     async def _schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
         start = self._time()
         self.cache.update_snapshot(self.snapshot)
-        placement = await self._algorithm.schedule(framework, state, pod, facts)
+        self.in_cycle = True
+        try:
+            placement = await self._algorithm.schedule(framework, state, pod, facts)
+        finally:
+            self.in_cycle = False
         if self._metrics is not None:
             self._metrics.algorithm(self._time() - start)
         return placement

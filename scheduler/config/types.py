@@ -75,7 +75,8 @@ class Profile:
 
     multi_point: plugins that are on at every extension point they implement. points: what is said of one extension
     point, over and above. args: by plugin name, typed; a plugin without an entry takes its defaults.
-    percentage_of_nodes_to_score: None: the one of the whole configuration.
+    percentage_of_nodes_to_score: None: the one of the whole configuration. check_all_filters: a node is asked about by
+    all filters, and shows all their reasons (alwaysCheckAllPredicates of Policy documents).
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
@@ -83,6 +84,7 @@ class Profile:
     points: Mapping[str, PluginSet] = field(default_factory=dict)
     args: Mapping[str, Any] = field(default_factory=dict)
     percentage_of_nodes_to_score: int | None = None
+    check_all_filters: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -118,6 +119,7 @@ class _Kubeloop(_Strict, frozen=True):
     assumed_pod_ttl_seconds: float | None = msgspec.field(default=None, name="assumedPodTTLSeconds")
     class_cache: bool = True
     max_bindings_in_flight: int = 256
+    check_all_filters: bool = False
 
 
 class _Configuration(_Strict, frozen=True):
@@ -163,7 +165,10 @@ def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
         ) from error
     given_profiles = given.profiles or (_Profile(),)
     profiles = tuple(
-        _profile(each, f"profiles[{index}]", alone=len(given_profiles) == 1)
+        replace(
+            _profile(each, f"profiles[{index}]", alone=len(given_profiles) == 1),
+            check_all_filters=given.kubeloop.check_all_filters,
+        )
         for index, each in enumerate(given_profiles)
     )
     config = SchedulerConfiguration(
@@ -352,6 +357,8 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSON]:
         document["percentageOfNodesToScore"] = config.percentage_of_nodes_to_score
     if config.assumed_pod_ttl_seconds is not None:
         document["kubeloop"]["assumedPodTTLSeconds"] = config.assumed_pod_ttl_seconds
+    if any(profile.check_all_filters for profile in config.profiles):
+        document["kubeloop"]["checkAllFilters"] = True
     if config.extenders:
         document["extenders"] = [_extender_document(each) for each in config.extenders]
     if config.client_connection:

@@ -13,9 +13,12 @@ from typing import Any
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import Plugin
+from kubeloop.scheduler.plugins.classic import CLASSIC_PLUGINS
 from kubeloop.scheduler.plugins.registry import DEFAULT_PLUGINS
 
 ENTRY_POINT_GROUP = "kubeloop.scheduler_plugins"
+
+_OWN = {**DEFAULT_PLUGINS, **CLASSIC_PLUGINS}
 
 
 def plugin_class(name: str) -> type[Any]:
@@ -44,8 +47,8 @@ def _from_path(name: str, path: str) -> type[Any]:
 
 def args_type(name: str) -> type[Any] | None:
     """The Struct of a plugin's arguments; None: it takes any plain JSON."""
-    if name in DEFAULT_PLUGINS:
-        return DEFAULT_PLUGINS[name].args_type
+    if name in _OWN:
+        return _OWN[name].args_type
     return getattr(plugin_class(name), "args_type", None)
 
 
@@ -55,7 +58,7 @@ def make_plugin(name: str, args: Any, handle: Handle) -> Plugin:
         type_ = args_type(name)
         args = type_() if type_ is not None else {}
     try:
-        construct = DEFAULT_PLUGINS[name].construct if name in DEFAULT_PLUGINS else plugin_class(name)
+        construct = _OWN[name].construct if name in _OWN else plugin_class(name)
         plugin: Plugin = construct(args, handle)
     except UserError:
         raise

@@ -132,7 +132,8 @@ class Framework:
             and (isinstance(plugin, interface.FilterRowsPlugin) or plugin not in self.filter)
             and (isinstance(plugin, interface.ScoreRowsPlugin) or plugin not in self.score)
         }
-        self._class_cache = ClassCache() if class_cache else None
+        self._check_all_filters = profile.check_all_filters
+        self._class_cache = ClassCache() if class_cache and not profile.check_all_filters else None
         self._check()
 
     def _at(self, point: str, profile: Profile) -> list[Plugin]:
@@ -248,6 +249,8 @@ class Framework:
     def _run_filters_afresh(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Rows:
+        if self._check_all_filters:
+            return self._run_all_filters(state, pod, snapshot, rows, diagnosis)
         left = rows
         for plugin, by_rows in zip(self.filter, self._filter_rows, strict=True):
             if plugin.name in state.skip_filter:
@@ -300,6 +303,29 @@ class Framework:
                 diagnosis.note(status)
         return np.flatnonzero(first == PASSED)
 
+    def _run_all_filters(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
+    ) -> Rows:
+        """Node by node, and on each by every filter, so that all reasons are told."""
+        feasible = np.ones(len(rows), np.bool_)
+        for index, row in enumerate(rows.tolist()):
+            node = snapshot.node_infos[row]
+            statuses = []
+            for plugin in self.filter:
+                if plugin.name not in state.skip_filter:
+                    status = self.filter_node(plugin, state, pod, node)
+                    if status is not None and not status.is_rejection:
+                        raise SchedulingError(status.message, plugin.name)
+                    if status is not None:
+                        statuses.append(status)
+                        diagnosis.note(status)
+            if statuses:
+                feasible[index] = False
+                code = max(status.code for status in statuses)  # unresolvable by one is unresolvable
+                reasons = tuple(reason for status in statuses for reason in status.reasons)
+                diagnosis.verdicts.set(node.name, Status(code, reasons, statuses[0].plugin))
+        return rows[feasible]
+
     def _filter_by_rows(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> interface.Mask:
@@ -325,7 +351,7 @@ class Framework:
         passed = np.ones(len(rows), np.bool_)
         infos = snapshot.node_infos
         for index, row in enumerate(rows.tolist()):
-            status = self._filter_node(plugin, state, pod, infos[row])
+            status = self.filter_node(plugin, state, pod, infos[row])
             if status is not None:
                 if not status.is_rejection:
                     raise SchedulingError(status.message, plugin.name)
@@ -335,7 +361,7 @@ class Framework:
         return passed
 
     @staticmethod
-    def _filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+    def filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """A rejection, an error that names the plugin, or None."""
         try:
             status: Status | None = plugin.filter(state, pod, node)
@@ -352,7 +378,7 @@ class Framework:
         """The first verdict against the node, by the plugins' per-node forms."""
         for plugin in self.filter:
             if plugin.name not in state.skip_filter:
-                status = self._filter_node(plugin, state, pod, node)
+                status = self.filter_node(plugin, state, pod, node)
                 if status is not None:
                     return status
         return None
@@ -740,7 +766,7 @@ class _ExplanationsByNode:
 
     def _explain(self, row: int) -> Status:
         node = self._snapshot.node_infos[row]
-        status = self._framework._filter_node(self._plugin, self._state, self._pod, node)
+        status = self._framework.filter_node(self._plugin, self._state, self._pod, node)
         return status or Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin.name}",), self._plugin.name)
 
 

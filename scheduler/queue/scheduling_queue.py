@@ -416,6 +416,10 @@ class SchedulingQueue:
                 return (GATED if queued.gated else name), queued
         return None
 
+    def serves(self, scheduler_name: str) -> bool:
+        """Are pods of this scheduler queued here?"""
+        return scheduler_name in self._hint_maps
+
     def active_pods(self) -> list[QueuedPodInfo]:
         """In the order in which they will be popped; likewise below."""
         return self._active.sorted()

@@ -135,5 +135,5 @@ def test_what_is_wrong_is_said_in_kube_schedulers_words(text, problem):
 
 
 def test_other_versions_are_refused():
-    with pytest.raises(UserError, match="no kind \"KubeSchedulerConfiguration\" is registered for version"):
+    with pytest.raises(UserError, match='no kind "KubeSchedulerConfiguration" is registered for version'):
         load_configuration("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n")

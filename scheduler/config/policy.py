@@ -1,0 +1,336 @@
+"""The older ways to configure a scheduler: the name of an algorithm provider, and the Policy document.
+
+Both are translated to a profile of today's plugins. Source: pkg/scheduler/apis/config/legacy_types.go and
+pkg/scheduler/framework/plugins/legacy_registry.go of v1.20, with the predicates that were older still.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import JSON, without_nulls
+from kubeloop.scheduler.config.types import (
+    DEFAULT_PLUGINS,
+    ExtenderConfiguration,
+    ExtenderTLS,
+    ManagedResource,
+    PluginRef,
+    PluginSet,
+    Profile,
+    SchedulerConfiguration,
+)
+from kubeloop.scheduler.config.v1 import http_timeout_seconds, plugin_arguments
+from kubeloop.scheduler.config.validation import validate_configuration
+
+MAX_WEIGHT = (2**31 - 1) // 100
+
+# Predicate -> the plugins whose Filter does its work.
+PREDICATES: Mapping[str, tuple[str, ...]] = {
+    "GeneralPredicates": ("NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"),
+    "PodFitsResources": ("NodeResourcesFit",),
+    "PodFitsHost": ("NodeName",),
+    "HostName": ("NodeName",),
+    "PodFitsHostPorts": ("NodePorts",),
+    "PodFitsPorts": ("NodePorts",),
+    "MatchNodeSelector": ("NodeAffinity",),
+    "PodToleratesNodeTaints": ("TaintToleration",),
+    "CheckNodeUnschedulable": ("NodeUnschedulable",),
+    "CheckNodeCondition": ("NodeUnschedulable", "TaintToleration"),
+    "CheckNodeMemoryPressure": ("NodeMemoryPressure",),
+    "CheckNodeDiskPressure": ("NodeDiskPressure",),
+    "CheckNodePIDPressure": ("NodePIDPressure",),
+    "NoDiskConflict": ("VolumeRestrictions",),
+    "NoVolumeZoneConflict": ("VolumeZone",),
+    "NoVolumeNodeConflict": ("VolumeBinding",),
+    "CheckVolumeBinding": ("VolumeBinding",),
+    # Disks of these clouds are CSI volumes today, counted by the limits of their drivers.
+    "MaxCSIVolumeCountPred": ("NodeVolumeLimits",),
+    "MaxEBSVolumeCount": ("NodeVolumeLimits",),
+    "MaxGCEPDVolumeCount": ("NodeVolumeLimits",),
+    "MaxAzureDiskVolumeCount": ("NodeVolumeLimits",),
+    "MaxCinderVolumeCount": ("NodeVolumeLimits",),
+    "MatchInterPodAffinity": ("InterPodAffinity",),
+    "EvenPodsSpread": ("PodTopologySpread",),
+}
+MANDATORY_PREDICATES = ("CheckNodeUnschedulable", "PodToleratesNodeTaints")
+DEFAULT_PREDICATES = (
+    "NoVolumeZoneConflict",
+    "MaxEBSVolumeCount",
+    "MaxGCEPDVolumeCount",
+    "MaxAzureDiskVolumeCount",
+    "MaxCSIVolumeCountPred",
+    "MatchInterPodAffinity",
+    "NoDiskConflict",
+    "GeneralPredicates",
+    "PodToleratesNodeTaints",
+    "CheckVolumeBinding",
+    "CheckNodeUnschedulable",
+    "EvenPodsSpread",
+)
+
+# Priority -> the plugin whose Score does its work; "" for one that changes nothing.
+PRIORITIES: Mapping[str, str] = {
+    "EqualPriority": "",
+    "LeastRequestedPriority": "NodeResourcesFit",
+    "MostRequestedPriority": "NodeResourcesFit",
+    "RequestedToCapacityRatioPriority": "NodeResourcesFit",
+    "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+    "SelectorSpreadPriority": "SelectorSpread",
+    "ServiceSpreadingPriority": "SelectorSpread",
+    "InterPodAffinityPriority": "InterPodAffinity",
+    "NodeAffinityPriority": "NodeAffinity",
+    "TaintTolerationPriority": "TaintToleration",
+    "ImageLocalityPriority": "ImageLocality",
+    "NodePreferAvoidPodsPriority": "NodePreferAvoidPods",
+    "EvenPodsSpreadPriority": "PodTopologySpread",
+}
+DEFAULT_PRIORITIES = {
+    "SelectorSpreadPriority": 1,
+    "InterPodAffinityPriority": 1,
+    "LeastRequestedPriority": 1,
+    "BalancedResourceAllocation": 1,
+    "NodePreferAvoidPodsPriority": 10000,
+    "NodeAffinityPriority": 1,
+    "TaintTolerationPriority": 1,
+    "ImageLocalityPriority": 1,
+    "EvenPodsSpreadPriority": 2,
+}
+_STRATEGIES = {
+    "LeastRequestedPriority": "LeastAllocated",
+    "MostRequestedPriority": "MostAllocated",
+    "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
+}
+
+
+class _Lenient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of the document."""
+
+
+class _ArgumentResource(_Lenient, frozen=True):
+    name: str
+    weight: int = 1
+
+
+class _ShapePoint(_Lenient, frozen=True):
+    utilization: int = 0
+    score: int = 0
+
+
+class _RatioArguments(_Lenient, frozen=True):
+    shape: tuple[_ShapePoint, ...] = ()
+    resources: tuple[_ArgumentResource, ...] = ()
+
+
+class _Arguments(_Lenient, frozen=True):
+    requested_to_capacity_ratio_arguments: _RatioArguments | None = None
+    service_affinity: JSON = None
+    labels_presence: JSON = None
+    service_anti_affinity: JSON = None
+    label_preference: JSON = None
+
+
+class _Predicate(_Lenient, frozen=True):
+    name: str
+    argument: _Arguments | None = None
+
+
+class _Priority(_Lenient, frozen=True):
+    name: str
+    weight: int = 0
+    argument: _Arguments | None = None
+
+
+class _TLS(_Lenient, frozen=True):
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = msgspec.field(default="", name="caFile")
+    cert_data: str = ""
+    key_data: str = ""
+    ca_data: str = msgspec.field(default="", name="caData")
+
+
+class _ManagedResource(_Lenient, frozen=True):
+    name: str
+    ignored_by_scheduler: bool = False
+
+
+class _LegacyExtender(_Lenient, frozen=True):
+    url_prefix: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: int = 0
+    bind_verb: str = ""
+    enable_https: bool = msgspec.field(default=False, name="enableHttps")
+    tls_config: _TLS | None = None
+    http_timeout: str | int = 0
+    node_cache_capable: bool = False
+    managed_resources: tuple[_ManagedResource, ...] = ()
+    ignorable: bool = False
+
+
+class _Policy(_Lenient, frozen=True):
+    predicates: tuple[_Predicate, ...] | None = None
+    priorities: tuple[_Priority, ...] | None = None
+    extenders: tuple[_LegacyExtender, ...] = ()
+    hard_pod_affinity_symmetric_weight: int = 1
+    always_check_all_predicates: bool = False
+
+
+@dataclass(slots=True)
+class _Translation:
+    """A profile in the making: plugins per extension point in the order in which they were asked for."""
+
+    filters: list[str] = field(default_factory=list)
+    scores: dict[str, int] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+def provider_configuration(name: str) -> SchedulerConfiguration:
+    """The configuration of an algorithm provider. Raises UserError."""
+    if name == "DefaultProvider":
+        return SchedulerConfiguration()
+    if name == "ClusterAutoscalerProvider":
+        fit = plugin_arguments("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}, "args")
+        return SchedulerConfiguration(profiles=(Profile(args={"NodeResourcesFit": fit}),))
+    raise UserError(
+        f'algorithm provider "{name}" is not registered', hint="there are DefaultProvider and ClusterAutoscalerProvider"
+    )
+
+
+def read_policy(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+    """The configuration that a Policy document asks for. Raises UserError."""
+    try:
+        policy = msgspec.convert(without_nulls(dict(document)), _Policy)
+    except msgspec.ValidationError as error:
+        raise UserError(f"cannot read the Policy: {error}", hint="see its predicates and priorities") from error
+    weight = policy.hard_pod_affinity_symmetric_weight
+    if not 0 <= weight <= 100:
+        raise UserError(
+            f"invalid hardPodAffinitySymmetricWeight: {weight}, must be in the range [0-100]", hint="its default is 1"
+        )
+    made = _Translation()
+    _translate_predicates(policy.predicates, made)
+    _translate_priorities(policy.priorities, made)
+    made.args["InterPodAffinity"] = plugin_arguments("InterPodAffinity", {"hardPodAffinityWeight": weight}, "args")
+    config = SchedulerConfiguration(
+        profiles=(replace(_profile(made), check_all_filters=policy.always_check_all_predicates),),
+        extenders=tuple(_extender(each) for each in policy.extenders),
+    )
+    errors = validate_configuration(config)
+    if errors:
+        raise UserError("; ".join(map(str, errors)), hint="correct the Policy")
+    return config
+
+
+def _translate_predicates(given: Sequence[_Predicate] | None, made: _Translation) -> None:
+    names = list(DEFAULT_PREDICATES) if given is None else [each.name for each in given]
+    for name in (*names, *MANDATORY_PREDICATES):
+        if name not in PREDICATES:
+            raise UserError(
+                f"invalid configuration: predicate type not found for {name!r}",
+                hint=f"there are {', '.join(PREDICATES)}",
+            )
+        made.filters += [plugin for plugin in PREDICATES[name] if plugin not in made.filters]
+
+
+def _translate_priorities(given: Sequence[_Priority] | None, made: _Translation) -> None:
+    if given is None:
+        given = [_Priority(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items()]
+    strategy = ""
+    for each in given:
+        if each.name not in PRIORITIES:
+            raise UserError(
+                f"invalid configuration: priority type not found for {each.name!r}",
+                hint=f"there are {', '.join(PRIORITIES)}",
+            )
+        if not 0 < each.weight <= MAX_WEIGHT:
+            raise UserError(
+                f"priority {each.name} should have a positive weight applied to it or it has overflown",
+                hint="give it a weight of 1 or more",
+            )
+        plugin = PRIORITIES[each.name]
+        if each.name in _STRATEGIES:
+            if strategy:
+                raise UserError(
+                    f"{strategy} and {each.name} exclude each other", hint="both rate how full a node is; keep one"
+                )
+            strategy = each.name
+            made.args["NodeResourcesFit"] = _fit_args(each)
+        if plugin:
+            made.scores[plugin] = made.scores.get(plugin, 0) + each.weight
+
+
+def _fit_args(priority: _Priority) -> Any:
+    scoring: dict[str, JSON] = {"type": _STRATEGIES[priority.name]}
+    if priority.name == "RequestedToCapacityRatioPriority":
+        given = priority.argument
+        argument = given.requested_to_capacity_ratio_arguments if given is not None else None
+        if argument is None:
+            raise UserError(
+                "RequestedToCapacityRatioPriority needs requestedToCapacityRatioArguments",
+                hint="give it a shape: a list of utilization and score",
+            )
+        shape = [{"utilization": point.utilization, "score": point.score} for point in argument.shape]
+        scoring["requestedToCapacityRatio"] = {"shape": shape}
+        if argument.resources:
+            scoring["resources"] = [{"name": each.name, "weight": each.weight} for each in argument.resources]
+    return plugin_arguments("NodeResourcesFit", {"scoringStrategy": scoring}, "priorities")
+
+
+def _profile(made: _Translation) -> Profile:
+    """Filters run in today's order, so that the first reason given is the one users know."""
+    order = [ref.name for ref in DEFAULT_PLUGINS]
+    filters = sorted(made.filters, key=lambda name: order.index(name) if name in order else len(order))
+    scores_only = tuple(name for name in made.scores if name not in filters)
+    filters_only = tuple(name for name in filters if name not in made.scores)
+    names = ("SchedulingGates", "PrioritySort", *filters, *scores_only, "DefaultPreemption", "DefaultBinder")
+    return Profile(
+        multi_point=PluginSet(tuple(PluginRef(name, made.scores.get(name, 0)) for name in names)),
+        points={
+            "preFilter": PluginSet(disabled=scores_only),
+            "filter": PluginSet(disabled=scores_only),
+            "preScore": PluginSet(disabled=filters_only),
+            "score": PluginSet(disabled=filters_only),
+        },
+        args=made.args,
+    )
+
+
+def _extender(given: _LegacyExtender) -> ExtenderConfiguration:
+    tls = given.tls_config
+    return ExtenderConfiguration(
+        url_prefix=given.url_prefix,
+        filter_verb=given.filter_verb,
+        preempt_verb=given.preempt_verb,
+        prioritize_verb=given.prioritize_verb,
+        weight=given.weight,
+        bind_verb=given.bind_verb,
+        enable_https=given.enable_https,
+        tls=None
+        if tls is None
+        else ExtenderTLS(
+            insecure=tls.insecure,
+            server_name=tls.server_name,
+            cert_file=tls.cert_file,
+            key_file=tls.key_file,
+            ca_file=tls.ca_file,
+            cert_data=base64.b64decode(tls.cert_data),
+            key_data=base64.b64decode(tls.key_data),
+            ca_data=base64.b64decode(tls.ca_data),
+        ),
+        http_timeout_seconds=http_timeout_seconds(given.http_timeout),
+        node_cache_capable=given.node_cache_capable,
+        managed_resources=tuple(
+            ManagedResource(each.name, each.ignored_by_scheduler) for each in given.managed_resources
+        ),
+        ignorable=given.ignorable,
+    )

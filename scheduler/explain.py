@@ -1,0 +1,201 @@
+"""Why is this pod pending? Read from the live state: per node and plugin, and what could help.
+
+Every filter is asked about every node, so that a node shows all that is in the way, not only the first thing. Nothing
+is changed but the snapshot, which is brought up to date.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.fit_error import fit_error_message
+from kubeloop.scheduler.framework.interface import Code, CycleState, Status
+from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.scheduler import Scheduler
+
+_ADVICE = {
+    "NodeUnschedulable": "make a node schedulable again (kubectl uncordon)",
+    "NodeName": "the pod names a node that does not exist, or another one",
+    "TaintToleration": "add a toleration to the pod, or remove a taint from a node",
+    "NodeAffinity": "relax the pod's nodeSelector or node affinity, or label a node accordingly",
+    "NodePorts": "free the host port on a node, or use another one",
+    "NodeResourcesFit": "ask for less, add a node, or free room on one",
+    "PodTopologySpread": "relax maxSkew, or make room in the domains that have the fewest matching pods",
+    "InterPodAffinity": "relax the (anti-)affinity to pods, or make room where it would be met",
+    "VolumeBinding": "provide a PersistentVolume or StorageClass that the claims can use on a node with room",
+    "VolumeZone": "make room in the zone of the pod's volumes",
+    "VolumeRestrictions": "another pod uses the same disk or claim; wait for it, or use another one",
+    "NodeVolumeLimits": "detach volumes from a node, or add a node",
+    "SchedulingGates": "remove the pod's scheduling gates",
+    "DynamicResources": "resource claims are not supported",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What one plugin has against the pod on one node."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """obstacles: none if the pod would fit. preemption_helps: it would fit if all pods of lower priority left."""
+
+    node: str
+    obstacles: tuple[Obstacle, ...]
+    preemption_helps: bool = False
+
+
+@dataclass(slots=True)
+class PodExplanation:
+    """queue: "active", "backoff", "unschedulable", "gated", "in flight", or "" if the pod does not wait here.
+
+    summary: one sentence. message: kube-scheduler's, as of now. shortages: resource -> the least that is missing on
+    any node, millicores for CPU.
+    """
+
+    pod: str
+    queue: str = ""
+    summary: str = ""
+    attempts: int = 0
+    rejected_by: tuple[str, ...] = ()
+    message: str = ""
+    nodes: list[NodeExplanation] = field(default_factory=list)
+    shortages: dict[str, int] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+    preemption: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain(scheduler: Scheduler, key: str) -> PodExplanation:
+    """The explanation for the pod "namespace/name"."""
+    explanation = PodExplanation(key)
+    pod = scheduler.listers.pods.get(key)
+    if pod is None:
+        explanation.summary = "there is no such pod"
+    elif pod.spec.node_name:
+        explanation.summary = f"the pod is bound to {pod.spec.node_name}"
+    elif pod.spec.scheduler_name not in scheduler.frameworks:
+        explanation.summary = f'the pod waits for another scheduler, "{pod.spec.scheduler_name}"'
+    else:
+        _explain_pending(scheduler, pod, explanation)
+    return explanation
+
+
+def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> None:
+    found = scheduler.queue.get(pod.key)
+    if found is not None:
+        explanation.queue, queued = found
+        explanation.attempts = queued.attempts
+        explanation.rejected_by = tuple(sorted(queued.rejectors))
+        if queued.gated:
+            explanation.summary = f"the pod is held back by {queued.gating_plugin}"
+            explanation.advice = _advice([queued.gating_plugin])
+            return
+    elif scheduler.cache.is_assumed(pod):
+        assumed = scheduler.cache.get_pod(pod.metadata.uid)
+        explanation.queue = "in flight"
+        explanation.summary = f"the pod is being bound to {assumed.spec.node_name if assumed else 'a node'}"
+        return
+    if not scheduler.in_cycle:
+        scheduler.cache.update_snapshot(scheduler.snapshot)
+    framework, state, info = scheduler.frameworks[pod.spec.scheduler_name], CycleState(), PodInfo(pod)
+    snapshot = scheduler.snapshot
+    if len(snapshot) == 0:
+        explanation.summary = explanation.message = "no nodes available to schedule pods"
+        return
+    try:
+        names, rejection, _ = framework.run_pre_filter(state, info, snapshot)
+    except SchedulingError as error:
+        explanation.summary = explanation.message = str(error)
+        return
+    if rejection is not None:
+        explanation.message = fit_error_message(len(snapshot), {}, rejection.message)
+        explanation.summary = rejection.message
+        explanation.advice = _advice([rejection.plugin])
+        return
+    reasons: Counter[str] = Counter()
+    plugins: Counter[str] = Counter()
+    for node in snapshot.node_infos:
+        if names is not None and node.name not in names:
+            explanation.nodes.append(NodeExplanation(node.name, (Obstacle("", "", ("the pod may not be there",)),)))
+            continue
+        statuses = _obstacles(framework, state, info, node)
+        helps = bool(statuses) and _fits_alone(framework, state, info, node, statuses)
+        obstacles = tuple(Obstacle(each.plugin, each.code.api_name, each.reasons) for each in statuses)
+        explanation.nodes.append(NodeExplanation(node.name, obstacles, helps))
+        if statuses:
+            reasons.update(statuses[0].reasons)
+            plugins.update(each.plugin for each in statuses)
+            _note_shortages(explanation.shortages, info, node)
+    _sum_up(explanation, pod, reasons, plugins)
+
+
+def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo) -> list[Status]:
+    """What each filter on its own has against the node; if none has, what nominated pods there make of it."""
+    statuses = [
+        status
+        for plugin in framework.filter
+        if plugin.name not in state.skip_filter
+        and (status := framework.filter_node(plugin, state, pod, node)) is not None
+    ]
+    if not statuses:
+        nominated = framework.run_filters_with_nominated_pods(state, pod, node)
+        return [nominated] if nominated is not None else []
+    return statuses
+
+
+def _fits_alone(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo, statuses: list[Status]) -> bool:
+    """Would the pod fit if all pods of lower priority left the node?"""
+    if any(status.code is not Code.UNSCHEDULABLE for status in statuses):
+        return False
+    victims = [each for each in node.pods.values() if each.priority < pod.priority]
+    if not victims:
+        return False
+    emptied, their_state = node.clone(), state.clone()
+    for victim in victims:
+        emptied.remove_pod(victim.uid)
+        if framework.run_remove_pod(their_state, pod, victim, emptied) is not None:
+            return False
+    return framework.run_filters_on_node(their_state, pod, emptied) is None
+
+
+def _note_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> None:
+    for name, amount in pod.requests.items():
+        missing = amount - (node.allocatable.get(name, 0) - node.requested.get(name, 0))
+        if missing > 0:
+            shortages[name] = min(missing, shortages.get(name, missing))
+
+
+def _sum_up(explanation: PodExplanation, pod: Pod, reasons: Counter[str], plugins: Counter[str]) -> None:
+    nodes = explanation.nodes
+    fitting = [each.node for each in nodes if not each.obstacles]
+    if fitting:
+        explanation.summary = f"the pod fits on {len(fitting)} of {len(nodes)} nodes now; it is about to be tried"
+        return
+    explanation.message = fit_error_message(len(nodes), reasons)
+    explanation.summary = explanation.message
+    # A resource is short everywhere only if no node has room for it.
+    explanation.advice = _advice([plugin for plugin, _ in plugins.most_common()])
+    if "NodeResourcesFit" not in plugins:
+        explanation.shortages.clear()
+    helped = [each.node for each in nodes if each.preemption_helps]
+    if pod.spec.preemption_policy == "Never":
+        explanation.preemption = "the pod may not preempt others (preemptionPolicy: Never)"
+    elif helped:
+        explanation.preemption = f"preempting pods of lower priority would help on {len(helped)} of {len(nodes)} nodes"
+    else:
+        explanation.preemption = "preemption cannot help: no node would fit without its pods of lower priority"
+
+
+def _advice(plugins: list[str]) -> list[str]:
+    return [_ADVICE[plugin] for plugin in plugins if plugin in _ADVICE]

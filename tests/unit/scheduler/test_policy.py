@@ -1,0 +1,149 @@
+"""The older configurations work: provider names, and Policy documents with their predicates and priorities."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import Node, convert
+from kubeloop.kube.resources import NODES
+from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import load_configuration
+
+
+def policy(**fields: Any) -> SchedulerConfiguration:
+    return load_configuration(json.dumps({"kind": "Policy", "apiVersion": "v1", **fields}))
+
+
+def test_every_predicate_and_priority_is_translated():
+    conflicting = ("MostRequestedPriority", "RequestedToCapacityRatioPriority")
+    config = policy(
+        predicates=[{"name": name} for name in PREDICATES],
+        priorities=[{"name": name, "weight": 2} for name in PRIORITIES if name not in conflicting],
+        hardPodAffinitySymmetricWeight=7,
+    )
+    (profile,) = config.profiles
+    weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
+    assert {plugin for plugins in PREDICATES.values() for plugin in plugins} <= weights.keys()
+    assert weights["SelectorSpread"] == 4  # it does the work of two priorities
+    assert weights["NodeResourcesFit"] == 2
+    assert profile.args["InterPodAffinity"].hard_pod_affinity_weight == 7
+
+
+def test_without_lists_the_defaults_of_old_apply():
+    (profile,) = policy().profiles
+    weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
+    assert weights["NodePreferAvoidPods"] == 10000
+    assert weights["SelectorSpread"] == 1
+    assert "VolumeBinding" in weights
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"predicates": [{"name": "Fits"}]}, "invalid configuration: predicate type not found for 'Fits'"),
+        ({"priorities": [{"name": "Best", "weight": 1}]}, "invalid configuration: priority type not found for 'Best'"),
+        ({"priorities": [{"name": "EqualPriority"}]}, "priority EqualPriority should have a positive weight"),
+        ({"hardPodAffinitySymmetricWeight": 101}, "invalid hardPodAffinitySymmetricWeight: 101"),
+    ],
+)
+def test_what_is_wrong_is_said(fields, problem):
+    with pytest.raises(UserError) as refused:
+        policy(**fields)
+    assert str(refused.value).startswith(problem)
+
+
+def test_provider_names():
+    assert provider_configuration("DefaultProvider") == SchedulerConfiguration()
+    (profile,) = provider_configuration("ClusterAutoscalerProvider").profiles
+    assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+    with pytest.raises(UserError, match='"Mine" is not registered'):
+        provider_configuration("Mine")
+
+
+def with_profile(config: SchedulerConfiguration) -> dict[str, Any]:
+    return {"profiles": config.profiles}
+
+
+@pytest.mark.virtual_time
+async def test_only_the_predicates_that_are_named_filter(cluster, scheduling):
+    cluster.node("small", cpu="1")
+    config = policy(predicates=[{"name": "PodFitsHost"}], priorities=[{"name": "EqualPriority", "weight": 1}])
+    async with scheduling(**with_profile(config)):
+        cluster.pod("big", cpu="2")
+        await asyncio.sleep(0.5)
+        assert cluster.bindings == [("default/big", "small")]
+
+
+@pytest.mark.virtual_time
+async def test_all_reasons_are_told_if_all_predicates_are_checked(cluster, scheduling):
+    cluster.node("n", cpu="1", unschedulable=True)
+    predicates = [{"name": "GeneralPredicates"}]
+    async with scheduling(**with_profile(policy(predicates=predicates, alwaysCheckAllPredicates=True))):
+        cluster.pod("p", cpu="2")
+        await asyncio.sleep(0.5)
+        assert cluster.events[0][2].startswith(
+            "0/1 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+        )
+
+
+@pytest.mark.virtual_time
+async def test_node_pressure_keeps_pods_away(cluster, scheduling):
+    node = cluster.node("n")
+    for pressure in ("MemoryPressure", "DiskPressure"):
+        status = convert(Node, {"status": {"conditions": [{"type": pressure, "status": "True"}]}}).status
+        pressed = msgspec.structs.replace(
+            node, status=msgspec.structs.replace(node.status, conditions=status.conditions)
+        )
+        cluster.informer(NODES).put(cluster.versioned(pressed))
+        name = pressure.lower()
+        async with scheduling(**with_profile(policy(predicates=[{"name": f"CheckNode{pressure}"}]))):
+            cluster.pod(f"asks-{name}", cpu="100m")
+            cluster.pod(f"asks-nothing-{name}", cpu="")
+            await asyncio.sleep(0.5)
+    assert cluster.bindings == [("default/asks-memorypressure", "n")]
+
+
+@pytest.mark.virtual_time
+async def test_pods_of_one_controller_are_spread_over_zones(cluster, scheduling):
+    from kubeloop.kube.objects import Service
+    from kubeloop.kube.resources import SERVICES
+
+    for zone, name in (("x", "a"), ("x", "b"), ("y", "c")):
+        cluster.node(name, labels={"topology.kubernetes.io/zone": zone})
+    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
+    informer = cluster.informer(SERVICES)
+    informer.store.add_index("namespace", lambda obj: [obj.metadata.namespace])
+    informer.put(convert(Service, service))
+    priorities = [{"name": "SelectorSpreadPriority", "weight": 1}]
+    async with scheduling(**with_profile(policy(priorities=priorities))):
+        for number in range(4):
+            cluster.pod(f"p{number}", metadata={"labels": {"app": "web"}})
+            await asyncio.sleep(0.1)
+    zones = ["y" if node == "c" else "x" for _, node in cluster.bindings]
+    assert sorted(zones[:2]) == ["x", "y"]
+    assert sorted(zones[2:]) == ["x", "y"]
+
+
+@pytest.mark.virtual_time
+async def test_a_node_is_spared_the_pods_it_asks_to_avoid(cluster, scheduling):
+    wish = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
+    plain = cluster.node("plain")
+    annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(wish)}
+    spared = msgspec.structs.replace(
+        plain, metadata=msgspec.structs.replace(plain.metadata, name="spared", annotations=annotations)
+    )
+    cluster.informer(NODES).put(cluster.versioned(spared))
+    priorities = [{"name": "NodePreferAvoidPodsPriority", "weight": 1}]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+    async with scheduling(**with_profile(policy(priorities=priorities))):
+        for number in range(5):
+            cluster.pod(f"p{number}", metadata={"ownerReferences": [owner]})
+        await asyncio.sleep(1)
+    assert {node for _, node in cluster.bindings} == {"plain"}

@@ -1,0 +1,248 @@
+"""Plugins of the user's own: per node or vectorised, with arguments and events; and what happens when they raise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import Struct
+from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile
+from kubeloop.scheduler.framework import registry
+from kubeloop.scheduler.framework.events import NODE, cluster_event
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    Code,
+    Hint,
+    RowVerdicts,
+    Status,
+)
+
+pytestmark = pytest.mark.virtual_time
+
+REFUSED = Status(Code.UNSCHEDULABLE, ("node(s) were in the wrong rack",))
+
+
+class RackArgs(Struct):
+    rack: str = "a"
+
+
+class Rack:
+    """Per node: pods go to nodes of one rack only."""
+
+    name = "Rack"
+    args_type = RackArgs
+
+    def __init__(self, args: RackArgs, handle: Any) -> None:
+        self._rack = args.rack
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None if node.node.metadata.labels.get("rack") == self._rack else REFUSED
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (ClusterEventWithHint(cluster_event(NODE, ActionType.ADD), self._helps),)
+
+    def _helps(self, pod: Any, old: Any, new: Any) -> Hint:
+        return Hint.QUEUE if new.metadata.labels.get("rack") == self._rack else Hint.SKIP
+
+
+class LastNode:
+    """Vectorised: passes all, and scores the node with the highest row best."""
+
+    name = "LastNode"
+
+    def __init__(self, args: Any, handle: Any) -> None: ...
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None
+
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
+        return RowVerdicts(np.ones(len(rows), np.bool_), lambda index: REFUSED)
+
+    def score(self, state: Any, pod: Any, node: Any) -> int:
+        return 0
+
+    def score_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        return np.where(rows == rows.max(), 100, 0)
+
+
+class Raising:
+    """Raises where its argument says."""
+
+    name = "Raising"
+
+    def __init__(self, args: Any, handle: Any) -> None:
+        self._point = args["at"]
+
+    def _maybe(self, point: str) -> None:
+        if point == self._point:
+            raise RuntimeError(f"broken {point}")
+
+    def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
+        self._maybe("pre_filter")
+        return None, None
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        self._maybe("filter")
+        return None
+
+    def pre_score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Status | None:
+        self._maybe("pre_score")
+        return None
+
+    def score(self, state: Any, pod: Any, node: Any) -> int:
+        self._maybe("score")
+        return 1000 if self._point == "range" else 0
+
+    def reserve(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        self._maybe("reserve")
+        return None
+
+    def unreserve(self, state: Any, pod: Any, node_name: str) -> None:
+        raise RuntimeError("broken unreserve")
+
+    def permit(self, state: Any, pod: Any, node_name: str) -> tuple[Status | None, float]:
+        self._maybe("permit")
+        return None, 0.0
+
+    def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return None
+
+    async def pre_bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        self._maybe("pre_bind")
+        return None
+
+    def post_bind(self, state: Any, pod: Any, node_name: str) -> None:
+        self._maybe("post_bind")
+
+
+class AskFirst:
+    """Permit: waits for somebody to allow the pod, 10 seconds at most."""
+
+    name = "AskFirst"
+
+    def __init__(self, args: Any, handle: Any) -> None: ...
+
+    def permit(self, state: Any, pod: Any, node_name: str) -> tuple[Status | None, float]:
+        return Status(Code.WAIT), 10.0
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they were installed under the entry point group."""
+    mine = {plugin.name: plugin for plugin in (Rack, LastNode, Raising, AskFirst)}
+    installed = registry.plugin_class
+    monkeypatch.setattr(registry, "plugin_class", lambda name: mine[name] if name in mine else installed(name))
+
+
+def with_plugin(name: str, weight: int = 0, **fields: Any) -> dict[str, Any]:
+    multi_point = PluginSet((*DEFAULT_PLUGINS, PluginRef(name, weight)))
+    return {"profiles": (Profile(multi_point=multi_point, **fields),)}
+
+
+async def test_a_plugin_per_node_filters_and_its_event_wakes_the_pod(cluster, scheduling):
+    cluster.node("n", labels={"rack": "a"})
+    async with scheduling(**with_plugin("Rack", args={"Rack": RackArgs(rack="b")})) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        assert cluster.events[0][2].startswith("0/1 nodes are available: 1 node(s) were in the wrong rack.")
+        cluster.node("m", labels={"rack": "c"})
+        await asyncio.sleep(3)
+        assert scheduler.queue.get("default/p")[0] == "unschedulable"
+        cluster.node("right", labels={"rack": "b"})
+        await asyncio.sleep(3)
+        assert cluster.bindings == [("default/p", "right")]
+
+
+async def test_a_vectorised_plugin_scores(cluster, scheduling):
+    for name in ("a", "b", "c"):
+        cluster.node(name)
+    async with scheduling(**with_plugin("LastNode", weight=100)):
+        for number in range(3):
+            cluster.pod(f"p{number}")
+        await asyncio.sleep(0.5)
+    assert [node for _, node in cluster.bindings] == ["c"] * 3
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ("pre_filter", 'running PreFilter plugin "Raising": broken pre_filter'),
+        ("filter", 'running "Raising" filter plugin: broken filter'),
+        ("pre_score", 'running PreScore plugin "Raising": broken pre_score'),
+        ("score", 'running Score plugin "Raising": broken score'),
+        (
+            "range",
+            'plugin "Raising" returns an invalid score 1000, it should in the range of [0, 100] after normalizing',
+        ),
+        ("reserve", 'running Reserve plugin "Raising": broken reserve'),
+        ("permit", 'running Permit plugin "Raising": broken permit'),
+        ("pre_bind", 'running PreBind plugin "Raising": broken pre_bind'),
+    ],
+)
+async def test_a_plugin_that_raises_fails_the_attempt_by_name_and_never_the_scheduler(
+    cluster, scheduling, point, message
+):
+    cluster.node("a")
+    cluster.node("b")
+    async with scheduling(**with_plugin("Raising", args={"Raising": {"at": point}})) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        assert cluster.events[0] == ("default/p", "FailedScheduling", message)
+        assert cluster.bindings == []
+        assert scheduler.cache.pods() == {}
+        assert scheduler.queue.get("default/p")[0] == "backoff"
+        scheduler.cache.check()
+        scheduler.queue.check()
+
+
+async def test_a_plugin_that_raises_after_binding_changes_nothing(cluster, scheduling):
+    cluster.node("a")
+    async with scheduling(**with_plugin("Raising", args={"Raising": {"at": "post_bind"}})):
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+    assert cluster.bindings == [("default/p", "a")]
+    assert [reason for _, reason, _ in cluster.events] == ["Scheduled"]
+
+
+async def test_a_pod_waits_for_its_permit(cluster, scheduling):
+    cluster.node("a")
+    async with scheduling(**with_plugin("AskFirst")) as scheduler:
+        cluster.pod("allowed")
+        cluster.pod("forgotten")
+        await asyncio.sleep(1)
+        assert cluster.bindings == []
+        assert len(scheduler.cache.assumed_pods()) == 2
+        uid = next(pod.metadata.uid for pod in scheduler.cache.assumed_pods() if pod.metadata.name == "allowed")
+        scheduler.frameworks["default-scheduler"].waiting_pod(uid).allow("AskFirst")
+        await asyncio.sleep(1)
+        assert cluster.bindings == [("default/allowed", "a")]
+        await asyncio.sleep(8.5)
+        failure = next(event for event in cluster.events if event[1] == "FailedScheduling")
+        assert failure[0] == "default/forgotten"
+        assert "rejected while waiting on permit: timeout" in failure[2]
+
+
+async def test_a_pod_deleted_while_it_waits_for_its_permit_is_rejected(cluster, scheduling):
+    cluster.node("a")
+    async with scheduling(**with_plugin("AskFirst")) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(1)
+        cluster.delete_pod("default/p")
+        await asyncio.sleep(1)
+        assert scheduler.cache.pods() == {}
+        assert scheduler.queue.in_flight_keys() == []
+
+
+async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
+    monkeypatch.undo()
+    assert registry.plugin_class("fractions:Fraction").__name__ == "Fraction"
+    with pytest.raises(UserError, match="cannot load the scheduler plugin 'no.such:Plugin'"):
+        registry.plugin_class("no.such:Plugin")
+    with pytest.raises(UserError, match="no scheduler plugin named 'NoSuch'"):
+        registry.plugin_class("NoSuch")
