@@ -242,7 +242,7 @@ async def test_a_pod_deleted_while_it_waits_for_its_permit_is_rejected(cluster, 
 async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
     monkeypatch.undo()
     assert registry.plugin_class("fractions:Fraction").__name__ == "Fraction"
-    with pytest.raises(UserError, match="cannot load the scheduler plugin 'no.such:Plugin'"):
+    with pytest.raises(UserError, match="cannot load the scheduler plugin"):
         registry.plugin_class("no.such:Plugin")
     with pytest.raises(UserError, match="no scheduler plugin named 'NoSuch'"):
         registry.plugin_class("NoSuch")
