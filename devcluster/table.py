@@ -1,0 +1,105 @@
+"""Server-side printing: objects as a meta.k8s.io/v1 Table (what `kubectl get` asks for) or as their metadata only.
+
+Columns with their texts stand in columns.json (the texts are the field documentation of the Kubernetes API types, which
+kube-apiserver sends as they are); what stands in a row is `cells`' part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.cells import PRINTERS
+from kubeloop.devcluster.registry import Served
+
+JSON = dict[str, Any]
+
+INCLUDE_OBJECT = ("", "Metadata", "Object", "None")
+"""Values of the query parameter includeObject; "" means Metadata."""
+
+_API_VERSION = "meta.k8s.io/v1"
+_ALIASES = {"events.events.k8s.io": "events"}
+_POD_CONDITIONS = {
+    phase: [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
+    for phase, message in (("Succeeded", "The pod has completed successfully."), ("Failed", "The pod failed."))
+}
+
+
+class _Columns(msgspec.Struct):
+    texts: list[str]
+    columns: dict[str, list[tuple[str, str, str, int, int]]]
+
+
+@cache
+def _columns() -> dict[str, list[JSON]]:
+    data = resources.files(__package__).joinpath("columns.json").read_bytes()
+    read = msgspec.json.decode(data, type=_Columns)
+    return {
+        key: [
+            {"name": name, "type": type_, "format": format_, "description": read.texts[text], "priority": priority}
+            for name, type_, format_, priority, text in columns
+        ]
+        for key, columns in read.columns.items()
+    }
+
+
+def partial_metadata(obj: JSON) -> JSON:
+    """An object as PartialObjectMetadata."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": _API_VERSION, "metadata": obj["metadata"]}
+
+
+def partial_metadata_list(objects: Iterable[JSON], list_metadata: JSON) -> JSON:
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": _API_VERSION,
+        "metadata": list_metadata,
+        "items": [partial_metadata(obj) for obj in objects],
+    }
+
+
+def table(
+    served: Served,
+    objects: list[JSON],
+    *,
+    now: datetime,
+    include_object: str,
+    list_metadata: JSON,
+    columns: bool = True,
+) -> JSON:
+    """Objects of one resource (or Scales of it) as a Table.
+
+    `include_object` is one of INCLUDE_OBJECT; with "Object", objects appear as given, so they must carry kind and
+    apiVersion. `columns` is false in the second and later events of a watch.
+    """
+    key = served.resource.group_resource
+    if objects and objects[0].get("kind") == "Scale":
+        key = "scale"
+    key = _ALIASES.get(key, key)
+    if key not in PRINTERS:
+        key = ""
+    cells = PRINTERS[key]
+    rows: list[JSON] = []
+    for obj in objects:
+        row: JSON = {"cells": cells(obj, now)}
+        if key == "pods" and (conditions := _POD_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))):
+            row["conditions"] = conditions
+        match include_object:
+            case "None":
+                row["object"] = None
+            case "Object":
+                row["object"] = obj
+            case _:
+                row["object"] = partial_metadata(obj)
+        rows.append(row)
+    return {
+        "kind": "Table",
+        "apiVersion": _API_VERSION,
+        "metadata": list_metadata,
+        "columnDefinitions": _columns()[key] if columns else None,
+        "rows": rows,
+    }
