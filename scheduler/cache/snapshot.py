@@ -6,8 +6,8 @@ plugins' array forms. Only rows that changed are rewritten. Axes: N nodes, K row
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,8 @@ class Snapshot:
         self.classes = SpecClasses()
         self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
         self._with_affinity: dict[str, NodeInfo] = {}
+        self._claims_on: dict[str, frozenset[str]] = {}  # node -> keys of the claims that its pods use
+        self._claim_uses: Counter[str] = Counter()  # key of a claim -> nodes it is used on; no zeros
 
     def __len__(self) -> int:
         return len(self.node_infos)
@@ -62,7 +64,9 @@ class Snapshot:
         self._recent.append(np.array(changed_rows, np.intp))
         self.columns.refresh(changed_rows)
         for row in changed_rows:
-            self._note_affinity(self.node_infos[row])
+            info = self.node_infos[row]
+            self._note_affinity(info)
+            self._note_claims(info.name, info.pvc_ref_counts)
 
     def _lay_out(self, node_infos: list[NodeInfo]) -> set[int]:
         """Take over the order; returns the rows that are new or hold another NodeInfo than before."""
@@ -76,6 +80,8 @@ class Snapshot:
         self.row_generation = moved_columns(self.row_generation, old_rows)
         self._recent.clear()
         self.columns.lay_out(old_rows)
+        for name in old_row_of.keys() - self.row_of.keys():
+            self._note_claims(name, {})
         self._with_affinity = {name: info for name, info in self._with_affinity.items() if name in self.row_of}
         return {
             row
@@ -89,11 +95,35 @@ class Snapshot:
         else:
             self._with_affinity.pop(info.name, None)
 
+    def _note_claims(self, name: str, uses: Mapping[str, int]) -> None:
+        old = self._claims_on.get(name, _NO_CLAIMS)
+        if not uses and not old:
+            return
+        new = frozenset(uses)
+        self._claim_uses.update(new - old)
+        for key in old - new:
+            self._claim_uses[key] -= 1
+            if not self._claim_uses[key]:
+                del self._claim_uses[key]
+        if new:
+            self._claims_on[name] = new
+        else:
+            del self._claims_on[name]
+
+    @property
+    def used_claims(self) -> Collection[str]:
+        """Keys of all claims that pods on nodes use."""
+        return self._claim_uses.keys()
+
     @property
     def nodes_with_affinity_pods(self) -> list[NodeInfo]:
         """Nodes with a pod that has any affinity or anti-affinity to pods, in row order."""
         row_of = self.row_of
         return sorted(self._with_affinity.values(), key=lambda info: row_of[info.name])
+
+    def is_claim_used(self, key: str) -> bool:
+        """Does any pod on any node use the claim "namespace/name"?"""
+        return key in self._claim_uses
 
     def changed_since(self, generation: int) -> Rows:
         """Rows [K], ascending, that changed after `generation`; row numbers are those of the layout now."""
@@ -107,4 +137,5 @@ class Snapshot:
         return np.flatnonzero(self.row_generation > generation)
 
 
+_NO_CLAIMS: frozenset[str] = frozenset()
 _NO_ROWS: Rows = np.zeros(0, np.intp)

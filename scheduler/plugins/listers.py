@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -25,17 +26,18 @@ from kubeloop.kube.objects import (
 )
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Lister(Protocol[T_co]):
+class Lister(Protocol[T]):
     """The reading half of an informer's store; keys are "namespace/name", or "name" for cluster-scoped kinds."""
 
-    def get(self, key: str) -> T_co | None: ...
+    def get(self, key: str) -> T | None: ...
 
-    def list(self) -> list[T_co]: ...
+    def list(self) -> builtins.list[T]: ...
 
-    def by_index(self, index: str, value: str) -> list[T_co]: ...
+    def by_index(self, index: str, value: str) -> builtins.list[T]: ...
+
+    def add_index(self, name: str, function: Callable[[T], Iterable[str]] | None = None) -> None: ...
 
 
 def _empty() -> Any:

@@ -22,10 +22,14 @@ from kubeloop.scheduler.plugins.node_name import NodeName
 from kubeloop.scheduler.plugins.node_ports import NodePorts
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
 from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
+from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
+from kubeloop.scheduler.plugins.volume_restrictions import VolumeRestrictions
+from kubeloop.scheduler.plugins.volume_zone import VolumeZone
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,10 @@ DEFAULT_PLUGINS: Mapping[str, PluginType] = {
     "InterPodAffinity": PluginType(InterPodAffinity, args.InterPodAffinityArgs),
     "DefaultPreemption": PluginType(DefaultPreemption, args.DefaultPreemptionArgs),
     "DynamicResources": PluginType(DynamicResources, args.DynamicResourcesArgs),
+    "VolumeRestrictions": PluginType(VolumeRestrictions),
+    "NodeVolumeLimits": PluginType(NodeVolumeLimits),
+    "VolumeBinding": PluginType(VolumeBinding, args.VolumeBindingArgs),
+    "VolumeZone": PluginType(VolumeZone),
     "PodTopologySpread": PluginType(PodTopologySpread, args.PodTopologySpreadArgs),
 }
 """In no order: the order at each extension point is the profile's."""

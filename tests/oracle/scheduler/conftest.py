@@ -243,9 +243,13 @@ class Cluster:
             statuses = [plugin.filter(state, pod, infos[row]) for row in rows.tolist()]
             passed = np.array([status is None for status in statuses], np.bool_)
             return RowVerdicts(passed, lambda index: statuses[index])
+        per_node = [plugin.filter(state, pod, infos[row]) for row in rows.tolist()]
+        if any(status is not None and status.code is Code.ERROR for status in per_node):
+            with pytest.raises(Exception, match=r".+"):
+                plugin.filter_rows(state, pod, self.snapshot, rows)
+            return RowVerdicts(np.array([status is None for status in per_node]), lambda index: per_node[index])
         verdicts: RowVerdicts = plugin.filter_rows(state, pod, self.snapshot, rows)
-        for index, row in enumerate(rows.tolist()):
-            status = plugin.filter(state, pod, infos[row])
+        for index, (row, status) in enumerate(zip(rows.tolist(), per_node, strict=True)):
             explained = None if verdicts.passed[index] else verdicts.explain(index)
             assert explained == status, (plugin.name, pod.key, infos[row].name)
         return verdicts

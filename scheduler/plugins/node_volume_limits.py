@@ -1,0 +1,207 @@
+"""NodeVolumeLimits: a node takes only so many volumes of a CSI driver.
+
+Source: plugins/nodevolumelimits/csi.go of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kubeloop.kube.objects import CSINode, PersistentVolumeClaim, Pod, Volume, VolumeAttachment
+from kubeloop.scheduler.framework.events import ADD, DELETE, POD, UPDATE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    PreFilterResult,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.claims import (
+    ClaimError,
+    ClaimNotFound,
+    check_made_for,
+    claim_class,
+    claim_use,
+    get_claim,
+    uses_claim,
+)
+from kubeloop.scheduler.plugins.csi_translation import (
+    InTreePlugin,
+    TranslationError,
+    in_tree_plugin,
+    in_tree_plugin_named,
+    inline_handle,
+    translated,
+)
+from kubeloop.scheduler.plugins.verdicts import counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+
+class NodeVolumeLimits:
+    name = "NodeVolumeLimits"
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._handle = handle
+        handle.listers.volume_attachments.add_index("attached_to", _attached_to)
+        self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        return None, None if any(map(_may_count, pod.pod.spec.volumes)) else skip(self.name)
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        if not pod.pod.spec.volumes:
+            return None
+        csi_node = self._handle.listers.csi_nodes.get(node.name)
+        try:
+            wanted = self._volumes(pod.pod, csi_node, incoming=True)
+            limits = _limits(csi_node)
+            if not wanted or not limits:
+                return None
+            attached: dict[str, str] = {}
+            for other in node.pods.values():
+                if other.pod.spec.volumes:
+                    attached |= self._volumes(other.pod, csi_node, incoming=False)
+        except ClaimNotFound as error:
+            return unresolvable(self.name, str(error))
+        except ClaimError as error:
+            return failed(self.name, error)
+        added = Counter(driver for volume, driver in wanted.items() if volume not in attached)
+        attached |= self._attachments(node.name)
+        counts = Counter(attached.values())
+        for driver, number in added.items():
+            if driver in limits and counts[driver] + number > limits[driver]:
+                return self._rejection
+        return None
+
+    def _volumes(self, pod: Pod, csi_node: CSINode | None, *, incoming: bool) -> dict[str, str]:
+        """The pod's CSI volumes: "driver/handle" -> driver. Raises ClaimError; what existing pods lack is skipped."""
+        volumes: dict[str, str] = {}
+        for volume in pod.spec.volumes:
+            use = claim_use(pod, volume)
+            if use is None:
+                volumes |= self._inline(volume, csi_node)
+                continue
+            try:
+                claim = get_claim(pod, use.claim_name, self._handle.listers)
+            except ClaimNotFound as error:
+                if incoming:
+                    raise ClaimNotFound(f"looking up PVC {pod.metadata.namespace}/{use.claim_name}: {error}") from error
+                continue
+            if use.ephemeral:
+                check_made_for(pod, claim)
+            driver, handle = self._driver_and_handle(csi_node, claim)
+            if driver and handle:
+                volumes[f"{driver}/{handle}"] = driver
+        return volumes
+
+    @staticmethod
+    def _inline(volume: Volume, csi_node: CSINode | None) -> dict[str, str]:
+        plugin = in_tree_plugin(volume)
+        if plugin is None or not _counts(plugin, csi_node):
+            return {}
+        try:
+            return {f"{plugin.driver}/{inline_handle(volume, plugin)}": plugin.driver}
+        except TranslationError as error:
+            raise ClaimError(f"converting volume {volume.name} from inline to csi: {error}") from error
+
+    def _driver_and_handle(self, csi_node: CSINode | None, claim: PersistentVolumeClaim) -> tuple[str, str]:
+        """("", ""): its volume does not count."""
+        listers = self._handle.listers
+        volume = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is None:
+            return self._by_class(csi_node, claim)
+        csi = volume.spec.csi
+        if csi is not None:
+            return csi.get("driver", ""), csi.get("volumeHandle", "")
+        plugin = in_tree_plugin(volume.spec)
+        if plugin is None or not _counts(plugin, csi_node):
+            return "", ""
+        try:
+            return plugin.driver, translated(volume, plugin)[0]
+        except TranslationError:
+            return "", ""
+
+    def _by_class(self, csi_node: CSINode | None, claim: PersistentVolumeClaim) -> tuple[str, str]:
+        """Of a claim without a volume yet, its class says the driver; the claim's name stands for the handle."""
+        storage_class = self._handle.listers.storage_classes.get(claim_class(claim))
+        if storage_class is None:
+            return "", ""
+        handle = f"not yet bound: {claim.key}"
+        plugin = in_tree_plugin_named(storage_class.provisioner)
+        if plugin is None:
+            return storage_class.provisioner, handle
+        return (plugin.driver, handle) if _counts(plugin, csi_node) else ("", "")
+
+    def _attachments(self, node_name: str) -> dict[str, str]:
+        """CSI volumes that are attached to the node, though maybe no pod there uses them any more."""
+        listers = self._handle.listers
+        attached: dict[str, str] = {}
+        for attachment in listers.volume_attachments.by_index("attached_to", node_name):
+            spec = attachment.spec
+            name = spec.source.persistent_volume_name
+            volume = listers.persistent_volumes.get(name) if name else None
+            if spec.attacher and volume is not None and volume.spec.csi is not None:
+                attached[f"{spec.attacher}/{volume.spec.csi.get('volumeHandle', '')}"] = spec.attacher
+        return attached
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        csi_node = "storage.k8s.io/CSINode"
+        return (
+            on(csi_node, ADD),
+            on(csi_node, UPDATE, self._after_csi_node_update),
+            on(POD, ActionType.DELETE, self._after_pod_delete),
+            on("PersistentVolumeClaim", ADD, self._after_claim_add),
+            on("storage.k8s.io/VolumeAttachment", DELETE, self._after_detach),
+        )
+
+    def _after_csi_node_update(self, pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
+        before, after = _limits(old), _limits(new)
+        grown = any(limit > before.get(driver, 0) for driver, limit in after.items())
+        return Hint.QUEUE if grown else Hint.SKIP
+
+    def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Any) -> Hint:
+        if old is None or not counts_on_a_node(old):
+            return Hint.SKIP
+        return Hint.QUEUE if any(map(_may_count, old.spec.volumes)) else Hint.SKIP
+
+    def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim) -> Hint:
+        return Hint.QUEUE if uses_claim(pod, new) else Hint.SKIP
+
+    def _after_detach(self, pod: Pod, old: VolumeAttachment | None, new: Any) -> Hint:
+        return Hint.QUEUE if any(each.persistent_volume_claim for each in pod.spec.volumes) else Hint.SKIP
+
+
+def _counts(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
+    """In-tree volumes count as those of the CSI driver on every node that has CSI, whatever it says it migrated."""
+    return plugin.limited and csi_node is not None
+
+
+def _attached_to(attachment: VolumeAttachment) -> tuple[str, ...]:
+    return (attachment.spec.node_name,)
+
+
+def _may_count(volume: Volume) -> bool:
+    return (
+        volume.persistent_volume_claim is not None or volume.ephemeral is not None or in_tree_plugin(volume) is not None
+    )
+
+
+def _limits(csi_node: CSINode | None) -> Mapping[str, int]:
+    """Driver -> how many of its volumes the node takes."""
+    if csi_node is None:
+        return {}
+    return {
+        driver.name: driver.allocatable.count
+        for driver in csi_node.spec.drivers
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }

@@ -1,0 +1,296 @@
+"""VolumeBinding: the pod's claims can be met on the node, and are met before the pod is bound.
+
+Source: plugins/volumebinding of v1.36. Scoring by storage capacity is a feature gate that is off there by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kubeloop.kube.client import PatchType
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+    to_json,
+)
+from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubeloop.scheduler.framework.events import ADD, NODE, UPDATE
+from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.framework.interface import (
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    PreFilterResult,
+    Rows,
+    RowVerdicts,
+    Scores,
+    Status,
+)
+from kubeloop.scheduler.plugins.args import VolumeBindingArgs
+from kubeloop.scheduler.plugins.claims import (
+    SELECTED_NODE,
+    ClaimError,
+    is_fully_bound,
+    uses_claim,
+    volume_class,
+)
+from kubeloop.scheduler.plugins.csi_translation import TranslationError, migrated_plugins
+from kubeloop.scheduler.plugins.verdicts import failed, on, skip, unresolvable
+from kubeloop.scheduler.plugins.volume_binder import NodeVolumes, PodClaims, VolumeBinder, affinity_on, matches_node
+from kubeloop.scheduler.resources import nano
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+_CLAIMS = "VolumeBinding"
+_CHOICE = "VolumeBinding/choice"
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+class VolumeBinding:
+    name = "VolumeBinding"
+
+    def __init__(self, args: VolumeBindingArgs, handle: Handle) -> None:
+        self._handle = handle
+        self._timeout_seconds = float(args.bind_timeout_seconds)
+        self._binder = VolumeBinder(handle.listers)
+        handle.listers.persistent_volumes.add_index("storage_class", _class_index)
+
+    # --- filter ----------------------------------------------------------------------------------------------------
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        if not pod.pod.spec.volumes:
+            return None, skip(self.name)
+        try:
+            if not self._binder.check_claims(pod.pod):
+                return None, skip(self.name)
+        except ClaimError as error:
+            return None, unresolvable(self.name, str(error))
+        try:
+            claims = self._binder.pod_claims(pod.pod)
+        except ClaimError as error:
+            return None, failed(self.name, error)
+        if claims.immediate:
+            return None, unresolvable(self.name, "pod has unbound immediate PersistentVolumeClaims")
+        state.write(_CLAIMS, claims)
+        return None, None
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        claims: PodClaims = state.read(_CLAIMS)
+        assert node.node is not None
+        try:
+            found = self._binder.find(claims, node.node)
+        except (ClaimError, TranslationError) as error:
+            return failed(self.name, error)
+        return unresolvable(self.name, *found.reasons) if found.reasons else None
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        """Raises ClaimError, TranslationError."""
+        claims: PodClaims = state.read(_CLAIMS)
+        infos = snapshot.node_infos
+        if not claims.bound and len(rows) and not self._binder.depends_on_node(claims):
+            first = infos[rows[0]]
+            verdict = self.filter(state, pod, first)
+            statuses = [verdict] * len(rows)
+        else:
+            statuses = [self.filter(state, pod, infos[row]) for row in rows.tolist()]
+        for status in statuses:
+            if status is not None and status.error is not None:
+                raise status.error
+        passed = np.array([status is None for status in statuses], np.bool_)
+
+        def explain(index: int) -> Status:
+            status = statuses[index]
+            assert status is not None
+            return status
+
+        return RowVerdicts(passed, explain)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        return skip(self.name)
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        return 0
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        return np.zeros(len(rows), np.int64)
+
+    # --- binding ---------------------------------------------------------------------------------------------------
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        claims: PodClaims | None = state.get(_CLAIMS)
+        info = self._handle.snapshot.get(node_name)
+        if claims is None or not claims.delayed or info is None or info.node is None:
+            return None
+        try:
+            found = self._binder.find(claims, info.node)
+        except (ClaimError, TranslationError) as error:
+            return failed(self.name, error)
+        if found.reasons:
+            return unresolvable(self.name, *found.reasons)
+        self._binder.assume(found, node_name)
+        state.write(_CHOICE, found)
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        found: NodeVolumes | None = state.get(_CHOICE)
+        if found is not None:
+            self._binder.forget(found)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        return skip(self.name) if state.get(_CHOICE) is None else None
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """Write the choice down and wait until the volumes are bound, at most bindTimeoutSeconds.
+
+        Cancellation: what was written stays; the pod's next attempt finds it.
+        """
+        found: NodeVolumes | None = state.get(_CHOICE)
+        if found is None:
+            return None
+        try:
+            await self._write(found, node_name)
+            async with asyncio.timeout(self._timeout_seconds):
+                while not self._is_done(found, node_name):
+                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        except TimeoutError:
+            return failed(self.name, "binding volumes: context deadline exceeded")
+        except (ApiError, ServerUnreachable, ClaimError, TranslationError) as error:
+            log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
+            return failed(self.name, f"binding volumes: {error}")
+        return None
+
+    async def _write(self, found: NodeVolumes, node_name: str) -> None:
+        """Each write holds only if the object is as we read it. Raises ApiError, ServerUnreachable."""
+        client = self._handle.client
+        for volume, _ in found.bindings:
+            metadata = volume.metadata
+            await client.patch(
+                PERSISTENT_VOLUMES,
+                metadata.name,
+                {
+                    "metadata": {"resourceVersion": metadata.resource_version, "annotations": metadata.annotations},
+                    "spec": {"claimRef": to_json(volume.spec.claim_ref) if volume.spec.claim_ref else None},
+                },
+                PatchType.MERGE,
+            )
+        for claim in found.provisions:
+            metadata = claim.metadata
+            await client.patch(
+                PERSISTENT_VOLUME_CLAIMS,
+                metadata.name,
+                {
+                    "metadata": {
+                        "resourceVersion": metadata.resource_version,
+                        "annotations": {SELECTED_NODE: node_name},
+                    }
+                },
+                PatchType.MERGE,
+                metadata.namespace,
+            )
+
+    def _is_done(self, found: NodeVolumes, node_name: str) -> bool:
+        """Are all volumes bound, as the informers show it? Raises ClaimError if they never will be."""
+        listers = self._handle.listers
+        for volume, chosen_for in found.bindings:
+            now = listers.persistent_volumes.get(volume.key)
+            claim = self._claim_still_there(chosen_for)
+            if now is None:
+                raise ClaimError(f'failed to check provisioning pvc: could not find v1.PersistentVolume "{volume.key}"')
+            self._check_reachable(now, node_name)
+            if now.spec.claim_ref is None or not now.spec.claim_ref.uid or not is_fully_bound(claim):
+                return False
+        for provisioned in found.provisions:
+            claim = self._claim_still_there(provisioned)
+            selected = claim.metadata.annotations.get(SELECTED_NODE)
+            if selected is None and claim.metadata.resource_version != provisioned.metadata.resource_version:
+                # The provisioner takes it back when it cannot serve this node.
+                raise ClaimError(f'provisioning failed for PVC "{claim.metadata.name}"')
+            if selected is not None and selected != node_name:
+                raise ClaimError(f'provisioning failed for PVC "{claim.metadata.name}"')
+            volume_now = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+            if volume_now is not None:
+                self._check_reachable(volume_now, node_name)
+            if not is_fully_bound(claim):
+                return False
+        return True
+
+    def _claim_still_there(self, chosen_for: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        claim = self._handle.listers.persistent_volume_claims.get(chosen_for.key)
+        if claim is None or claim.metadata.uid != chosen_for.metadata.uid:
+            raise ClaimError(f'error getting PVC "{chosen_for.key}": could not find it')
+        return claim
+
+    def _check_reachable(self, volume: PersistentVolume, node_name: str) -> None:
+        info = self._handle.snapshot.get(node_name)
+        if info is None or info.node is None:
+            return
+        affinity = affinity_on(volume, self._handle.listers.csi_nodes.get(node_name))
+        if not matches_node(affinity, info.node):
+            raise ClaimError(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node_name}"')
+
+    # --- hints -----------------------------------------------------------------------------------------------------
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        any_change = ADD | UPDATE
+        return (
+            on("storage.k8s.io/StorageClass", any_change, _after_class_change),
+            on("PersistentVolumeClaim", any_change, _after_claim_change),
+            on("PersistentVolume", any_change),
+            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
+            on("storage.k8s.io/CSINode", any_change, _after_csi_node_change),
+            on("storage.k8s.io/CSIDriver", UPDATE, _after_driver_update),
+            on("storage.k8s.io/CSIStorageCapacity", any_change, _after_capacity_change),
+        )
+
+
+def _class_index(volume: PersistentVolume) -> tuple[str, ...]:
+    return (volume_class(volume),)
+
+
+def _hint(helps: bool) -> Hint:
+    return Hint.QUEUE if helps else Hint.SKIP
+
+
+def _after_class_change(pod: Pod, old: StorageClass | None, new: StorageClass) -> Hint:
+    return _hint(old is None or old.allowed_topologies != new.allowed_topologies)
+
+
+def _after_claim_change(pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> Hint:
+    return _hint(uses_claim(pod, new))
+
+
+def _after_csi_node_change(pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
+    return _hint(old is None or migrated_plugins(old) != migrated_plugins(new))
+
+
+def _after_driver_update(pod: Pod, old: CSIDriver | None, new: CSIDriver) -> Hint:
+    """A driver that no longer publishes capacities no longer lacks any; asked of in-line volumes alone."""
+    inline = any((volume.csi or {}).get("driver") == new.metadata.name for volume in pod.spec.volumes)
+    return _hint(inline and old is not None and bool(old.spec.storage_capacity) and not new.spec.storage_capacity)
+
+
+def _after_capacity_change(pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity) -> Hint:
+    return _hint(old is None or _limit_nano(new) > _limit_nano(old))
+
+
+def _limit_nano(capacity: CSIStorageCapacity) -> int:
+    limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    return -1 if limit is None else nano(limit)
