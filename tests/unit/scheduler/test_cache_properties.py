@@ -1,0 +1,177 @@
+"""The cache under any order of events: sums hold, and the snapshot kept up to date equals one built afresh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.snapshot import Snapshot
+
+NODES = ["a", "b", "c", "d"]
+PODS = ["p", "q", "r", "s", "t"]
+
+
+def node(name: str, version: int) -> Node:
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "xyz"[hash_of(name, version) % 3]}
+    images = [{"names": [f"image-{version % 2}"], "sizeBytes": 100 + version % 2}]
+    allocatable = {"cpu": str(1 + version % 3), "memory": "1Gi", "pods": "10"}
+    return convert(
+        Node,
+        {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": allocatable, "images": images}},
+    )
+
+
+def hash_of(name: str, version: int) -> int:
+    return ord(name[0]) + version
+
+
+def pod(name: str, version: int, node_name: str) -> Pod:
+    spec: dict[str, Any] = {
+        "nodeName": node_name,
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": f"{100 * (1 + version % 3)}m"}}}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": f"claim-{version % 2}"}}],
+    }
+    if version % 2:
+        term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "zone"}
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}}
+    return convert(Pod, {"metadata": metadata, "spec": spec})
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["add_node", "update_node", "remove_node", "assume", "forget", "add", "update", "remove"])
+        | st.just("snapshot"),
+        st.sampled_from(NODES),
+        st.sampled_from(PODS),
+        st.integers(0, 5),
+    ),
+    max_size=60,
+)
+
+
+class Driven:
+    """A cache with the events that informers could deliver about it."""
+
+    def __init__(self) -> None:
+        self.cache = Cache(lambda: 0.0)
+        self.snapshot = Snapshot()
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+
+    def do(self, operation: str, node_name: str, pod_name: str, version: int) -> None:
+        cache, known, held = self.cache, self.nodes.get(node_name), self.pods.get(pod_name)
+        match operation:
+            case "add_node" if known is None:
+                self.nodes[node_name] = node(node_name, version)
+                cache.add_node(self.nodes[node_name])
+            case "update_node" if known is not None:
+                self.nodes[node_name] = node(node_name, version)
+                cache.update_node(known, self.nodes[node_name])
+            case "remove_node" if known is not None:
+                cache.remove_node(self.nodes.pop(node_name))
+            case "assume" if held is None:
+                self.pods[pod_name] = pod(pod_name, version, node_name)
+                cache.assume_pod(self.pods[pod_name])
+            case "forget" if held is not None and cache.is_assumed(held):
+                cache.forget_pod(self.pods.pop(pod_name))
+            case "add" if held is None or cache.is_assumed(held):
+                self.pods[pod_name] = pod(pod_name, version, node_name)
+                cache.add_pod(self.pods[pod_name])
+            case "update" if held is not None and not cache.is_assumed(held):
+                self.pods[pod_name] = pod(pod_name, version, held.spec.node_name)
+                cache.update_pod(held, self.pods[pod_name])
+            case "remove" if held is not None:
+                cache.remove_pod(self.pods.pop(pod_name))
+            case "snapshot":
+                cache.update_snapshot(self.snapshot)
+
+
+def content(snapshot: Snapshot) -> dict[str, Any]:
+    """What a snapshot says of each node, image counts left out: those are as of the node's last change."""
+    return {
+        info.name: (
+            info.node,
+            {uid: each.pod for uid, each in info.pods.items()},
+            {name: amount for name, amount in info.requested.items() if amount},
+            (info.non_zero_milli_cpu, info.non_zero_memory),
+            info.allocatable,
+            info.used_ports,
+            info.pvc_ref_counts,
+            sorted(info.pods_with_affinity),
+            sorted(info.pods_with_required_anti_affinity),
+            [snapshot.columns.requested[snapshot.columns.resource(name), row] for name in ("cpu", "memory")],
+            [snapshot.columns.allocatable[snapshot.columns.resource(name), row] for name in ("cpu", "memory", "pods")],
+            int(snapshot.columns.pod_count[row]),
+        )
+        for row, info in enumerate(snapshot.node_infos)
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(operations=OPERATIONS)
+def test_a_snapshot_kept_up_to_date_equals_one_built_afresh(operations):
+    driven = Driven()
+    for operation in operations:
+        driven.do(*operation)
+        driven.cache.check()
+    driven.cache.update_snapshot(driven.snapshot)
+    afresh = Snapshot()
+    driven.cache.update_snapshot(afresh)
+    assert content(driven.snapshot) == content(afresh)
+    assert {info.name for info in afresh.node_infos} == driven.nodes.keys()
+    # The order changes only when a node comes or goes, so after a mere change of zone the two may differ in it.
+    assert driven.snapshot.row_of == {info.name: row for row, info in enumerate(driven.snapshot.node_infos)}
+    assert {info.name for info in driven.snapshot.nodes_with_affinity_pods} == {
+        info.name for info in afresh.nodes_with_affinity_pods
+    }
+    assert np.array_equal(np.sort(driven.snapshot.columns.pod_count), np.sort(afresh.columns.pod_count))
+
+
+def test_the_states_of_a_pod():
+    cache = Cache(lambda: 0.0)
+    first = pod("p", 0, "a")
+    with pytest.raises(CacheError, match="is not added to scheduler cache"):
+        cache.update_pod(first, first)
+    with pytest.raises(CacheError, match="is not found in scheduler cache"):
+        cache.remove_pod(first)
+    cache.assume_pod(first)
+    with pytest.raises(CacheError, match="is in the cache, so can't be assumed"):
+        cache.assume_pod(first)
+    with pytest.raises(CacheError, match="should not be updated"):
+        cache.update_pod(first, first)
+    elsewhere = msgspec.structs.replace(first, spec=msgspec.structs.replace(first.spec, node_name="b"))
+    with pytest.raises(CacheError, match="was assumed on b but assigned to a"):
+        cache.forget_pod(elsewhere)
+    cache.add_pod(elsewhere)  # it was bound to another node than assumed
+    assert cache.get_pod("uid-p").spec.node_name == "b"
+    with pytest.raises(CacheError, match="is not assumed, so it cannot be forgotten"):
+        cache.forget_pod(elsewhere)
+    with pytest.raises(CacheError, match="was already in added state"):
+        cache.add_pod(elsewhere)
+    cache.remove_pod(elsewhere)
+    assert cache.sizes() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("ttl", "expired_at"), [(30.0, 31.0), (None, None)], ids=["30 s", "never"])
+def test_an_assumed_pod_expires_its_time_after_binding_finished(ttl, expired_at):
+    now = 0.0
+    cache = Cache(lambda: now, assumed_pod_ttl_seconds=ttl)
+    cache.assume_pod(pod("p", 0, "a"))
+    cache.assume_pod(pod("q", 0, "a"))
+    now = 100.0
+    assert cache.expire_assumed_pods() == []  # their bindings are under way
+    now = 1.0
+    cache.finish_binding(pod("p", 0, "a"))
+    now = 30.9
+    assert cache.expire_assumed_pods() == []
+    now = expired_at or 10_000.0
+    assert [each.metadata.name for each in cache.expire_assumed_pods()] == (["p"] if ttl else [])
+    cache.check()
