@@ -64,6 +64,8 @@ class PodEvents:
             self._update_pending(old, new)
 
     def on_delete(self, obj: Pod, final_state_unknown: bool) -> None:
+        if is_terminated(obj):
+            return  # it left when it ended
         if final_state_unknown:
             # The object may be older than the last one: it may have been bound since.
             self._remove_assigned(obj)

@@ -94,6 +94,7 @@ class Scheduler:
         self._traces = traces
         self._metrics = metrics
         self._time = asyncio.get_running_loop().time
+        self._now_ns = clock.time_ns  # for durations within one turn of the loop, in which the loop's time may stand
         self._pods = informers.informer(PODS).store
         self._nodes = informers.informer(NODES).store
         self._tasks: asyncio.TaskGroup | None = None
@@ -262,7 +263,7 @@ class Scheduler:
         if framework is None or self._is_needless(pod):
             self.queue.done(queued.uid)
             return
-        start = self._time()
+        start_ns = self._now_ns()
         facts = AttemptFacts(result="error")
         self._traces.attempt_started(pod, queued.attempts)
         try:
@@ -270,17 +271,17 @@ class Scheduler:
             placement = await self._schedule(framework, state, queued.info, facts)
             assumed = self._assume(queued.info, placement)
         except FitError as error:
-            self._does_not_fit(framework, queued, state, error, facts, start)
+            self._does_not_fit(framework, queued, state, error, facts, start_ns)
         except NoNodesAvailable as error:
-            self._failed(framework, queued, str(error), "", "", facts, start, rejected=True)
+            self._failed(framework, queued, str(error), "", "", facts, start_ns, rejected=True)
         except (SchedulingError, CacheError) as error:
             log.warning("scheduling failed", extra={"pod": pod.key, "error": str(error)})
-            self._failed(framework, queued, str(error), "", "", facts, start)
+            self._failed(framework, queued, str(error), "", "", facts, start_ns)
         except Exception as error:  # a mistake of ours or of a plugin's array: it costs this attempt, not the scheduler
             log.exception("scheduling failed", extra={"pod": pod.key})
-            self._failed(framework, queued, f"{type(error).__name__}: {error}", "", "", facts, start)
+            self._failed(framework, queued, f"{type(error).__name__}: {error}", "", "", facts, start_ns)
         else:
-            self._reserve(framework, state, queued, assumed, placement, facts, start)
+            self._reserve(framework, state, queued, assumed, placement, facts, start_ns)
 
     def _is_needless(self, pod: Pod) -> bool:
         if pod.metadata.deletion_timestamp is not None:
@@ -290,16 +291,25 @@ class Scheduler:
         return self.cache.is_assumed(pod)  # it was updated during the cycle that placed it
 
     async def _schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
-        start = self._time()
+        start_ns = self._now_ns()
         self.cache.update_snapshot(self.snapshot)
         self.in_cycle = True
         try:
             placement = await self._algorithm.schedule(framework, state, pod, facts)
         finally:
             self.in_cycle = False
-        if self._metrics is not None:
-            self._metrics.algorithm(self._time() - start)
+            self._report_cycle(framework, facts, start_ns)
         return placement
+
+    def _report_cycle(self, framework: Framework, facts: AttemptFacts, start_ns: int) -> None:
+        if self._metrics is None:
+            return
+        self._metrics.algorithm((self._now_ns() - start_ns) / 1e9)
+        for point, span in (("PreFilter", facts.pre_filter_ns), ("Filter", facts.filter_ns), ("Score", facts.score_ns)):
+            if span is not None:
+                status = "Success" if point != "Filter" or facts.feasible else "Unschedulable"
+                seconds = (span[1] - span[0]) / 1e9
+                self._metrics.extension_point(point, status, framework.profile_name, seconds)
 
     def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
         """Count the pod on its node from now on. Raises CacheError."""
@@ -317,25 +327,25 @@ class Scheduler:
         assumed: PodInfo,
         placement: Placement,
         facts: AttemptFacts,
-        start: float,
+        start_ns: int,
     ) -> None:
-        start_ns = self._traces.now_ns()
+        reserve_ns = self._traces.now_ns()
         status = framework.run_reserve(state, assumed, placement.node)
         if status is None:
-            self._traces.reserved(assumed.pod, placement.node, start_ns)
+            self._traces.reserved(assumed.pod, placement.node, reserve_ns)
             status = framework.run_permit(state, assumed, placement.node)
         else:
-            self._traces.reserved(assumed.pod, placement.node, start_ns, status.message)
+            self._traces.reserved(assumed.pod, placement.node, reserve_ns, status.message)
         if status is not None and status.code is not Code.WAIT:
             self._undo(framework, state, assumed, placement.node)
-            self._placed_but_rejected(framework, queued, status, placement.node, facts, start)
+            self._placed_but_rejected(framework, queued, status, placement.node, facts, start_ns)
             return
         facts.result = "scheduled"
         self._traces.attempt_finished(assumed.pod, facts)
         if self._tasks is None:
             raise AssertionError("a pod was scheduled while the scheduler does not run")
         task = self._tasks.create_task(
-            self._bind_in_background(framework, state, queued, assumed, placement.node, start),
+            self._bind_in_background(framework, state, queued, assumed, placement.node, start_ns),
             name=f"bind/{queued.key}",
         )
         self._binding.add(task)
@@ -360,7 +370,7 @@ class Scheduler:
         queued: QueuedPodInfo,
         assumed: PodInfo,
         node_name: str,
-        start: float,
+        start_ns: int,
     ) -> None:
         try:
             status = await self._bind(framework, state, assumed, node_name)
@@ -368,9 +378,9 @@ class Scheduler:
             log.exception("binding failed", extra={"pod": queued.key})
             status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
         if status is None:
-            self._bound(framework, state, queued, assumed, node_name, start)
+            self._bound(framework, state, queued, assumed, node_name, start_ns)
         else:
-            self._not_bound(framework, state, queued, assumed, node_name, status, start)
+            self._not_bound(framework, state, queued, assumed, node_name, status, start_ns)
 
     async def _bind(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> Status | None:
         pod = assumed.pod
@@ -383,8 +393,12 @@ class Scheduler:
             self._patches.set(pod, nominated_node_name=node_name)
         if waits:
             self._traces.permit_started(pod)
+            since = self._time()
             status = await framework.wait_on_permit(assumed)
             self._traces.permit_finished(pod, status.message if status is not None else None)
+            if self._metrics is not None:
+                result = "Success" if status is None else status.code.api_name
+                self._metrics.permit_wait(result, self._time() - since)
             if status is not None:
                 return status
         # From here on no event can make the pod schedulable: what fails now is retried after a backoff.
@@ -466,15 +480,15 @@ class Scheduler:
         queued: QueuedPodInfo,
         assumed: PodInfo,
         node_name: str,
-        start: float,
+        start_ns: int,
     ) -> None:
         self._patches.forget(queued.uid)
         message = f"Successfully assigned {assumed.key} to {node_name}"
         self._recorder.event(assumed.pod, "Normal", "Scheduled", message)
         if self._metrics is not None:
-            now = self._time()
-            self._metrics.attempt("scheduled", framework.profile_name, now - start)
-            self._metrics.pod_scheduled(queued.attempts, now - queued.initial_attempt_ns / 1e9)
+            seconds = (self._now_ns() - start_ns) / 1e9
+            self._metrics.attempt("scheduled", framework.profile_name, seconds)
+            self._metrics.pod_scheduled(queued.attempts, self._time() - queued.initial_attempt_ns / 1e9)
         framework.run_post_bind(state, assumed, node_name)
 
     def _not_bound(
@@ -485,7 +499,7 @@ class Scheduler:
         assumed: PodInfo,
         node_name: str,
         status: Status,
-        start: float,
+        start_ns: int,
     ) -> None:
         forgotten = self._undo(framework, state, assumed, node_name)
         uid = assumed.uid
@@ -493,7 +507,7 @@ class Scheduler:
             # To the others it is as if the pod had been deleted: its room is free again.
             self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, assumed.pod, None)
         facts = AttemptFacts(result="error", node=node_name)
-        self._placed_but_rejected(framework, queued, status, node_name, facts, start, binding=True)
+        self._placed_but_rejected(framework, queued, status, node_name, facts, start_ns, binding=True)
         if forgotten and status.is_rejection:
             # After it is back in the queue, so that the event of its own leaving does not wake it.
             self.queue.move_all_to_active_or_backoff(
@@ -509,17 +523,17 @@ class Scheduler:
         state: CycleState,
         error: FitError,
         facts: AttemptFacts,
-        start: float,
+        start_ns: int,
     ) -> None:
         """Ask the PostFilter plugins (preemption) for help, then tell why the pod does not fit."""
         nominated: str | None = ""
         if framework.post_filter:
-            start_ns = self._traces.now_ns()
+            post_filter_ns = self._traces.now_ns()
             result, status = framework.run_post_filter(state, queued.info, self.snapshot, error.diagnosis.verdicts)
-            facts.post_filter_ns = (start_ns, self._traces.now_ns())
+            facts.post_filter_ns = (post_filter_ns, self._traces.now_ns())
             error.diagnosis.post_filter_message = status.message
             nominated = None if result is None else result.nominated_node_name
-        self._failed(framework, queued, str(error), nominated, "", facts, start, diagnosis=error.diagnosis)
+        self._failed(framework, queued, str(error), nominated, "", facts, start_ns, diagnosis=error.diagnosis)
 
     def _placed_but_rejected(
         self,
@@ -528,19 +542,19 @@ class Scheduler:
         status: Status,
         node_name: str,
         facts: AttemptFacts,
-        start: float,
+        start_ns: int,
         *,
         binding: bool = False,
     ) -> None:
         """Reserve, Permit, PreBind or Bind refused, or failed."""
         if not status.is_rejection:
-            self._failed(framework, queued, status.message, "", node_name, facts, start, binding=binding)
+            self._failed(framework, queued, status.message, "", node_name, facts, start_ns, binding=binding)
             return
         diagnosis = Diagnosis(NodeVerdicts(self.snapshot))
         diagnosis.verdicts.set(node_name, status)
         diagnosis.note(status)
         message = str(FitError(1, diagnosis))
-        self._failed(framework, queued, message, "", node_name, facts, start, diagnosis=diagnosis, binding=binding)
+        self._failed(framework, queued, message, "", node_name, facts, start_ns, diagnosis=diagnosis, binding=binding)
 
     def _failed(
         self,
@@ -550,7 +564,7 @@ class Scheduler:
         nominated_node_name: str | None,
         node_name: str,
         facts: AttemptFacts,
-        start: float,
+        start_ns: int,
         *,
         diagnosis: Diagnosis | None = None,
         rejected: bool = False,
@@ -566,7 +580,7 @@ class Scheduler:
         if not binding:
             self._traces.attempt_finished(pod, facts)
         if self._metrics is not None:
-            self._metrics.attempt(facts.result, framework.profile_name, self._time() - start)
+            self._metrics.attempt(facts.result, framework.profile_name, (self._now_ns() - start_ns) / 1e9)
         queued.unschedulable_plugins = diagnosis.unschedulable_plugins if diagnosis is not None else set()
         queued.pending_plugins = diagnosis.pending_plugins if diagnosis is not None else set()
         newest = self._pods.get(queued.key)
