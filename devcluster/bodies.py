@@ -1,0 +1,230 @@
+"""Reading request bodies: media types, kinds, unknown and duplicate fields; negotiating what an answer looks like."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from kubeloop.devcluster import decoding, errors, protobuf
+from kubeloop.devcluster.registry import BY_KIND
+from kubeloop.devcluster.request import Request
+from kubeloop.kube import schema
+from kubeloop.kube.resources import Resource
+
+JSON = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+FieldValidation = Literal["Strict", "Warn", "Ignore"]
+_RETIRED_VERSIONS = {
+    "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1", "batch/v1beta1", "autoscaling/v1", "autoscaling/v2beta1",
+    "autoscaling/v2beta2", "policy/v1beta1", "events.k8s.io/v1beta1", "storage.k8s.io/v1beta1",
+    "storage.k8s.io/v1alpha1", "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1", "networking.k8s.io/v1beta1",
+    "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1alpha1", "coordination.k8s.io/v1beta1",
+    "discovery.k8s.io/v1beta1",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Body:
+    """A decoded object and what to warn the client of."""
+
+    obj: JSON
+    warnings: list[str] = field(default_factory=list)
+
+
+class _Duplicates(list[str]):
+    """Paths of JSON keys that occur twice in one object."""
+
+
+def _duplicate_keys(text: bytes) -> list[str]:
+    found = _Duplicates()
+
+    def walk(value: Any, path: str) -> Any:
+        if isinstance(value, _Pairs):
+            seen = set()
+            for key, each in value.pairs:
+                below = f"{path}.{key}" if path else key
+                if key in seen:
+                    found.append(f'duplicate field "{below}"')
+                seen.add(key)
+                walk(each, below)
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                walk(each, f"{path}[{index}]")
+        return value
+
+    walk(json.loads(text, object_pairs_hook=_Pairs), "")
+    return list(dict.fromkeys(found))
+
+
+class _Pairs:
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        self.pairs = pairs
+
+
+def parse_json(body: bytes) -> tuple[Any, list[str]]:
+    """The value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError."""
+    value = _decode(body)
+    # a key that is there twice is lost on the way; then the text is shorter by its quotes when written again
+    if body.count(b'"') == _encode(value).count(b'"'):
+        return value, []
+    return value, _duplicate_keys(body)
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+
+
+def parse_body(request: Request) -> tuple[Any, list[str]]:
+    """The body as plain JSON, and its strict errors. Raises StatusError 415, or ValueError with the parser's message."""
+    kind = media_type(request)
+    if kind in ("application/json", ""):
+        try:
+            return parse_json(request.body)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ValueError(f"couldn't get version/kind; json parse error: {error}") from error
+    if kind in ("application/yaml", "application/x-yaml", "text/yaml"):
+        try:
+            return plain_yaml(request.body), []
+        except yaml.YAMLError as error:
+            raise ValueError(f"error converting YAML to JSON: {error}") from error
+    if kind == "application/vnd.kubernetes.protobuf":
+        return protobuf.decode_protobuf(request.body), []
+    raise errors.unsupported_body()
+
+
+def plain_yaml(body: bytes) -> Any:
+    """YAML as JSON: without dates, with text for keys."""
+    return yaml.load(body, Loader=_PlainLoader)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Kubernetes' YAML knows no dates."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _internal_group(group: str) -> str:
+    return group.partition(".")[0] or "core"
+
+
+def _is_registered(api_version: str, kind: str) -> bool:
+    group, _, version = api_version.rpartition("/")
+    return (api_version, kind) in BY_KIND or schema.type_for(group, version, kind) is not None
+
+
+def check_kind(obj: JSON, resource: Resource[Any]) -> None:
+    """Fill in what is missing of kind and apiVersion, refuse what is wrong. Raises StatusError 400."""
+    kind = obj.get("kind") or resource.kind
+    api_version = obj.get("apiVersion") or resource.api_version
+    if kind == resource.kind and api_version == resource.api_version:
+        obj["kind"], obj["apiVersion"] = kind, api_version
+        return
+    group, _, version = api_version.rpartition("/")
+    handled = f'{kind} in version "{version}" cannot be handled as a {resource.kind}'
+    if kind == resource.kind and group == resource.group and api_version in _RETIRED_VERSIONS:
+        raise errors.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if _is_registered(api_version, kind):
+        converting = f"({version}.{kind}) to ({_internal_group(resource.group)}.{resource.kind})"
+        raise errors.bad_request(f"{handled}: converting {converting}: unknown conversion")
+    raise errors.bad_request(f'{handled}: no kind "{kind}" is registered for version "{api_version}"')
+
+
+def field_validation(request: Request, options_kind: str) -> FieldValidation:
+    """?fieldValidation, by default Warn. Raises StatusError 422."""
+    mode = request.option("fieldValidation")
+    if mode in ("", "Warn"):
+        return "Warn"
+    if mode == "Strict":
+        return "Strict"
+    if mode == "Ignore":
+        return "Ignore"
+    text = f'Unsupported value: "{mode}": supported values: "Ignore", "Strict", "Warn"'
+    raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", text)])
+
+
+def read_object(request: Request, resource: Resource[Any], mode: FieldValidation) -> Body:
+    """The body as an object of this kind in the server's form, without defaults. Raises StatusError 400, 415."""
+    try:
+        raw, strict = parse_body(request)
+        if raw is None:
+            raw = {}
+        if not isinstance(raw, dict):
+            raise ValueError("couldn't get version/kind; json parse error: not an object")
+    except ValueError as error:
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
+        ) from error
+    check_kind(raw, resource)
+    version = resource.version
+    try:
+        obj, unknown = decoding.decode(resource, raw)
+    except decoding.DecodeError as error:
+        raise errors.bad_request(
+            f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: {error}'
+        ) from error
+    strict = strict + unknown
+    if strict and mode == "Strict":
+        raise errors.bad_request(
+            f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
+            f"strict decoding error: {', '.join(strict)}"
+        )
+    obj.setdefault("metadata", {})
+    return Body(obj, strict if mode == "Warn" else [])
+
+
+# --- what the answer looks like ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML."""
+
+    form: Literal["objects", "table", "metadata"] = "objects"
+    yaml: bool = False
+    version: str = "v1"
+
+
+PLAIN = View()
+_FORMS = {"Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"}
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str) -> View:
+    """The first acceptable form of an Accept header, by quality. Raises StatusError 406."""
+    if not accept:
+        return PLAIN
+    clauses = []
+    for position, clause in enumerate(accept.split(",")):
+        kind, *rest = (part.strip() for part in clause.split(";"))
+        parameters = dict(part.partition("=")[::2] for part in rest)
+        try:
+            quality = float(parameters.get("q", "1"))
+        except ValueError:
+            quality = 1.0
+        clauses.append((-quality, position, kind, parameters))
+    for _, _, kind, parameters in sorted(clauses, key=lambda each: each[:2]):
+        if kind not in ("application/json", "application/yaml", "*/*"):
+            continue
+        form = parameters.get("as", "")
+        if not form:
+            return View(yaml=kind == "application/yaml")
+        if form in _FORMS and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
+            return View(_FORMS[form], yaml=kind == "application/yaml", version=parameters["v"])  # type: ignore[arg-type]
+    raise errors.not_acceptable()

@@ -1,0 +1,65 @@
+"""What exists before the first request: namespaces, system priority classes, the Service of the API server itself."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+from kubeloop.devcluster.storage import Store
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.resources import NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
+
+JSON = dict[str, Any]
+
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_SERVICE_IP = "10.96.0.1"
+
+
+def bootstrap(store: Store, clock: Clock, rng: random.Random) -> None:
+    """Create what is missing of it."""
+
+    def create(resource: Resource[Any], name: str, content: JSON, namespace: str = "", **metadata: Any) -> None:
+        if store.get(resource, namespace, name) is not None:
+            return
+        own: JSON = {"name": name}
+        if namespace:
+            own["namespace"] = namespace
+        own["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+        own["creationTimestamp"] = rfc3339(clock.now())
+        kind = {"kind": resource.kind, "apiVersion": resource.api_version}
+        store.create(resource, {**kind, "metadata": {**own, **metadata}, **content})
+
+    for name in SYSTEM_NAMESPACES:
+        labels = {"kubernetes.io/metadata.name": name}
+        content: JSON = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        create(NAMESPACES, name, content, labels=labels)
+    for name, value, description in (
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    ):
+        content = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
+        create(PRIORITY_CLASSES, name, content, generation=1)
+    service = {
+        "spec": {
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}],
+            "clusterIP": _SERVICE_IP,
+            "clusterIPs": [_SERVICE_IP],
+            "type": "ClusterIP",
+            "sessionAffinity": "None",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster",
+        },
+        "status": {"loadBalancer": {}},
+    }
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    create(SERVICES, "kubernetes", service, "default", labels=labels)

@@ -1,0 +1,231 @@
+"""Failures as the API server tells them: a metav1.Status in Kubernetes' own words.
+
+Raised anywhere below the REST handlers; `server.py` turns them into answers. Knows nothing of HTTP beyond codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kubeloop.kube.resources import Resource
+
+JSON = dict[str, Any]
+
+
+class StatusError(Exception):
+    """An answer that is a failure. `status` is the metav1.Status, `headers` go with it (Retry-After, Allow).
+
+    `list_metadata` is the Status' own metadata: a continue token, if there is one to go on with.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = None if details is None else dict(details)
+        self.headers = tuple(headers)
+        self.list_metadata: JSON = {}
+
+    @property
+    def status(self) -> JSON:
+        status: JSON = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.list_metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+def _details(resource: Resource[Any] | None, name: str, kind: str = "", group: str | None = None) -> JSON:
+    details: JSON = {}
+    if name:
+        details["name"] = name
+    if resource is not None:
+        group = resource.group if group is None else group
+        kind = kind or resource.plural
+    if group:
+        details["group"] = group
+    if kind:
+        details["kind"] = kind
+    return details
+
+
+def not_found(resource: Resource[Any], name: str) -> StatusError:
+    return StatusError(
+        404, "NotFound", f'{resource.group_resource} "{name}" not found', details=_details(resource, name)
+    )
+
+
+def path_not_found() -> StatusError:
+    """A path below a served version that names no resource; outside of those the answer is plain text."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def already_exists(resource: Resource[Any], name: str) -> StatusError:
+    return StatusError(
+        409, "AlreadyExists", f'{resource.group_resource} "{name}" already exists', details=_details(resource, name)
+    )
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def conflict(resource: Resource[Any], name: str, why: str = MODIFIED, *, subresource: str = "") -> StatusError:
+    plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    full = f"{plural}.{resource.group}" if resource.group else plural
+    return StatusError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {full} "{name}": {why}',
+        details=_details(resource, name, kind=plural),
+    )
+
+
+def kind_conflict(kind: str, name: str, why: str) -> StatusError:
+    """Conflicts that Kubernetes words with the kind instead of the resource (failed preconditions)."""
+    return StatusError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {kind} "{name}": {why}',
+        details=_details(None, name, kind=kind),
+    )
+
+
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
+
+
+def internal(message: str, *, reason: str = "", details: Mapping[str, Any] | None = None) -> StatusError:
+    return StatusError(500, reason, message, details=details)
+
+
+def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
+    details = _details(resource, name)
+    if causes:
+        details["causes"] = list(causes)
+    quoted = f' "{name}"' if name else ""
+    return StatusError(
+        403, "Forbidden", f"{resource.group_resource}{quoted} is forbidden: {why}", details=details
+    )
+
+
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def method_not_allowed() -> StatusError:
+    return StatusError(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
+    )
+
+
+def verb_not_supported(resource: Resource[Any], verb: str) -> StatusError:
+    return StatusError(
+        405, "MethodNotAllowed", f"{verb} is not supported on resources of kind \"{resource.group_resource}\"",
+        details=_details(resource, ""),
+    )
+
+
+BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+
+
+def unsupported_body() -> StatusError:
+    return StatusError(
+        415,
+        "UnsupportedMediaType",
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(BODY_TYPES)}",
+    )
+
+
+def unsupported_patch() -> StatusError:
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+
+
+NOT_ACCEPTABLE = (
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, "
+    "application/vnd.kubernetes.protobuf;stream=watch"
+)
+
+
+def not_acceptable() -> StatusError:
+    return StatusError(
+        406,
+        "NotAcceptable",
+        f"406: Not Acceptable\n\nAvailable representations: {NOT_ACCEPTABLE}",
+        details={},
+    )
+
+
+def expired(message: str = "The resourceVersion for the provided list is too old.") -> StatusError:
+    return StatusError(410, "Expired", message)
+
+
+def too_large_revision(asked: int, current: int) -> StatusError:
+    """504: the caller has seen a revision that this server has not. Source: storage.NewTooLargeResourceVersionError."""
+    return StatusError(
+        504,
+        "Timeout",
+        f"Too large resource version: {asked}, current: {current}",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+        headers=[("Retry-After", "1")],
+    )
+
+
+def too_many_requests(message: str, *, retry_after_seconds: int, causes: Sequence[JSON] = ()) -> StatusError:
+    details: JSON = {}
+    if causes:
+        details["causes"] = list(causes)
+    headers = []
+    if retry_after_seconds:
+        details["retryAfterSeconds"] = retry_after_seconds
+        headers.append(("Retry-After", str(retry_after_seconds)))
+    return StatusError(429, "TooManyRequests", message, details=details, headers=headers)
+
+
+def unprocessable(message: str, causes: Sequence[JSON] = ()) -> StatusError:
+    """422 without an object's name, as patches that do not fit get it."""
+    return StatusError(422, "Invalid", message, details={"causes": list(causes)} if causes else {})
+
+
+def invalid(group: str, kind: str, name: str, causes: Iterable[JSON]) -> StatusError:
+    """422 with one cause per wrong field; each cause is {"reason", "message", "field"} as metav1.StatusCause.
+
+    Source: errors.NewInvalid and field.ErrorList.ToAggregate, which names an error that occurs twice only once.
+    """
+    causes = list(causes)
+    texts = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in causes))
+    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = _details(None, name, kind=kind, group=group)
+    details["causes"] = causes
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details=details)
+
+
+def cause(reason: str, field: str, message: str) -> JSON:
+    """One metav1.StatusCause, as a field error becomes it: reason "FieldValueInvalid" and its like."""
+    return {"reason": reason, "message": message, "field": field}
+
+
+def options_invalid(kind: str, causes: Iterable[JSON]) -> StatusError:
+    """Wrong ListOptions, CreateOptions, DeleteOptions, ..."""
+    return invalid("meta.k8s.io", kind, "", causes)

@@ -1,0 +1,290 @@
+"""GET of an object, of a collection (with paging and resourceVersion), and the opening of watches.
+
+Source of the semantics: apiserver pkg/endpoints/handlers/get.go, pkg/storage/etcd3, apimachinery's
+metainternalversion validation of ListOptions.
+"""
+
+from __future__ import annotations
+
+import random
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.selection import Selection, selection
+from kubeloop.devcluster.storage import Stored, Table
+from kubeloop.devcluster.watch import INITIAL_EVENTS_END, Frame, Watcher, WatchStream, plain_frame
+
+JSON = dict[str, Any]
+MIN_WATCH_SECONDS = 1800.0
+_encode = msgspec.json.Encoder().encode
+
+_INCONSISTENT = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(slots=True)
+class ListOptions:
+    """The query of a list or watch. resource_version None: not given."""
+
+    watch: bool
+    namespace: str
+    select: Selection | None
+    limit: int
+    continue_token: str
+    resource_version: int | None
+    match: str
+    timeout_seconds: int | None
+    allow_bookmarks: bool
+    send_initial_events: bool | None
+
+
+def parse_revision(text: str) -> int | None:
+    """A resourceVersion as the API takes it; "" is None. Raises ValueError with Kubernetes' message."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        wrong = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise ValueError(f'resourceVersion: Invalid value: "{text}": {wrong}')
+    return int(text)
+
+
+def _integer(request: Request, name: str) -> int | None:
+    text = request.option(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+
+
+def parse_list_options(request: Request, served: Served, namespace: str, name: str = "") -> ListOptions:
+    """Read and validate the query. `name` narrows to one object, as a watch of a named object does."""
+    watch = request.flag("watch")
+    limit = _integer(request, "limit")
+    timeout = _integer(request, "timeoutSeconds")
+    send = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None
+    match = request.option("resourceVersionMatch")
+    version = request.option("resourceVersion")
+    token = request.option("continue")
+    fields = request.option("fieldSelector")
+    if name:
+        fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
+    select = selection(served, request.option("labelSelector"), fields)
+    causes = _watch_causes(match, send) if watch else _list_causes(match, send, version, token)
+    if causes:
+        raise errors.options_invalid("ListOptions", causes)
+    try:
+        revision = parse_revision(version)
+    except ValueError as error:
+        if watch:
+            raise errors.internal(str(error)) from error
+        raise errors.bad_request(f"invalid resource version: {error}") from error
+    return ListOptions(
+        watch=watch,
+        namespace=namespace,
+        select=select,
+        limit=limit or 0,
+        continue_token=token,
+        resource_version=revision,
+        match=match,
+        timeout_seconds=timeout,
+        allow_bookmarks=request.flag("allowWatchBookmarks"),
+        send_initial_events=send,
+    )
+
+
+def _forbidden(field: str, why: str) -> JSON:
+    return errors.cause("FieldValueForbidden", field, f"Forbidden: {why}")
+
+
+def _list_causes(match: str, send: bool | None, version: str, token: str) -> list[JSON]:
+    causes = []
+    if send is not None:
+        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if match:
+        field = "resourceVersionMatch"
+        if not version:
+            causes.append(_forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if token:
+            causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+        if match not in ("Exact", "NotOlderThan"):
+            supported = '"Exact", "NotOlderThan", ""'
+            text = f'Unsupported value: "{match}": supported values: {supported}'
+            causes.append(errors.cause("FieldValueNotSupported", field, text))
+        if match == "Exact" and version == "0":
+            causes.append(_forbidden(field, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    return causes
+
+
+def _watch_causes(match: str, send: bool | None) -> list[JSON]:
+    field = "resourceVersionMatch"
+    causes = []
+    if send is None:
+        if match:
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            causes.append(_forbidden(field, why))
+        return causes
+    if match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(_forbidden(field, why))
+        if match:
+            text = f'Unsupported value: "{match}": supported values: "NotOlderThan"'
+            causes.append(errors.cause("FieldValueNotSupported", field, text))
+    return causes
+
+
+# --- paging -----------------------------------------------------------------------------------------------------------
+
+
+def _continue_token(revision: int, start: str) -> str:
+    token = _encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    return urlsafe_b64encode(token).rstrip(b"=").decode()
+
+
+def _parse_continue(token: str) -> tuple[int, str]:
+    """(revision, or -1 for an inconsistent remainder; first key). Raises StatusError 400."""
+    try:
+        decoded = msgspec.json.decode(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, start = decoded["rv"], decoded["start"]
+        if decoded["v"] != "meta.k8s.io/v1" or type(revision) is not int or type(start) is not str:
+            raise ValueError("not a token of ours")
+    except (Base64Error, msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    return revision, start
+
+
+@dataclass(slots=True)
+class Page:
+    """What a list answers: the objects and the list's metadata."""
+
+    items: list[Stored]
+    metadata: JSON
+
+
+def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
+    """One page of the collection. Raises StatusError: 410 for what is compacted, 504 for the future, 400."""
+    start = ""
+    revision = revision_now
+    if options.continue_token:
+        asked, start = _parse_continue(options.continue_token)
+        if asked >= 0:
+            revision = asked
+            try:
+                items = table.snapshot_at(revision, options.namespace)
+            except errors.StatusError as gone:
+                failure = errors.expired(_INCONSISTENT)
+                failure.list_metadata = {"continue": _continue_token(-1, start)}
+                raise failure from gone
+        else:
+            items = table.list(options.namespace)
+        items = [stored for stored in items if stored.key >= start]
+    elif options.match == "Exact" or (
+        options.limit > 0 and options.resource_version and options.match != "NotOlderThan"
+    ):
+        assert options.resource_version is not None
+        revision = options.resource_version
+        _not_in_the_future(revision, revision_now)
+        items = table.snapshot_at(revision, options.namespace)
+    else:
+        if options.resource_version:
+            _not_in_the_future(options.resource_version, revision_now)
+        items = table.list(options.namespace)
+    return _cut(items, revision, options)
+
+
+def _not_in_the_future(revision: int, now: int) -> None:
+    if revision > now:
+        raise errors.too_large_revision(revision, now)
+
+
+def _cut(items: list[Stored], revision: int, options: ListOptions) -> Page:
+    select, limit = options.select, options.limit
+    metadata: JSON = {"resourceVersion": str(revision)}
+    if select is not None:
+        items = [stored for stored in items if select(stored.object)]
+    # resourceVersion=0 is answered from the watch cache, which does not page
+    if limit > 0 and len(items) > limit and not (options.resource_version == 0 and not options.continue_token):
+        metadata["continue"] = _continue_token(revision, items[limit].key)
+        if select is None:
+            metadata["remainingItemCount"] = len(items) - limit
+        items = items[:limit]
+    return Page(items, metadata)
+
+
+def list_json(served: Served, page: Page) -> bytes:
+    """The page as a JSON list; items come without kind and apiVersion, as Go's typed lists write them."""
+    resource = served.resource
+    prefix = item_prefix_length(resource.kind, resource.api_version)
+    head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (
+        served.list_kind.encode(),
+        resource.api_version.encode(),
+        _encode(page.metadata),
+    )
+    return head + b",".join([b"{" + stored.json()[prefix:] for stored in page.items]) + b"]}\n"
+
+
+def item_prefix_length(kind: str, api_version: str) -> int:
+    """Length of what every stored object's JSON begins with: {"kind":"Pod","apiVersion":"v1", (see writing.order)."""
+    return len(f'{{"kind":"{kind}","apiVersion":"{api_version}",')
+
+
+# --- watches ----------------------------------------------------------------------------------------------------------
+
+
+def open_watch(
+    served: Served,
+    table: Table,
+    options: ListOptions,
+    *,
+    revision_now: Callable[[], int],
+    rng: random.Random,
+    frame: Frame | None,
+    bookmark_seconds: float,
+    buffer: int,
+) -> tuple[WatchStream, Watcher]:
+    """Begin a watch where its options say. Raises StatusError: 410 if that is compacted, 504 if it is to come."""
+    watcher = Watcher(table, namespace=options.namespace, selection=options.select, frame=frame, buffer=buffer)
+    revision = options.resource_version
+    now = revision_now()
+    if revision:
+        _not_in_the_future(revision, now)
+    # no resourceVersion, or 0: begin with the present state. Asking for initial events does so at any revision.
+    if options.send_initial_events or (options.send_initial_events is None and not revision):
+        changes = []
+        for stored in table.list(options.namespace):
+            if options.select is None or options.select(stored.object):
+                watcher.add(stored)
+    else:
+        changes = table.changes_since(revision) if revision else []
+    watcher.open(changes)
+    resource = served.resource
+
+    def bookmark(initial_events_end: bool) -> bytes:
+        metadata: JSON = {"resourceVersion": str(revision_now()), "creationTimestamp": None}
+        if initial_events_end:
+            metadata["annotations"] = INITIAL_EVENTS_END
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return plain_frame("BOOKMARK", obj) if frame is None else frame("BOOKMARK", obj)
+
+    timeout = options.timeout_seconds or MIN_WATCH_SECONDS * (1 + rng.random())
+    stream = WatchStream(
+        watcher,
+        timeout_seconds=float(timeout),
+        bookmark=bookmark if options.allow_bookmarks else None,
+        initial_events_end=bool(options.send_initial_events),
+        bookmark_seconds=bookmark_seconds,
+    )
+    return stream, watcher

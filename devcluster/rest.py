@@ -1,0 +1,639 @@
+"""The verbs of the REST API on one store: what each does and answers.
+
+Reading is `lists`, writing `writing`, `deleting`, `patching` and `subresources`; here requests become their calls and
+results become answers. Everything is synchronous, so that a request sees one state of the store.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import yaml
+
+from kubeloop.devcluster import decoding, errors, patching
+from kubeloop.devcluster.admission import Admission
+from kubeloop.devcluster.apply import apply_configuration
+from kubeloop.devcluster.bodies import Body, View, check_kind, field_validation, media_type, negotiate, parse_body
+from kubeloop.devcluster.bodies import parse_json, plain_yaml, read_object
+from kubeloop.devcluster.defaulting import apply_defaults
+from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
+from kubeloop.devcluster.events_api import from_events_api, in_events_api
+from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
+from kubeloop.devcluster.managed import Writer
+from kubeloop.devcluster.registry import EVENTS_V1, VIRTUAL, Served, served
+from kubeloop.devcluster.request import Request, Response, json_response, text_response
+from kubeloop.devcluster.reviews import review
+from kubeloop.devcluster.routes import Route, verb
+from kubeloop.devcluster.storage import Store, Stored, object_key
+from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
+from kubeloop.devcluster.table import table
+from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
+from kubeloop.devcluster.writing import Writing
+from kubeloop.kube import schema
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.resources import EVENTS, Resource
+
+JSON = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+
+_MAX_MANAGER = 128
+_CORE_EVENTS = served(EVENTS)
+
+
+def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
+    return Resource(group, version, kind, "", True, dict)
+
+
+_SCALE = _plain("autoscaling", "v1", "Scale")
+_BINDING = _plain("", "v1", "Binding")
+_EVICTION = _plain("policy", "v1", "Eviction")
+_TOKEN_REQUEST = _plain("authentication.k8s.io", "v1", "TokenRequest")
+_SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+class Rest:
+    """All verbs. `token` is the one that token reviews know; `bookmark_seconds` and `watch_buffer` are of watches."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        token: str | None,
+        bookmark_seconds: float,
+        watch_buffer: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._token = token
+        self._bookmark_seconds = bookmark_seconds
+        self._watch_buffer = watch_buffer
+        admission = Admission(store)
+        self._writing = Writing(store, admission, clock=clock, rng=rng)
+        self._deleting = Deleting(store, admission, clock)
+        self._pods = PodSubresources(store, self._writing, self._deleting, clock)
+        self._watchers: set[Watcher] = set()
+
+    def answer(self, request: Request, found: Route) -> Response:
+        """Answer a request for a resource. Raises StatusError."""
+        asked = verb(found, request.method)
+        if found.subresource:
+            return self._subresource(request, found, asked)
+        match asked:
+            case "get":
+                return self._get(request, found)
+            case "list":
+                return self._watch(request, found) if request.flag("watch") else self._list(request, found)
+            case "create":
+                return self._create(request, found)
+            case "update":
+                return self._update(request, found)
+            case "patch":
+                return self._patch(request, found)
+            case "delete":
+                return self._delete(request, found)
+            case _:
+                return self._delete_collection(request, found)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _stored(self, found: Route) -> Stored:
+        resource = found.served.resource
+        stored = self._store.table(resource).get(object_key(found.namespace, found.name))
+        if stored is None:
+            raise errors.not_found(resource, found.name)
+        return stored
+
+    def _get(self, request: Request, found: Route) -> Response:
+        view = negotiate(request.headers.get("accept", ""))
+        try:
+            revision = parse_revision(request.option("resourceVersion"))
+        except ValueError as error:
+            raise errors.internal(str(error)) from error
+        if revision is not None and revision > self._store.revision:
+            raise errors.too_large_revision(revision, self._store.revision)
+        stored = self._stored(found)
+        return self._object(request, found.served, 200, stored.object, stored=stored, view=view)
+
+    def _list(self, request: Request, found: Route) -> Response:
+        view = negotiate(request.headers.get("accept", ""))
+        target = found.served
+        options = parse_list_options(request, target, found.namespace, found.name)
+        page = list_page(self._store.table(target.resource), self._store.revision, options)
+        if view.form == "objects" and not view.yaml and target.resource is not EVENTS_V1:
+            return Response(200, list_json(target, page))
+        objects = [self._outgoing(target, stored.object) for stored in page.items]
+        return self._list_of(request, target, objects, page.metadata, view)
+
+    def _list_of(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> Response:
+        resource = target.resource
+        if view.form == "table":
+            return self._send(200, self._table(request, target, objects, metadata, view), view)
+        if view.form == "metadata":
+            items = [_metadata_of(obj, view, whole=False) for obj in objects]
+            kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
+        else:
+            items = [{name: value for name, value in obj.items() if name not in ("kind", "apiVersion")} for obj in objects]
+            kind, api_version = target.list_kind, resource.api_version
+        return self._send(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
+
+    def _watch(self, request: Request, found: Route) -> Response:
+        view = negotiate(request.headers.get("accept", ""))
+        target = found.served
+        options = parse_list_options(request, target, found.namespace, found.name)
+        stream, watcher = open_watch(
+            target,
+            self._store.table(target.resource),
+            options,
+            revision_now=lambda: self._store.revision,
+            rng=self._rng,
+            frame=self._frame(request, target, view),
+            bookmark_seconds=self._bookmark_seconds,
+            buffer=self._watch_buffer,
+        )
+        self._watchers = {each for each in self._watchers if not each.closed}
+        self._watchers.add(watcher)
+        return Response(200, stream)
+
+    def _frame(self, request: Request, target: Served, view: View) -> Frame | None:
+        if view.form == "objects":
+            if target.resource is EVENTS_V1:
+                return lambda type_, obj: plain_frame(type_, self._outgoing(target, obj))
+            return None
+        if view.form == "metadata":
+            return lambda type_, obj: plain_frame(type_, _metadata_of(obj, view, whole=True))
+        first = True
+
+        def frame(type_: str, obj: JSON) -> bytes:
+            nonlocal first
+            objects = [] if type_ == "BOOKMARK" else [self._outgoing(target, obj)]
+            metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            if type_ == "BOOKMARK" and "annotations" in obj["metadata"]:
+                metadata["annotations"] = obj["metadata"]["annotations"]
+            content = self._table(request, target, objects, metadata, view)
+            if not first:  # only the first event says what the columns are
+                content["columnDefinitions"] = None
+            first = False
+            return plain_frame(type_, content)
+
+        return frame
+
+    def cut_watches(self) -> None:
+        """End every open watch, as a server does that shuts down."""
+        for watcher in self._watchers:
+            watcher.cut()
+        self._watchers.clear()
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _outgoing(self, target: Served, obj: JSON) -> JSON:
+        return in_events_api(obj) if target.resource is EVENTS_V1 else obj
+
+    def _table(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> JSON:
+        include = request.option("includeObject") or "Metadata"
+        return table(
+            target.resource,
+            objects,
+            now=self._clock.now(),
+            include_object=include,
+            list_metadata=metadata,
+            version=view.version,
+        )
+
+    def _object(
+        self,
+        request: Request,
+        target: Served,
+        status: int,
+        obj: JSON,
+        *,
+        stored: Stored | None = None,
+        view: View | None = None,
+        warnings: list[str] | None = None,
+    ) -> Response:
+        """One object in the form the client wants."""
+        view = view or negotiate(request.headers.get("accept", ""))
+        headers = [("Warning", f"299 - {_quoted(text)}") for text in warnings] if warnings else []
+        if view.form == "objects" and not view.yaml and target.resource is not EVENTS_V1:
+            return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n", headers=headers)
+        obj = self._outgoing(target, obj)
+        if view.form == "table":
+            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            obj = self._table(request, target, [obj], metadata, view)
+        elif view.form == "metadata":
+            obj = _metadata_of(obj, view, whole=True)
+        response = self._send(status, obj, view)
+        response.headers += headers
+        return response
+
+    def _send(self, status: int, value: JSON, view: View) -> Response:
+        if view.yaml:
+            text = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=True, allow_unicode=True)
+            return Response(status, text.encode(), "application/yaml")
+        return json_response(status, value)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _writer(self, request: Request) -> Writer:
+        manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:_MAX_MANAGER] or "unknown"
+        return Writer(manager)
+
+    def _read(self, request: Request, target: Served, options_kind: str) -> Body:
+        body = read_object(request, target.resource, field_validation(request, options_kind))
+        return self._incoming(target, body)
+
+    def _incoming(self, target: Served, body: Body) -> Body:
+        if target.resource is EVENTS_V1:
+            body.obj = from_events_api(body.obj)
+        else:
+            apply_defaults(target.resource, body.obj)
+        return body
+
+    def _create(self, request: Request, found: Route) -> Response:
+        target = found.served
+        view = negotiate(request.headers.get("accept", ""))
+        dry_run = _dry_run(request, "CreateOptions")
+        if target.resource in VIRTUAL:
+            return self._virtual(request, found)
+        body = self._read(request, target, "CreateOptions")
+        writer = self._writer(request)
+        obj = self._writing.create(_stored_as(target), body.obj, found.namespace, writer, dry_run=dry_run)
+        return self._written(request, target, 201, obj, body.warnings, view)
+
+    def _written(
+        self, request: Request, target: Served, status: int, obj: JSON, warnings: list[str], view: View | None = None
+    ) -> Response:
+        metadata = obj["metadata"]
+        key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
+        stored = self._store.table(target.resource).get(key)
+        if stored is not None and stored.object is not obj:
+            stored = None
+        return self._object(request, target, status, obj, stored=stored, view=view, warnings=warnings)
+
+    def _virtual(self, request: Request, found: Route) -> Response:
+        target = found.served
+        body = read_object(request, target.resource, field_validation(request, "CreateOptions"))
+        if target.resource.kind == "Binding":
+            name = body.obj["metadata"].get("name", "")
+            self._bind(request, found.namespace, name, body.obj)
+            return json_response(201, {**_SUCCESS, "code": 201})
+        obj = review(target.resource, body.obj, self._token)
+        return self._object(request, target, 201, obj, warnings=body.warnings)
+
+    def _update(self, request: Request, found: Route, subresource: str = "") -> Response:
+        target = found.served
+        view = negotiate(request.headers.get("accept", ""))
+        dry_run = _dry_run(request, "UpdateOptions")
+        body = self._read(request, target, "UpdateOptions")
+        self._check_names(found, body.obj)
+        resource = target.resource
+        before = self._store.table(resource).get(object_key(found.namespace, found.name))
+        writer = self._writer(request)
+        if before is None:
+            if subresource or not target.create_on_update or body.obj["metadata"].get("uid"):
+                raise errors.not_found(resource, found.name)
+            body.obj["metadata"].pop("resourceVersion", None)
+            obj = self._writing.create(_stored_as(target), body.obj, found.namespace, writer, dry_run=dry_run)
+            return self._written(request, target, 201, obj, body.warnings, view)
+        obj = self._writing.update(
+            _stored_as(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
+        )
+        return self._written(request, target, 200, obj, body.warnings, view)
+
+    def _check_names(self, found: Route, obj: JSON) -> None:
+        metadata = obj["metadata"]
+        if metadata.get("name", found.name) != found.name:
+            raise errors.bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({found.name})"
+            )
+        metadata.setdefault("name", found.name)
+        if not found.served.resource.namespaced:
+            metadata.pop("namespace", None)
+        elif (metadata.get("namespace") or found.namespace) != found.namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        else:
+            metadata["namespace"] = found.namespace
+
+    # --- patches ------------------------------------------------------------------------------------------------------
+
+    def _patch(self, request: Request, found: Route, subresource: str = "") -> Response:
+        kind = media_type(request)
+        if kind not in _PATCH_TYPES:
+            raise errors.unsupported_patch()
+        view = negotiate(request.headers.get("accept", ""))
+        dry_run = _dry_run(request, "PatchOptions")
+        mode = field_validation(request, "PatchOptions")
+        target = found.served
+        _check_patch_options(request, kind)
+        if kind == _APPLY:
+            return self._apply(request, found, subresource, dry_run=dry_run, view=view)
+        before = self._stored(found)
+        live = self._outgoing(target, before.object)
+        patched, duplicates = _patched(live, request.body, kind, target.resource)
+        body = _decoded_patch(patched, duplicates, target.resource, mode)
+        self._check_names(found, body.obj)
+        body = self._incoming(target, body)
+        obj = self._writing.update(
+            _stored_as(target), before, body.obj, self._writer(request), dry_run=dry_run, subresource=subresource,
+            patched=True,
+        )
+        return self._written(request, target, 200, obj, body.warnings, view)
+
+    def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
+        target, resource = found.served, found.served.resource
+        try:
+            given = plain_yaml(request.body)
+        except yaml.YAMLError as error:
+            raise errors.bad_request(f"error decoding YAML: {error}") from error
+        if not isinstance(given, dict):
+            raise errors.bad_request("error decoding YAML: not an object")
+        if not given.get("kind") or not given.get("apiVersion"):
+            given.setdefault("kind", resource.kind)
+            given.setdefault("apiVersion", resource.api_version)
+        check_kind(given, resource)
+        mode = field_validation(request, "PatchOptions")
+        try:
+            config, unknown = decoding.decode(resource, given)
+        except decoding.DecodeError as error:
+            raise errors.bad_request(f"{error}") from error
+        if unknown and mode == "Strict":
+            raise errors.bad_request(f"strict decoding error: {', '.join(unknown)}")
+        del config
+        before = self._store.table(resource).get(object_key(found.namespace, found.name))
+        if before is None and subresource:
+            raise errors.not_found(resource, found.name)
+        given.setdefault("metadata", {})
+        self._check_names(found, given)
+        obj = apply_configuration(
+            target,
+            None if before is None else before.object,
+            given,
+            manager=request.option("fieldManager"),
+            force=request.flag("force"),
+            subresource=subresource,
+            now=rfc3339(self._clock.now()),
+        )
+        warnings = unknown if mode == "Warn" else []
+        writer = Writer(request.option("fieldManager"), applied=True)
+        body = self._incoming(target, Body(decoding.normal(resource, obj), warnings))
+        if before is None:
+            created = self._writing.create(target, body.obj, found.namespace, writer, dry_run=dry_run)
+            return self._written(request, target, 201, created, warnings, view)
+        updated = self._writing.update(
+            target, before, body.obj, writer, dry_run=dry_run, subresource=subresource, patched=True
+        )
+        return self._written(request, target, 200, updated, warnings, view)
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def _delete_options(self, request: Request) -> DeleteOptions:
+        body: JSON = {}
+        if request.body:
+            try:
+                raw, _ = parse_body(request)
+            except ValueError as error:
+                raise errors.bad_request(str(error)) from error
+            if not isinstance(raw, dict):
+                raise errors.bad_request("couldn't get version/kind; json parse error: not an object")
+            kind = raw.get("kind", "DeleteOptions")
+            if kind != "DeleteOptions":
+                raise errors.bad_request(f'no kind "{kind}" is registered for version "{raw.get("apiVersion")}"')
+            body = raw
+        query = {name: values[0] for name, values in request.query.items() if values and name in _DELETE_QUERY}
+        grace = query.get("gracePeriodSeconds")
+        if grace is not None:
+            try:
+                int(grace)
+            except ValueError as error:
+                raise errors.bad_request(f'strconv.ParseInt: parsing "{grace}": invalid syntax') from error
+        return delete_options(body, query)
+
+    def _delete(self, request: Request, found: Route) -> Response:
+        view = negotiate(request.headers.get("accept", ""))
+        options = self._delete_options(request)
+        stored = self._stored(found)
+        target = found.served
+        obj, gone = self._deleting.delete(_stored_as(target), stored, options)
+        if not gone or target.deleted_whole:
+            return self._written(request, target, 200, obj, [], view)
+        resource = target.resource
+        details: JSON = {"name": found.name}
+        if resource.group:
+            details["group"] = resource.group
+        details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
+        return json_response(200, {**_SUCCESS, "details": details})
+
+    def _delete_collection(self, request: Request, found: Route) -> Response:
+        view = negotiate(request.headers.get("accept", ""))
+        target = found.served
+        listing = Request(request.method, request.path, {**request.query}, request.headers)
+        chosen = parse_list_options(listing, target, found.namespace)
+        options = self._delete_options(request)
+        page = list_page(self._store.table(target.resource), self._store.revision, chosen)
+        for stored in page.items:
+            self._deleting.delete(_stored_as(target), stored, options)
+        metadata = {"resourceVersion": str(self._store.revision)}
+        objects = [self._outgoing(target, stored.object) for stored in page.items]
+        return self._list_of(request, target, objects, metadata, view)
+
+    # --- subresources -------------------------------------------------------------------------------------------------
+
+    def _subresource(self, request: Request, found: Route, asked: str) -> Response:
+        match found.subresource:
+            case "status":
+                return self._like_the_object(request, found, asked, "status")
+            case "scale":
+                return self._scale(request, found, asked)
+            case "binding":
+                body = read_object(request, _BINDING, field_validation(request, "CreateOptions"))
+                given = body.obj["metadata"].get("name")
+                if given and given != found.name:
+                    raise errors.bad_request("name in URL does not match name in Binding object")
+                self._bind(request, found.namespace, found.name, body.obj)
+                return json_response(201, {**_SUCCESS, "code": 201})
+            case "eviction":
+                return self._evict(request, found)
+            case "finalize":
+                return self._update(request, found, "finalize")
+            case "ephemeralcontainers" | "resize":
+                return self._like_the_object(request, found, asked, found.subresource)
+            case "token":
+                return self._token_request(request, found)
+            case "log":
+                self._stored(found)
+                return text_response(200, "")
+        raise errors.StatusError(
+            501, "NotImplemented", f"simulated nodes run no containers: there is no {found.subresource}"
+        )
+
+    def _like_the_object(self, request: Request, found: Route, asked: str, subresource: str) -> Response:
+        if asked == "get":
+            return self._get(request, found)
+        if asked == "update":
+            return self._update(request, found, subresource)
+        return self._patch(request, found, subresource)
+
+    def _bind(self, request: Request, namespace: str, name: str, binding: JSON) -> None:
+        dry_run = _dry_run(request, "CreateOptions")
+        self._pods.bind(_PODS, name, namespace, binding, self._writer(request), dry_run=dry_run)
+
+    def _evict(self, request: Request, found: Route) -> Response:
+        body = read_object(request, _EVICTION, field_validation(request, "CreateOptions"))
+        given = body.obj["metadata"].get("name")
+        if given and given != found.name:
+            raise errors.bad_request("name in URL does not match name in Eviction object")
+        dry_run = {"dryRun": "All"} if _dry_run(request, "CreateOptions") else {}
+        options = delete_options({**dry_run, **(body.obj.get("deleteOptions") or {})}, {})
+        self._pods.evict(_PODS, found.name, found.namespace, options)
+        return json_response(201, {**_SUCCESS, "code": 201})
+
+    def _scale(self, request: Request, found: Route, asked: str) -> Response:
+        if asked == "get":
+            return self._object(request, found.served, 200, scale_of(self._stored(found).object))
+        kind = "UpdateOptions" if asked == "update" else "PatchOptions"
+        dry_run = _dry_run(request, kind)
+        mode = field_validation(request, kind)
+        if asked == "update":
+            scale = read_object(request, _SCALE, mode).obj
+            before = self._stored(found)
+        else:
+            patch_type = media_type(request)
+            if patch_type not in _PATCH_TYPES or patch_type == _APPLY:
+                raise errors.unsupported_patch()
+            before = self._stored(found)
+            patched, duplicates = _patched(scale_of(before.object), request.body, patch_type, _SCALE)
+            scale = _decoded_patch(patched, duplicates, _SCALE, mode).obj
+        wanted = scaled(found.served, before.object, scale)
+        obj = self._writing.update(
+            found.served, before, wanted, self._writer(request), dry_run=dry_run, subresource="scale"
+        )
+        return self._object(request, found.served, 200, scale_of(obj))
+
+    def _token_request(self, request: Request, found: Route) -> Response:
+        """A token that says whose it is and is good for nothing: there is one administrator."""
+        body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
+        account = self._stored(found).object
+        seconds = body.obj.get("spec", {}).get("expirationSeconds", 3600)
+        until = rfc3339(self._clock.now() + timedelta(seconds=seconds))
+        subject = f"system:serviceaccount:{found.namespace}:{account['metadata']['name']}"
+        claims = _encode({"sub": subject, "exp": until})
+        token = ".".join(
+            base64.urlsafe_b64encode(part).rstrip(b"=").decode()
+            for part in (b'{"alg":"none"}', claims, self._rng.randbytes(16))
+        )
+        obj = {**body.obj, "status": {"token": token, "expirationTimestamp": until}}
+        return self._object(request, found.served, 201, obj)
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+
+_APPLY = "application/apply-patch+yaml"
+_JSON_PATCH = "application/json-patch+json"
+_MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, _APPLY)
+_DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun")
+
+
+def _pods_served() -> Served:
+    from kubeloop.kube.resources import PODS
+
+    return served(PODS)
+
+
+_PODS = _pods_served()
+
+
+def _stored_as(target: Served) -> Served:
+    return _CORE_EVENTS if target.resource is EVENTS_V1 else target
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
+    del whole
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": obj["metadata"]}
+
+
+def _dry_run(request: Request, options_kind: str) -> bool:
+    values = [value for value in request.query.get("dryRun", ()) if value]
+    wrong = [value for value in values if value != "All"]
+    if wrong:
+        text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
+        raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "dryRun", text)])
+    return bool(values)
+
+
+def _check_patch_options(request: Request, kind: str) -> None:
+    causes = []
+    if kind == _APPLY:
+        if not request.option("fieldManager"):
+            text = "Required value: is required for apply patch"
+            causes.append(errors.cause("FieldValueRequired", "fieldManager", text))
+    elif "force" in request.query:
+        text = "Forbidden: may not be specified for non-apply patch"
+        causes.append(errors.cause("FieldValueForbidden", "force", text))
+    if causes:
+        raise errors.options_invalid("PatchOptions", causes)
+
+
+def _patched(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[JSON, list[str]]:
+    """The live object with the patch, as plain JSON, and the patch's duplicate fields. Raises StatusError."""
+    try:
+        patch, duplicates = parse_json(body)
+    except ValueError as error:
+        raise errors.bad_request("error decoding patch: unexpected end of JSON input") from error
+    expected: Callable[[Any], bool] = (lambda value: isinstance(value, list)) if kind == _JSON_PATCH else _is_map
+    if not expected(patch):
+        raise errors.bad_request("error decoding patch: json: cannot unmarshal")
+    if kind == _JSON_PATCH:
+        try:
+            return patching.json_patch(live, patch), duplicates
+        except patching.PatchError:
+            raise patching.refused() from None
+    if kind == _MERGE:
+        return patching.merge_patch(live, patch), duplicates
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    try:
+        return patching.strategic_patch(live, patch, struct), duplicates
+    except patching.PatchError as error:
+        raise errors.internal(str(error)) from error
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any], mode: str) -> Body:
+    """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
+
+    def refused(why: str) -> errors.StatusError:
+        text = f"Invalid value: {_quoted(_encode(patched).decode())}: {why}"
+        failure = errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
+        return failure
+
+    if not isinstance(patched, dict):
+        raise refused("json: cannot unmarshal into Go value")
+    kind, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
+    if (kind, api_version) != (resource.kind, resource.api_version):
+        raise refused(f'no kind "{kind}" is registered for version "{api_version}"')
+    try:
+        obj, unknown = decoding.decode(resource, patched)
+    except decoding.DecodeError as error:
+        raise refused(str(error)) from error
+    strict = duplicates + unknown
+    if strict and mode == "Strict":
+        raise refused(f"strict decoding error: {', '.join(strict)}")
+    obj.setdefault("metadata", {})
+    return Body(obj, strict if mode == "Warn" else [])

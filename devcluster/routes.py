@@ -1,0 +1,73 @@
+"""From a request's path and method to what it asks for. Source: apiserver pkg/endpoints/request/requestinfo.go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.discovery import subresource_verbs
+from kubeloop.devcluster.registry import BY_PATH, VERSIONS, Served
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path that names a resource: a collection (no name), an object, or a subresource of it."""
+
+    served: Served
+    namespace: str
+    name: str
+    subresource: str
+
+
+@lru_cache(maxsize=4096)
+def route(path: str) -> Route | None:
+    """None for paths that name no API group and version; those are discovery's, or nobody's.
+
+    Raises StatusError 404 for paths below a served group that name nothing.
+    """
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) >= 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) >= 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    if group not in VERSIONS:
+        return None
+    if version != VERSIONS[group]:
+        raise errors.path_not_found()
+    if not rest:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    served = BY_PATH.get((group, version, rest[0]))
+    if served is None or len(rest) > 3:
+        raise errors.path_not_found()
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    resource = served.resource
+    if bool(namespace) != resource.namespaced and not (resource.namespaced and not name):
+        raise errors.path_not_found()
+    if subresource and subresource not in resource.subresources:
+        raise errors.path_not_found()
+    return Route(served, namespace, name, subresource)
+
+
+_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
+
+
+def verb(found: Route, method: str) -> str:
+    """The verb of a method at this path. Raises StatusError 405."""
+    if found.subresource:
+        asked = _OBJECT.get(method, "")
+        if asked not in subresource_verbs(found.subresource):
+            raise errors.method_not_allowed()
+        return asked
+    asked = (_OBJECT if found.name else _COLLECTION).get(method, "")
+    across = found.served.resource.namespaced and not found.namespace
+    if asked not in found.served.verbs or (found.name and asked == "create") or (across and asked != "list"):
+        raise errors.method_not_allowed()
+    return asked

@@ -1,0 +1,203 @@
+"""The development API server, free of sockets: requests in, answers out, and what it does in the background.
+
+`ApiServer.handle` is all that a face needs: `http` on sockets, `kubeloop.testing.memory_transport` without. Its store is
+open to the rest of the development cluster in the same process (simulated nodes), past admission and validation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+from kubeloop.devcluster import errors, openapi
+from kubeloop.devcluster.bootstrap import bootstrap
+from kubeloop.devcluster.discovery import discovery
+from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
+from kubeloop.devcluster.request import Request, Response, json_response, text_response
+from kubeloop.devcluster.rest import Rest
+from kubeloop.devcluster.routes import route
+from kubeloop.devcluster.storage import Change, Store
+from kubeloop.devcluster.watch import BOOKMARK_SECONDS
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.resources import EVENTS
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+
+_OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_SWEEP_SECONDS = 15.0
+
+
+def _loop_seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class ApiServer:
+    """One API server with its store; made and used on a running event loop.
+
+    token: what clients must bear, None to let everybody in. faults: what goes wrong on purpose. compaction_seconds: how
+    long old versions are kept for watches and lists. event_seconds: how long an Event lives after its last write.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        token: str | None,
+        faults: Faults | None = None,
+        compaction_seconds: float = 300.0,
+        event_seconds: float = 3600.0,
+        bookmark_seconds: float = BOOKMARK_SECONDS,
+        watch_buffer: int = 16_384,
+    ) -> None:
+        self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds)
+        self._token = None if token is None else f"Bearer {token}".encode()
+        self._faults = None if faults is None else FaultSource(faults)
+        self._rest = Rest(
+            self.store, clock=clock, rng=rng, token=token, bookmark_seconds=bookmark_seconds, watch_buffer=watch_buffer
+        )
+        self._event_seconds = event_seconds
+        self._event_writes: dict[str, float] = {}  # seconds of the last write by key, oldest first
+        self.store.subscribe(EVENTS, self._note_event)
+        bootstrap(self.store, clock, rng)
+
+    async def run(self) -> None:
+        """Compact old versions and expire Events until cancelled; then end all watches."""
+        try:
+            while True:
+                await asyncio.sleep(_SWEEP_SECONDS)
+                self.store.compact()
+                self._expire_events()
+        finally:
+            self._rest.cut_watches()
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request, whatever it is. Raises AnswerLost only, if faults are asked for."""
+        if self._faults is None:
+            return self._answer(request)
+        return self._answer_badly(request, self._faults)
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> Response:
+        try:
+            self._authenticate(request)
+            found = route(request.path)
+            if found is not None:
+                return self._rest.answer(request, found)
+            return self._elsewhere(request)
+        except errors.StatusError as error:
+            return json_response(error.code, error.status, error.headers)
+        except Exception:
+            log.exception("a request failed", extra={"method": request.method, "path": request.path})
+            failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
+            return json_response(failure.code, failure.status)
+
+    def _authenticate(self, request: Request) -> None:
+        if self._token is None or request.path.rstrip("/") in _OPEN_PATHS:
+            return
+        given = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, self._token):
+            raise errors.unauthorized()
+
+    def _elsewhere(self, request: Request) -> Response:
+        path = request.path.rstrip("/")
+        document = discovery(path, request.headers.get("accept", ""))
+        if document is not None or path.startswith("/openapi/"):
+            if request.method != "GET":
+                raise errors.method_not_allowed()
+            if document is not None:
+                response = json_response(200, document[0])
+                response.content_type = document[1]
+                return response
+            return openapi.answer(request)
+        if path.startswith(("/healthz", "/livez", "/readyz")):
+            return text_response(200, "ok")
+        if path in ("", "/"):
+            return json_response(200, {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3",
+                                                 "/readyz", "/version"]})  # fmt: skip
+        if path.startswith("/api/"):
+            raise errors.path_not_found()
+        return text_response(404, "404 page not found\n")
+
+    # --- misbehaving --------------------------------------------------------------------------------------------------
+
+    def _answer_badly(self, request: Request, faults: FaultSource) -> Response:
+        write = request.method in ("POST", "PUT", "PATCH", "DELETE")
+        match faults.draw(write=write):
+            case Fault.SILENCE:
+                raise AnswerLost
+            case Fault.ERROR:
+                failure = errors.internal("Internal error occurred: a fault on purpose", reason="InternalError")
+                return json_response(failure.code, failure.status)
+            case Fault.THROTTLE:
+                failure = errors.too_many_requests(
+                    "The server is currently unable to handle the request", retry_after_seconds=1
+                )
+                return json_response(failure.code, failure.status, failure.headers)
+            case Fault.CONFLICT:
+                return self._conflict(request)
+            case Fault.LOST_ANSWER:
+                self._answer(request)
+                raise AnswerLost
+        response = self._answer(request)
+        if not isinstance(response.body, bytes):
+            response.body = _dropping(response.body, faults)
+        return response
+
+    def _conflict(self, request: Request) -> Response:
+        try:
+            found = route(request.path)
+            if found is None or request.method == "POST":
+                return self._answer(request)
+            failure = errors.conflict(found.served.resource, found.name)
+        except errors.StatusError as error:
+            failure = error
+        return json_response(failure.code, failure.status)
+
+    # --- background ---------------------------------------------------------------------------------------------------
+
+    def _note_event(self, change: Change) -> None:
+        key = change.now.key
+        self._event_writes.pop(key, None)
+        if change.type != "DELETED":
+            self._event_writes[key] = change.seconds
+
+    def _expire_events(self) -> None:
+        limit = self.store.seconds() - self._event_seconds
+        expired = []
+        for key, seconds in self._event_writes.items():
+            if seconds > limit:
+                break
+            expired.append(key)
+        for key in expired:
+            namespace, _, name = key.partition("/")
+            self.store.delete(EVENTS, namespace, name)
+
+
+def _type_of(served: Served) -> JSON:
+    return {"kind": served.resource.kind, "apiVersion": served.resource.api_version}
+
+
+def _timestamp(obj: JSON) -> float:
+    """When it was made, in seconds since the epoch."""
+    return datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp()
+
+
+async def _dropping(chunks: AsyncIterator[bytes], faults: FaultSource) -> AsyncIterator[bytes]:
+    """The stream of a watch that ends now and then after an event."""
+    try:
+        async for chunk in chunks:
+            for line in chunk.splitlines(keepends=True):
+                yield line
+                if faults.drops_watch():
+                    return
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()

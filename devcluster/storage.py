@@ -1,0 +1,282 @@
+"""What etcd and the watch cache are to kube-apiserver: every object, its versions, and who watches.
+
+A version of an object is a plain JSON dict that nobody changes once it is stored; a write stores a new dict. One
+counter, the revision, numbers all writes and is the resourceVersion. Each table keeps its latest changes, so that
+watches resume and lists read an earlier revision; older ones are compacted away. Everything here is synchronous:
+between two awaits of its callers the store stands still. May import the standard library, msgspec and errors only.
+
+    revision            1 ... compacted ... now
+    a table's changes         [oldest kept, ..., newest]      resume and snapshot_at need revision >= .compacted
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from kubeloop.devcluster import errors
+from kubeloop.kube.resources import Resource
+
+JSON = dict[str, Any]
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+_encode = msgspec.json.Encoder().encode
+
+
+def object_key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+class Stored:
+    """One version of one object. `object` is complete, with kind, apiVersion and its resourceVersion."""
+
+    __slots__ = ("_json", "key", "object", "revision")
+
+    def __init__(self, key: str, obj: JSON, revision: int) -> None:
+        self.key = key
+        self.object = obj
+        self.revision = revision
+        self._json: bytes | None = None
+
+    def json(self) -> bytes:
+        """The object as JSON; encoded once, however many lists and watchers send it."""
+        if self._json is None:
+            self._json = _encode(self.object)
+        return self._json
+
+
+class Change:
+    """One write. `before` is None for ADDED; `now` of a DELETED is the last state under the deletion's revision."""
+
+    __slots__ = ("_frame", "before", "now", "revision", "seconds", "type")
+
+    def __init__(self, type_: ChangeType, now: Stored, before: Stored | None, seconds: float) -> None:
+        self.type: ChangeType = type_
+        self.now = now
+        self.before = before
+        self.revision = now.revision
+        self.seconds = seconds
+        self._frame: bytes | None = None
+
+    def frame(self) -> bytes:
+        """The change as a line of a JSON watch; encoded once."""
+        if self._frame is None:
+            self._frame = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.now.json())
+        return self._frame
+
+
+def with_revision(obj: JSON, revision: int) -> JSON:
+    """`obj` with that resourceVersion; shares everything else with it."""
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+
+
+class Table:
+    """All objects of one resource, in etcd's order of keys, and their latest changes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._objects: dict[str, Stored] = {}
+        self._keys: list[str] = []
+        self._changes: deque[Change] = deque()
+        self._subscribers: dict[Callable[[Change], None], None] = {}
+        self._snapshots: dict[int, list[Stored]] = {}
+        self._compacted = 0
+        self.revision = 0
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    @property
+    def compacted(self) -> int:
+        """The newest revision whose change is no longer kept: watches start here at the earliest."""
+        return max(self._compacted, self._store.compacted)
+
+    def get(self, key: str) -> Stored | None:
+        return self._objects.get(key)
+
+    def list(self, namespace: str = "") -> list[Stored]:
+        """All objects, or those of a namespace, ordered by key."""
+        return self.after(f"{namespace}/" if namespace else "", namespace)
+
+    def after(self, key: str, namespace: str = "") -> list[Stored]:
+        """As list(), from `key` on."""
+        objects, keys = self._objects, self._keys
+        start = bisect_left(keys, key)
+        stop = bisect_left(keys, f"{namespace}0") if namespace else len(keys)  # "0" follows "/"
+        return [objects[each] for each in keys[start:stop]]
+
+    def create(self, key: str, obj: JSON) -> Stored:
+        """Store a new object; the caller has made sure that the key is free."""
+        assert key not in self._objects, key
+        stored = Stored(key, with_revision(obj, self._store.next_revision()), self._store.revision)
+        self._objects[key] = stored
+        insort(self._keys, key)
+        self._publish(Change("ADDED", stored, None, self._store.seconds()))
+        return stored
+
+    def update(self, before: Stored, obj: JSON) -> Stored:
+        """Store a new version of `before`, which is the current one."""
+        assert self._objects.get(before.key) is before, before.key
+        stored = Stored(before.key, with_revision(obj, self._store.next_revision()), self._store.revision)
+        self._objects[before.key] = stored
+        self._publish(Change("MODIFIED", stored, before, self._store.seconds()))
+        return stored
+
+    def delete(self, before: Stored, last: JSON | None = None) -> Stored:
+        """Remove `before`. `last` is the state its watchers see, if the deletion itself changed the object."""
+        assert self._objects.get(before.key) is before, before.key
+        obj = before.object if last is None else last
+        stored = Stored(before.key, with_revision(obj, self._store.next_revision()), self._store.revision)
+        del self._objects[before.key]
+        del self._keys[bisect_left(self._keys, before.key)]
+        self._publish(Change("DELETED", stored, before, self._store.seconds()))
+        return stored
+
+    def changes_since(self, revision: int) -> list[Change]:
+        """The changes after `revision`, oldest first. Raises 410 Expired if some of them are compacted."""
+        if revision < self.compacted:
+            raise errors.expired(f"too old resource version: {revision} ({self.compacted})")
+        found = []
+        for change in reversed(self._changes):
+            if change.revision <= revision:
+                break
+            found.append(change)
+        found.reverse()
+        return found
+
+    def snapshot_at(self, revision: int, namespace: str = "") -> list[Stored]:
+        """The objects as they were at `revision`, ordered by key. Raises 410 Expired if that is compacted."""
+        if revision >= self.revision:
+            return self.list(namespace)
+        objects = dict(self._objects)
+        for change in reversed(self.changes_since(revision)):
+            if change.before is None:
+                objects.pop(change.now.key, None)
+            else:
+                objects[change.now.key] = change.before
+        prefix = f"{namespace}/" if namespace else ""
+        return [objects[key] for key in sorted(objects) if key.startswith(prefix)]
+
+    def subscribe(self, receive: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `receive` with every change, from within the write. Returns what ends it."""
+        self._subscribers[receive] = None
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(receive, None)
+
+        return unsubscribe
+
+    def compact(self, before_seconds: float) -> None:
+        """Forget changes made before that time of the store's clock."""
+        while self._changes and self._changes[0].seconds < before_seconds:
+            self._compacted = self._changes.popleft().revision
+
+    def _publish(self, change: Change) -> None:
+        self.revision = change.revision
+        self._changes.append(change)
+        if len(self._changes) > self._store.history:
+            self._compacted = self._changes.popleft().revision
+        for receive in tuple(self._subscribers):
+            receive(change)
+
+    def check(self) -> None:
+        """The invariants, for tests."""
+        assert self._keys == sorted(self._objects)
+        assert all(stored.object["metadata"]["resourceVersion"] == str(stored.revision) for stored in self.list())
+        revisions = [change.revision for change in self._changes]
+        assert revisions == sorted(set(revisions))
+        assert not revisions or revisions[0] > self._compacted
+
+
+class Store:
+    """All tables and the revision they share.
+
+    `seconds` is a monotonic clock (the event loop's `time`); `history` the changes kept per table, at most;
+    `compaction_seconds` the age after which changes are forgotten by compact(), etcd's default of 5 minutes.
+    """
+
+    def __init__(
+        self, *, seconds: Callable[[], float], history: int = 20_000, compaction_seconds: float = 300.0
+    ) -> None:
+        self.seconds = seconds
+        self.history = history
+        self.compaction_seconds = compaction_seconds
+        self.revision = 1
+        self.compacted = 0
+        self._tables: dict[str, Table] = {}
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def table(self, resource: Resource[Any]) -> Table:
+        name = STORED_AS.get(resource.group_resource, resource.group_resource)
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = Table(self)
+        return table
+
+    def tables(self) -> Iterator[tuple[str, Table]]:
+        """Group-resource ("pods", "deployments.apps") and table of all that ever held an object or were asked."""
+        yield from self._tables.items()
+
+    def get(self, resource: Resource[Any], namespace: str, name: str) -> JSON | None:
+        """The object, not to be changed."""
+        stored = self.table(resource).get(object_key(namespace if resource.namespaced else "", name))
+        return None if stored is None else stored.object
+
+    def list(self, resource: Resource[Any], namespace: str = "") -> list[JSON]:
+        """The objects, not to be changed, ordered by namespace and name."""
+        return [stored.object for stored in self.table(resource).list(namespace)]
+
+    def create(self, resource: Resource[Any], obj: JSON) -> JSON:
+        """Store a complete object past all admission. Raises StatusError AlreadyExists."""
+        metadata = obj["metadata"]
+        key = object_key(metadata.get("namespace", "") if resource.namespaced else "", metadata["name"])
+        table = self.table(resource)
+        if table.get(key) is not None:
+            raise errors.already_exists(resource, metadata["name"])
+        return table.create(key, obj).object
+
+    def update(self, resource: Resource[Any], obj: JSON) -> JSON:
+        """Store the next version of an object past all admission; a resourceVersion in it must be the current one.
+
+        Raises StatusError NotFound or Conflict.
+        """
+        metadata = obj["metadata"]
+        table = self.table(resource)
+        before = table.get(object_key(metadata.get("namespace", "") if resource.namespaced else "", metadata["name"]))
+        if before is None:
+            raise errors.not_found(resource, metadata["name"])
+        if metadata.get("resourceVersion", str(before.revision)) != str(before.revision):
+            raise errors.conflict(resource, metadata["name"])
+        return table.update(before, obj).object
+
+    def delete(self, resource: Resource[Any], namespace: str, name: str) -> JSON:
+        """Remove an object whatever its finalizers; returns its last state. Raises StatusError NotFound."""
+        table = self.table(resource)
+        before = table.get(object_key(namespace if resource.namespaced else "", name))
+        if before is None:
+            raise errors.not_found(resource, name)
+        return table.delete(before).object
+
+    def subscribe(self, resource: Resource[Any], receive: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `receive` with every change of the resource, synchronously. Returns what ends it."""
+        return self.table(resource).subscribe(receive)
+
+    def next_revision(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def compact(self) -> None:
+        """Forget what is older than `compaction_seconds`; called from time to time, as etcd is by kube-apiserver."""
+        now = self.seconds()
+        self._seen.append((now, self.revision))
+        while self._seen and self._seen[0][0] <= now - self.compaction_seconds:
+            self.compacted = self._seen.popleft()[1]
+        for table in self._tables.values():
+            table.compact(now - self.compaction_seconds)
+
+
+STORED_AS = {"events.events.k8s.io": "events"}
+"""Resources that are another one under a second API group; objects are stored in the form of the value."""

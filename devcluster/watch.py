@@ -1,0 +1,204 @@
+"""Watches: from changes in the store to lines of a stream.
+
+A Watcher takes changes from within the write and never makes it wait; it holds those that its selection lets through
+until its stream is read. One that is read too slowly is cut off when its buffer is full: its client then resumes at the
+last revision it has seen. Source of the semantics: k8s.io/apiserver storage/cacher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.storage import Change, Stored, Table, with_revision
+
+JSON = dict[str, Any]
+Selection = Callable[[JSON], bool]
+Frame = Callable[[str, JSON], bytes]
+
+_encode = msgspec.json.Encoder().encode
+BOOKMARK_SECONDS = 60.0
+BOOKMARK_BEFORE_TIMEOUT_SECONDS = 2.0
+INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+
+
+def plain_frame(type_: str, obj: JSON) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (type_.encode(), _encode(obj))
+
+
+class Watcher:
+    """The changes of one table that one client wants to see.
+
+    selection None takes every object. frame None sends objects as they are stored (encoded once for all watchers);
+    otherwise it words each event itself (tables, partial metadata, another API group).
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        namespace: str = "",
+        selection: Selection | None = None,
+        frame: Frame | None = None,
+        buffer: int = 16_384,
+    ) -> None:
+        self._prefix = f"{namespace}/" if namespace else ""
+        self._selection = selection
+        self._frame = frame
+        self._buffer = buffer
+        self._pending: deque[bytes] = deque()
+        self._wake: asyncio.Event = asyncio.Event()
+        self._overflowed = False
+        self._unsubscribe: Callable[[], None] | None = None
+        self._table = table
+
+    @property
+    def overflowed(self) -> bool:
+        """Was it cut off, so that its stream ends after what is pending?"""
+        return self._overflowed
+
+    @property
+    def closed(self) -> bool:
+        return self._unsubscribe is None
+
+    def open(self, changes: Iterable[Change]) -> None:
+        """Begin with `changes`, which end at the table's present, and receive all that follow."""
+        for change in changes:
+            self._take(change)
+        self._unsubscribe = self._table.subscribe(self._receive)
+
+    def add(self, stored: Stored) -> None:
+        """Put an initial ADDED event into the stream."""
+        self._pending.append(
+            plain_frame("ADDED", stored.object) if self._frame is None else self._frame("ADDED", stored.object)
+        )
+
+    def close(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        self._wake.set()
+
+    def cut(self) -> None:
+        """End the stream after what is pending, as a server does that shuts down."""
+        self._overflowed = True
+        self.close()
+
+    async def wait(self, until: float) -> None:
+        """Return when something is pending, the watcher was cut off, or the loop's time is `until`."""
+        if self._pending or self._overflowed:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout_at(until):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def take(self) -> bytes:
+        """All pending lines."""
+        if not self._pending:
+            return b""
+        taken = b"".join(self._pending)
+        self._pending.clear()
+        return taken
+
+    def _receive(self, change: Change) -> None:
+        if len(self._pending) >= self._buffer:
+            self.cut()
+            return
+        self._take(change)
+        if self._pending:
+            self._wake.set()
+
+    def _take(self, change: Change) -> None:
+        if self._prefix and not change.now.key.startswith(self._prefix):
+            return
+        selection = self._selection
+        if selection is None:
+            frame = self._frame
+            self._pending.append(change.frame() if frame is None else frame(change.type, change.now.object))
+            return
+        before, now = change.before, change.now
+        was_in = before is not None and selection(before.object)
+        is_in = change.type != "DELETED" and selection(now.object)
+        if is_in:
+            type_ = "MODIFIED" if was_in else "ADDED"
+            obj = now.object
+        elif was_in and before is not None:
+            # what left the selection is told as it was when it last matched, under the revision of the change
+            type_ = "DELETED"
+            obj = now.object if change.type == "DELETED" else with_revision(before.object, change.revision)
+        else:
+            return
+        if self._frame is not None:
+            self._pending.append(self._frame(type_, obj))
+        elif obj is now.object and type_ == change.type:
+            self._pending.append(change.frame())
+        else:
+            self._pending.append(plain_frame(type_, obj))
+
+
+class WatchStream:
+    """The body of a watch response: an asynchronous iterator of chunks that ends at its time-out.
+
+    Bookmarks go out about every minute and shortly before the end, if the client allows them.
+    """
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        *,
+        timeout_seconds: float,
+        bookmark: Callable[[bool], bytes] | None,
+        initial_events_end: bool,
+        bookmark_seconds: float = BOOKMARK_SECONDS,
+    ) -> None:
+        self._watcher = watcher
+        self._timeout_seconds = timeout_seconds
+        self._bookmark = bookmark
+        self._initial_events_end = initial_events_end
+        self._bookmark_seconds = bookmark_seconds
+        self._chunks = self._run()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        self._watcher.close()
+        await self._chunks.aclose()  # type: ignore[attr-defined]
+
+    async def _run(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        watcher, bookmark = self._watcher, self._bookmark
+        end = loop.time() + self._timeout_seconds
+        last_bookmark_at = end - BOOKMARK_BEFORE_TIMEOUT_SECONDS
+        next_bookmark = min(loop.time() + self._bookmark_seconds, last_bookmark_at) if bookmark else end
+        try:
+            first = watcher.take()
+            if self._initial_events_end and bookmark is not None:
+                first += bookmark(True)
+            if first:
+                yield first
+            while True:
+                await watcher.wait(min(end, next_bookmark))
+                chunk = watcher.take()
+                now = loop.time()
+                if bookmark is not None and now >= next_bookmark and now < end:
+                    chunk += bookmark(False)
+                    next_bookmark = now + self._bookmark_seconds
+                    if now < last_bookmark_at < next_bookmark:
+                        next_bookmark = last_bookmark_at
+                if chunk:
+                    yield chunk
+                if watcher.overflowed or now >= end:
+                    return
+        finally:
+            watcher.close()
