@@ -98,7 +98,6 @@ class Framework:
         self, profile: Profile, handle: Handle, nominator: Callable[[], Nominator], *, class_cache: bool = True
     ) -> None:
         """Makes the plugins. Raises UserError for a profile that cannot work, in kube-scheduler's words."""
-        profile = _without_missing(profile)
         self.profile_name = profile.scheduler_name
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
         self._nominator = nominator
@@ -790,18 +789,3 @@ def _all_refs(profile: Profile) -> Iterable[PluginRef]:
     yield from profile.multi_point.enabled
     for said in profile.points.values():
         yield from said.enabled
-
-
-def _without_missing(profile: Profile) -> Profile:
-    from dataclasses import replace
-
-    from kubeloop.scheduler.config.types import DEFAULT_PLUGINS as NAMES
-    from kubeloop.scheduler.plugins.registry import DEFAULT_PLUGINS as MADE
-
-    missing = {ref.name for ref in NAMES} - MADE.keys()
-    return replace(
-        profile,
-        multi_point=replace(
-            profile.multi_point, enabled=tuple(ref for ref in profile.multi_point.enabled if ref.name not in missing)
-        ),
-    )
