@@ -1,0 +1,79 @@
+"""Validation of objects in Kubernetes' own words: on create, on update, and of status writes.
+
+Objects have been decoded and defaulted. The results are causes of a metav1.Status, in the order in which kube-apiserver
+v1.36 finds them; an error that two of its layers find is there twice, as in its answers. Pure functions on JSON.
+
+    kinds.py       which rules each kind has                      pods.py         pod specs and templates
+    field.py       single values, paths, collecting errors        containers.py   containers, probes, environments
+    metadata.py    metadata                                       volumes.py      volumes of pods
+    workloads.py   kinds made of pod templates                    scheduling.py   affinity, spread, tolerations
+    cluster.py     all other kinds                                pod_updates.py  what may change in a pod
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.kinds import RULES, SIMPLE, Rule
+from kubeloop.devcluster.validation.metadata import (
+    kube_finalizers,
+    managed_fields,
+    object_meta,
+    object_meta_update,
+    path_segment,
+)
+from kubeloop.kube.resources import Resource
+
+JSON = dict[str, Any]
+
+__all__ = ["validate_create", "validate_update"]
+
+
+def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
+    """Causes against creating `obj`; an empty list if there are none."""
+    errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
+    metadata = obj["metadata"]
+    object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
+    if rule.core and "finalizers" in metadata:
+        kube_finalizers(errors, metadata)
+    rule.create(errors, obj)
+    if not errors and (wrong := path_segment(metadata.get("name", ""))):
+        errors.invalid_each("metadata.name", metadata["name"], wrong)
+    return errors
+
+
+def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresource: str = "") -> list[JSON]:
+    """Causes against replacing `old` by `obj`, through the object itself or one of its subresources.
+
+    Parts that are the same as before are not looked at again: they were valid when they were stored.
+    """
+    errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
+    metadata, before = obj["metadata"], old["metadata"]
+    if metadata is not before:
+        _metadata(errors, resource, rule, metadata, before, whole=rule.whole_metadata and not subresource)
+    if not subresource:
+        rule.update(errors, obj, old)
+    elif subresource == "status":
+        rule.status(errors, obj, old)
+    return errors
+
+
+def _metadata(errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, old: JSON, *, whole: bool) -> None:
+    if new.get("managedFields") != old.get("managedFields"):
+        managed_fields(errors, new.get("managedFields", ()))
+    if all(new.get(name) == old.get(name) for name in _CHECKED):
+        return
+    object_meta(errors, new, namespaced=resource.namespaced, name_check=path_segment)
+    for _ in range(1 + rule.metadata_updates):
+        object_meta_update(errors, new, old)
+    if whole:
+        object_meta(errors, new, namespaced=resource.namespaced, name_check=rule.name)
+        if rule.core:
+            kube_finalizers(errors, new)
+
+
+_CHECKED = (
+    "labels", "annotations", "ownerReferences", "finalizers", "name", "namespace", "uid", "generateName",
+    "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
+)  # fmt: skip

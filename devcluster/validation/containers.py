@@ -1,0 +1,500 @@
+"""Containers: names, images, ports, environment, probes, resources, security context.
+
+Source: pkg/apis/core/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubeloop.devcluster.validation.field import (
+    NOT_NEGATIVE,
+    Errors,
+    config_key,
+    dns_label,
+    dns_subdomain,
+    environment_name,
+    label_name,
+    port_name,
+    port_number,
+    port_number_or_name,
+    qualified_name,
+)
+from kubeloop.kube.quantity import milli_value, parse_quantity
+
+JSON = dict[str, Any]
+Volumes = Mapping[str, JSON]
+
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_COUNTED = frozenset(
+    {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps", "persistentvolumeclaims",
+     "services.nodeports", "services.loadbalancers"}
+)  # fmt: skip
+_STANDARD_RESOURCES = (
+    _CONTAINER_RESOURCES
+    | _COUNTED
+    | {f"{which}.{name}" for which in ("requests", "limits") for name in _CONTAINER_RESOURCES}
+    | {"storage", "requests.storage"}
+)
+
+
+def is_huge_pages(name: str) -> bool:
+    return name.startswith("hugepages-")
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    return not is_native(name) and not name.startswith("requests.") and not qualified_name(f"requests.{name}")
+
+
+def may_be_overcommitted(name: str) -> bool:
+    return is_native(name) and not is_huge_pages(name)
+
+
+def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
+    """A quantity of a resource: not negative, whole where only whole ones exist."""
+    milli = milli_value(quantity)
+    if milli < 0:
+        errors.invalid(path, quantity, NOT_NEGATIVE)
+    if milli % 1000 and (name in _COUNTED or is_extended(name)):
+        errors.invalid(path, quantity, "must be an integer")
+
+
+def resource_name(errors: Errors, path: str, name: str) -> None:
+    errors.invalid_each(path, name, qualified_name(name))
+    if "/" not in name and name not in _STANDARD_RESOURCES and not is_huge_pages(name):
+        errors.invalid(path, name, "must be a standard resource type or fully qualified")
+
+
+def _container_resource_name(errors: Errors, path: str, name: str) -> None:
+    if name in _CONTAINER_RESOURCES:
+        return
+    resource_name(errors, path, name)
+    if "/" not in name:
+        if not is_huge_pages(name):
+            errors.invalid(path, name, "must be a standard resource for containers")
+    elif not is_native(name) and not is_extended(name):
+        errors.invalid(path, name, "doesn't follow extended resource name standard")
+
+
+def resource_requirements(errors: Errors, path: str, resources: JSON) -> None:
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    for name in sorted(limits):
+        where = f"{path}.limits[{name}]"
+        _container_resource_name(errors, where, name)
+        resource_quantity(errors, where, name, limits[name])
+    for name in sorted(requests):
+        where, quantity = f"{path}.requests[{name}]", requests[name]
+        _container_resource_name(errors, where, name)
+        resource_quantity(errors, where, name, quantity)
+        if name in limits:
+            if limits[name] == quantity:
+                continue
+            order = parse_quantity(quantity).compare(parse_quantity(limits[name]))
+            if order != 0 and not may_be_overcommitted(name):
+                errors.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limits[name]}")
+            elif order > 0:
+                errors.invalid(
+                    f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limits[name]}"
+                )
+        elif not may_be_overcommitted(name):
+            errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+    everything = {*limits, *requests}
+    if any(map(is_huge_pages, everything)) and not everything & {"cpu", "memory"}:
+        errors.forbidden(path, "HugePages require cpu or memory")
+
+
+def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
+    names = set()
+    for i, port in enumerate(ports):
+        where, name = f"{path}[{i}]", port.get("name", "")
+        if name:
+            wrong = port_name(name)
+            if wrong:
+                errors.invalid_each(f"{where}.name", name, wrong)
+            elif name in names:
+                errors.duplicate(f"{where}.name", name)
+            names.add(name)
+        number = port.get("containerPort", 0)
+        if number == 0:
+            errors.required(f"{where}.containerPort")
+        else:
+            errors.invalid_each(f"{where}.containerPort", number, port_number(number))
+        if port.get("hostPort"):
+            errors.invalid_each(f"{where}.hostPort", port["hostPort"], port_number(port["hostPort"]))
+        protocol = port.get("protocol", "")
+        if not protocol:
+            errors.required(f"{where}.protocol")
+        elif protocol not in _PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, _PROTOCOLS)
+
+
+def host_port_conflicts(errors: Errors, path: str, containers: Sequence[JSON]) -> None:
+    taken = set()
+    for i, container in enumerate(containers):
+        for j, port in enumerate(container.get("ports", ())):
+            if port.get("hostPort"):
+                key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
+                if key in taken:
+                    errors.duplicate(f"{path}[{i}].ports[{j}].hostPort", key)
+                taken.add(key)
+
+
+_ENV_FIELDS = (
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+    "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+)  # fmt: skip
+VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+_DOWNWARD_FIELDS = frozenset(
+    (*_ENV_FIELDS, *VOLUME_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host")
+)
+_RESOURCE_FIELDS = (
+    "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+    "requests.memory",
+)  # fmt: skip
+
+
+def field_reference(errors: Errors, path: str, reference: JSON, supported: Sequence[str]) -> None:
+    field_path = reference.get("fieldPath", "")
+    if not reference.get("apiVersion"):
+        errors.required(f"{path}.apiVersion")
+        return
+    if not field_path:
+        errors.required(f"{path}.fieldPath")
+        return
+    base, bracket, subscript = field_path.partition("['")
+    known = base in ("metadata.annotations", "metadata.labels") if bracket else field_path in _DOWNWARD_FIELDS
+    if reference["apiVersion"] != "v1":
+        wrong = f"error converting fieldPath: unsupported pod version: {reference['apiVersion']}"
+        errors.invalid(f"{path}.fieldPath", field_path, wrong)
+    elif not known:
+        errors.invalid(
+            f"{path}.fieldPath", field_path, f"error converting fieldPath: field label not supported: {field_path}"
+        )
+    elif bracket and subscript.endswith("']"):
+        key = subscript[:-2]
+        errors.invalid_each(path, key, qualified_name(key.lower() if base.endswith("annotations") else key))
+    elif field_path not in supported:
+        errors.not_supported(f"{path}.fieldPath", field_path, supported)
+
+
+def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume: bool) -> None:
+    name = reference.get("resource", "")
+    if in_volume and not reference.get("containerName"):
+        errors.required(f"{path}.containerName")
+    elif not name:
+        errors.required(f"{path}.resource")
+    elif name not in _RESOURCE_FIELDS and not name.startswith(("limits.hugepages-", "requests.hugepages-")):
+        errors.not_supported(f"{path}.resource", name, _RESOURCE_FIELDS)
+    divisor = reference.get("divisor", "0")
+    if milli_value(divisor) == 0:
+        return
+    if name.endswith(".cpu"):
+        if divisor not in ("1m", "1"):
+            errors.invalid(
+                f"{path}.divisor", name, "only divisor's values 1m and 1 are supported with the cpu resource"
+            )
+    elif divisor not in _DIVISORS:
+        words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
+            name.partition(".")[2], "hugepages"
+        )
+        told = ", ".join(_DIVISORS)
+        errors.invalid(f"{path}.divisor", name, f"only divisor's values {told} are supported with the {words} resource")
+
+
+_DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+
+
+def _key_reference(errors: Errors, path: str, reference: JSON) -> None:
+    errors.invalid_each(f"{path}.name", reference.get("name", ""), dns_subdomain(reference.get("name", "")))
+    if not reference.get("key"):
+        errors.required(f"{path}.key")
+    else:
+        errors.invalid_each(f"{path}.key", reference["key"], config_key(reference["key"]))
+
+
+def _environment(errors: Errors, path: str, variables: Sequence[JSON]) -> None:
+    for i, variable in enumerate(variables):
+        where, name = f"{path}[{i}]", variable.get("name", "")
+        if not name:
+            errors.required(f"{where}.name")
+        else:
+            errors.invalid_each(f"{where}.name", name, environment_name(name))
+        source = variable.get("valueFrom")
+        if source is None:
+            continue
+        where += ".valueFrom"
+        if "fieldRef" in source:
+            field_reference(errors, f"{where}.fieldRef", source["fieldRef"], _ENV_FIELDS)
+        if "resourceFieldRef" in source:
+            resource_reference(errors, f"{where}.resourceFieldRef", source["resourceFieldRef"], in_volume=False)
+        for kind in ("configMapKeyRef", "secretKeyRef"):
+            if kind in source:
+                _key_reference(errors, f"{where}.{kind}", source[kind])
+        if not source:
+            errors.invalid(
+                where, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            )
+        elif variable.get("value"):
+            errors.invalid(where, "", "may not be specified when `value` is not empty")
+        elif len(source) > 1:
+            errors.invalid(where, "", "may not have more than one field specified at a time")
+
+
+def _environment_sources(errors: Errors, path: str, sources: Sequence[JSON]) -> None:
+    for i, source in enumerate(sources):
+        where = f"{path}[{i}]"
+        if source.get("prefix"):
+            errors.invalid_each(f"{where}.prefix", source["prefix"], environment_name(source["prefix"]))
+        kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
+        for kind in kinds:
+            name = source[kind].get("name", "")
+            if not name:
+                errors.required(f"{where}.{kind}.name")
+            else:
+                errors.invalid_each(f"{where}.{kind}.name", name, dns_subdomain(name))
+        if not kinds:
+            errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
+        elif len(kinds) > 1:
+            errors.invalid(path, "", "may not have more than one field specified at a time")
+
+
+def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> None:
+    mounts = container.get("volumeMounts", ())
+    devices = container.get("volumeDevices", ())
+    paths = set()
+    for i, mount in enumerate(mounts):
+        where, name, mount_path = f"{path}.volumeMounts[{i}]", mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            errors.required(f"{where}.name")
+        if name not in volumes:
+            errors.not_found(f"{where}.name", name)
+        if not mount_path:
+            errors.required(f"{where}.mountPath")
+        if mount_path in paths:
+            errors.invalid(f"{where}.mountPath", mount_path, "must be unique")
+        paths.add(mount_path)
+        if any(each.get("name") == name for each in devices):
+            errors.invalid(f"{where}.name", name, "must not already exist in volumeDevices")
+        if any(each.get("devicePath") == mount_path for each in devices):
+            errors.invalid(f"{where}.mountPath", mount_path, "must not already exist as a path in volumeDevices")
+        for field in ("subPath", "subPathExpr"):
+            if mount.get(field):
+                if field == "subPathExpr" and mount.get("subPath"):
+                    wrong = "subPathExpr and subPath are mutually exclusive"
+                    errors.invalid(f"{where}.subPathExpr", mount[field], wrong)
+                local_path(errors, f"{path}.volumeMounts.{field}", mount[field])
+        propagation = mount.get("mountPropagation")
+        if propagation is not None and propagation not in ("Bidirectional", "HostToContainer", "None"):
+            errors.not_supported(
+                f"{path}.volumeMounts.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None")
+            )
+    names = set()
+    for i, device in enumerate(devices):
+        where, name = f"{path}.volumeDevices[{i}]", device.get("name", "")
+        if not name:
+            errors.required(f"{where}.name")
+        if name in names:
+            errors.invalid(f"{where}.name", name, "must be unique")
+        names.add(name)
+        if name not in volumes:
+            errors.not_found(f"{where}.name", name)
+        elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
+            wrong = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            errors.invalid(f"{where}.name", name, wrong)
+        if not device.get("devicePath"):
+            errors.required(f"{where}.devicePath")
+
+
+def local_path(errors: Errors, path: str, value: str) -> None:
+    """A relative path that does not climb."""
+    if value.startswith("/"):
+        errors.invalid(path, value, "must be a relative path")
+    if ".." in value.split("/"):
+        errors.invalid(path, value, "must not contain '..'")
+
+
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+
+
+def _action(errors: Errors, path: str, handler: JSON, grace_seconds: int | None) -> None:
+    found = [name for name in _HANDLERS if handler.get(name) is not None]
+    for name in found[1:]:
+        errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
+    if not found:
+        errors.required(path, "must specify a handler type")
+        return
+    kind = found[0]
+    where, action = f"{path}.{kind}", handler[kind]
+    if kind == "exec":
+        if not action.get("command"):
+            errors.required(f"{where}.command")
+    elif kind == "httpGet":
+        if not action.get("path"):
+            errors.required(f"{where}.path")
+        port_number_or_name(errors, f"{where}.port", action.get("port", 0))
+        if action.get("scheme", "") not in ("HTTP", "HTTPS"):
+            errors.not_supported(f"{where}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS"))
+    elif kind == "sleep":
+        seconds = action.get("seconds", 0)
+        if grace_seconds is not None and not 0 <= seconds <= grace_seconds:
+            wrong = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
+            errors.invalid(where, seconds, wrong)
+    else:
+        port_number_or_name(errors, f"{where}.port", action.get("port", 0))
+
+
+_PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+
+
+def _probes(errors: Errors, path: str, container: JSON, grace_seconds: int | None) -> None:
+    for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
+        probe = container.get(kind)
+        if probe is None:
+            continue
+        where = f"{path}.{kind}"
+        _action(errors, where, probe, grace_seconds)
+        for name in _PROBE_NUMBERS:
+            errors.not_negative(f"{where}.{name}", probe.get(name))
+        own_grace = probe.get("terminationGracePeriodSeconds")
+        if own_grace is not None and own_grace <= 0:
+            errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, "must be greater than 0")
+        if kind == "readinessProbe":
+            if own_grace is not None:
+                wrong = "must not be set for readinessProbes"
+                errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, wrong)
+        elif probe.get("successThreshold", 0) != 1:
+            errors.invalid(f"{where}.successThreshold", probe.get("successThreshold", 0), "must be 1")
+
+
+def _lifecycle(errors: Errors, path: str, container: JSON, grace_seconds: int | None) -> None:
+    for name in ("postStart", "preStop"):
+        handler = container.get("lifecycle", {}).get(name)
+        if handler is not None:
+            _action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
+
+
+def _common(errors: Errors, path: str, container: JSON, volumes: Volumes) -> None:
+    name = container.get("name", "")
+    if not name:
+        errors.required(f"{path}.name")
+    else:
+        wrong = dns_label(name)
+        if wrong:
+            errors.invalid_each(f"{path}.name", name, wrong)
+    if not container.get("image"):
+        errors.required(f"{path}.image")
+    policy = container.get("terminationMessagePolicy", "")
+    if policy not in ("File", "FallbackToLogsOnError"):
+        errors.not_supported(f"{path}.terminationMessagePolicy", policy, ("File", "FallbackToLogsOnError"))
+    if "ports" in container:
+        _ports(errors, f"{path}.ports", container["ports"])
+    if "env" in container:
+        _environment(errors, f"{path}.env", container["env"])
+    if "envFrom" in container:
+        _environment_sources(errors, f"{path}.envFrom", container["envFrom"])
+    if "volumeMounts" in container or "volumeDevices" in container:
+        _mounts(errors, path, container, volumes)
+    pull_policy = container.get("imagePullPolicy", "")
+    if pull_policy not in ("Always", "IfNotPresent", "Never"):
+        errors.not_supported(f"{path}.imagePullPolicy", pull_policy, ("Always", "IfNotPresent", "Never"))
+    if container.get("resources"):
+        resource_requirements(errors, f"{path}.resources", container["resources"])
+    if "securityContext" in container:
+        _security_context(errors, f"{path}.securityContext", container["securityContext"])
+
+
+def _security_context(errors: Errors, path: str, context: JSON) -> None:
+    user_and_group(errors, path, context)
+    proc_mount = context.get("procMount")
+    if proc_mount is not None and proc_mount not in ("Default", "Unmasked"):
+        errors.not_supported(f"{path}.procMount", proc_mount, ("Default", "Unmasked"))
+    if context.get("allowPrivilegeEscalation") is False:
+        if context.get("privileged"):
+            wrong = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            errors.invalid(path, context, wrong, "core/v1.SecurityContext")
+        if "CAP_SYS_ADMIN" in context.get("capabilities", {}).get("add", ()):
+            wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            errors.invalid(path, context, wrong, "core/v1.SecurityContext")
+
+
+def user_and_group(errors: Errors, path: str, context: JSON) -> None:
+    for name in ("runAsUser", "runAsGroup"):
+        value = context.get(name)
+        if value is not None and not 0 <= value <= 0x7FFFFFFF:
+            errors.invalid(f"{path}.{name}", value, "must be between 0 and 2147483647, inclusive")
+
+
+def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+    """spec.containers."""
+    every, grace_seconds = spec.get("containers"), spec.get("terminationGracePeriodSeconds")
+    if not every:
+        errors.required(path)
+        return
+    names = set()
+    for i, container in enumerate(every):
+        where = f"{path}[{i}]"
+        _common(errors, where, container, volumes)
+        name = container.get("name", "")
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        names.add(name)
+        if "lifecycle" in container:
+            _lifecycle(errors, where, container, grace_seconds)
+        _probes(errors, where, container, grace_seconds)
+        policy = container.get("restartPolicy")
+        if policy is not None and policy not in ("Always", "OnFailure", "Never"):
+            errors.not_supported(f"{where}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+    host_port_conflicts(errors, path, every)
+
+
+def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+    """spec.initContainers."""
+    grace_seconds = spec.get("terminationGracePeriodSeconds")
+    names = {each.get("name", "") for each in spec.get("containers") or ()}
+    for i, container in enumerate(spec.get("initContainers", ())):
+        where = f"{path}[{i}]"
+        _common(errors, where, container, volumes)
+        policy, name = container.get("restartPolicy"), container.get("name", "")
+        if policy is not None and policy not in ("Always", "OnFailure", "Never"):
+            errors.not_supported(f"{where}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        elif name:
+            names.add(name)
+        host_port_conflicts(errors, path, [container])
+        if policy == "Always":
+            _lifecycle(errors, where, container, grace_seconds)
+            _probes(errors, where, container, grace_seconds)
+        else:
+            for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
+                if field in container:
+                    wrong = "may not be set for init containers without restartPolicy=Always"
+                    errors.forbidden(f"{where}.{field}", wrong)
+
+
+def ephemeral_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+    """spec.ephemeralContainers."""
+    others = {each.get("name", "") for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))}
+    names = set(others)
+    for i, container in enumerate(spec.get("ephemeralContainers", ())):
+        where = f"{path}[{i}]"
+        _common(errors, where, container, volumes)
+        name, target = container.get("name", ""), container.get("targetContainerName", "")
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        names.add(name)
+        if target and target not in others:
+            errors.not_found(f"{where}.targetContainerName", target)
+        for field in ("lifecycle", "livenessProbe", "ports", "readinessProbe", "startupProbe", "resources"):
+            if container.get(field):
+                errors.forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
+
+
+def condition_name(errors: Errors, path: str, name: str) -> None:
+    label_name(errors, path, name)

@@ -1,0 +1,356 @@
+"""Field errors in Kubernetes' words, and the checks of single values that all kinds share.
+
+An `Errors` collects causes of a metav1.Status, {"reason", "message", "field"}, in the order in which kube-apiserver
+finds them. Paths are text: "spec.containers[0].name". Source: apimachinery util/validation and validation/field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import msgspec
+
+from kubeloop.kube import schema
+
+JSON = dict[str, Any]
+
+
+def go_json(value: Any, type_name: str = "") -> str:
+    """A value as Go's json.Marshal writes it: map keys sorted, struct fields in order of declaration."""
+    return msgspec.json.encode(_in_go_order(value, type_name)).decode()
+
+
+def _in_go_order(value: Any, type_name: str) -> Any:
+    if type(value) is list:
+        return [_in_go_order(each, type_name) for each in value]
+    if type(value) is not dict:
+        return value
+    struct = schema.type_named(type_name) if type_name else None
+    if struct is None:
+        return {key: _in_go_order(value[key], "") for key in sorted(value)}
+    ordered = {}
+    for name, each in struct.json.items():
+        if name in value:
+            ref = each.type.element if each.type.kind in ("list", "map") and each.type.element else each.type
+            ordered[name] = _in_go_order(value[name], ref.named if each.type.kind != "map" else "")
+    return ordered
+
+
+def quoted(text: str) -> str:
+    """Go's %q for the text that occurs in objects."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return msgspec.json.encode(text).decode()
+
+
+def shown(value: Any, type_name: str = "") -> str:
+    """A bad value inside a message."""
+    if type(value) is str:
+        return quoted(value)
+    if type(value) is bool:
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if type(value) in (int, float):
+        return str(value)
+    return go_json(value, type_name)
+
+
+class Errors(list[JSON]):
+    """Field errors as they are found."""
+
+    def _add(self, reason: str, path: str, message: str) -> None:
+        self.append({"reason": f"FieldValue{reason}", "message": message, "field": path})
+
+    def required(self, path: str, detail: str = "") -> None:
+        self._add("Required", path, f"Required value: {detail}" if detail else "Required value")
+
+    def invalid(self, path: str, value: Any, detail: str, type_name: str = "") -> None:
+        self._add("Invalid", path, f"Invalid value: {shown(value, type_name)}: {detail}")
+
+    def invalid_each(self, path: str, value: Any, details: Iterable[str]) -> None:
+        for detail in details:
+            self.invalid(path, value, detail)
+
+    def duplicate(self, path: str, value: Any, detail: str = "") -> None:
+        self._add("Duplicate", path, f"Duplicate value: {shown(value)}{': ' + detail if detail else ''}")
+
+    def not_found(self, path: str, value: Any) -> None:
+        self._add("NotFound", path, f"Not found: {shown(value)}")
+
+    def not_supported(self, path: str, value: Any, supported: Iterable[str]) -> None:
+        told = ", ".join(quoted(each) for each in supported)
+        self._add("NotSupported", path, f"Unsupported value: {shown(value)}: supported values: {told}")
+
+    def forbidden(self, path: str, detail: str) -> None:
+        self._add("Forbidden", path, f"Forbidden: {detail}")
+
+    def too_long(self, path: str, limit: int) -> None:
+        self._add("TooLong", path, f"Too long: may not be more than {limit} bytes")
+
+    def too_many(self, path: str, actual: int, limit: int) -> None:
+        self._add("TooMany", path, f"Too many: {actual}: must have at most {limit} items")
+
+    def not_negative(self, path: str, value: int | float | None) -> None:
+        if value is not None and value < 0:
+            self.invalid(path, value, NOT_NEGATIVE)
+
+    def immutable(self, path: str, new: Any, old: Any, type_name: str = "") -> None:
+        if new != old:
+            self.invalid(path, new, IMMUTABLE, type_name)
+
+
+NOT_NEGATIVE = "must be greater than or equal to 0"
+IMMUTABLE = "field is immutable"
+
+
+def regex_error(words: str, pattern: str, *examples: str) -> str:
+    """The words of validation.RegexError."""
+    told = " or ".join(f"'{example}', " for example in examples) if examples else ""
+    return f"{words} (e.g. {told}regex used for validation is '{pattern}')"
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_dns_label = re.compile(_LABEL).fullmatch
+_dns_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_dns_1035 = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?").fullmatch
+_name = re.compile(_NAME).fullmatch
+_label_value = re.compile(f"({_NAME})?").fullmatch
+_path_label = re.compile(r"[-._a-zA-Z0-9]+").fullmatch
+
+_ENDS = "and must start and end with an alphanumeric character"
+LABEL_ERROR = regex_error(
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}",
+    _LABEL,
+    "my-name",
+    "123-abc",
+)
+SUBDOMAIN_ERROR = regex_error(
+    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}",
+    _SUBDOMAIN,
+    "example.com",
+)
+DNS_1035_ERROR = regex_error(
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character",
+    "[a-z]([-a-z0-9]*[a-z0-9])?",
+    "my-name",
+    "abc-123",
+)
+_NAME_WORDS = f"must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+_NAME_ERROR = regex_error(_NAME_WORDS, _NAME, "MyName", "my.name", "123-abc")
+_KEY_ERROR = (
+    f"a valid label key {_NAME_ERROR} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+)
+_VALUE_ERROR = regex_error(
+    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}",
+    f"({_NAME})?",
+    "MyValue",
+    "my_value",
+    "12345",
+)
+
+
+@lru_cache(maxsize=8192)
+def dns_label(text: str) -> tuple[str, ...]:
+    wrong = ("must be no more than 63 characters",) if len(text) > 63 else ()
+    return wrong if _dns_label(text) else (*wrong, LABEL_ERROR)
+
+
+@lru_cache(maxsize=8192)
+def dns_subdomain(text: str) -> tuple[str, ...]:
+    wrong = ("must be no more than 253 characters",) if len(text) > 253 else ()
+    return wrong if _dns_subdomain(text) else (*wrong, SUBDOMAIN_ERROR)
+
+
+@lru_cache(maxsize=1024)
+def dns_1035_label(text: str) -> tuple[str, ...]:
+    wrong = ("must be no more than 63 characters",) if len(text) > 63 else ()
+    return wrong if _dns_1035(text) else (*wrong, DNS_1035_ERROR)
+
+
+@lru_cache(maxsize=8192)
+def qualified_name(text: str) -> tuple[str, ...]:
+    """What is wrong with a label key, a resource name, a condition type and their like."""
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return (_KEY_ERROR,)
+    wrong: list[str] = []
+    if slash:
+        if not prefix:
+            wrong.append("prefix part must be non-empty")
+        wrong += [f"prefix part {each}" for each in (dns_subdomain(prefix) if prefix else ())]
+    if not name:
+        wrong.append("name part must be non-empty")
+    elif len(name.encode()) > 63:
+        wrong.append("name part must be no more than 63 bytes")
+    if not _name(name):
+        wrong.append(f"name part {_NAME_ERROR}")
+    return tuple(wrong)
+
+
+@lru_cache(maxsize=8192)
+def label_value(text: str) -> tuple[str, ...]:
+    wrong = ("must be no more than 63 bytes",) if len(text.encode()) > 63 else ()
+    return wrong if _label_value(text) else (*wrong, _VALUE_ERROR)
+
+
+def prefix_of(check: Any, text: str) -> tuple[str, ...]:
+    """As `check`, for a generateName: a trailing dash is what a name will be added to."""
+    return check(text[:-1] + "a" if text.endswith("-") else text)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1024)
+def port_name(text: str) -> tuple[str, ...]:
+    wrong = []
+    if len(text) > 15:
+        wrong.append("must be no more than 15 characters")
+    if not re.fullmatch("[-a-z0-9]+", text):
+        wrong.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", text):
+        wrong.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        wrong.append("must not contain consecutive hyphens")
+    if text and (text[0] == "-" or text[-1] == "-"):
+        wrong.append("must not begin or end with a hyphen")
+    return tuple(wrong)
+
+
+def port_number(value: int) -> tuple[str, ...]:
+    return () if 1 <= value <= 65535 else ("must be between 1 and 65535, inclusive",)
+
+
+def port_number_or_name(errors: Errors, path: str, value: int | str) -> None:
+    errors.invalid_each(path, value, port_name(value) if type(value) is str else port_number(int(value)))
+
+
+@lru_cache(maxsize=1024)
+def config_key(text: str) -> tuple[str, ...]:
+    """What is wrong with a key of a ConfigMap or Secret."""
+    wrong = []
+    if len(text) > 253:
+        wrong.append("must be no more than 253 characters")
+    if not _path_label(text):
+        words = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        wrong.append(regex_error(words, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+    if text == ".":
+        wrong.append("must not be '.'")
+    elif text == "..":
+        wrong.append("must not be '..'")
+    elif text.startswith(".."):
+        wrong.append("must not start with '..'")
+    return tuple(wrong)
+
+
+@lru_cache(maxsize=1024)
+def environment_name(text: str) -> tuple[str, ...]:
+    good = text and all(" " <= each <= "~" and each != "=" for each in text)
+    return (
+        ()
+        if good
+        else ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
+    )
+
+
+_PERCENT_ERROR = regex_error(
+    "a valid percent string must be a numeric string followed by an ending '%'", "[0-9]+%", "1%", "93%"
+)
+
+
+def positive_int_or_percent(errors: Errors, path: str, value: int | str | None) -> None:
+    if type(value) is str:
+        if not re.fullmatch("[0-9]+%", value):
+            errors.invalid(path, value, _PERCENT_ERROR)
+    elif value is not None:
+        errors.not_negative(path, int(value))
+
+
+def not_more_than_100_percent(errors: Errors, path: str, value: int | str | None) -> None:
+    if type(value) is str and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
+        errors.invalid(path, value, "must not be greater than 100%")
+
+
+def ip(errors: Errors, path: str, text: str) -> None:
+    try:
+        ip_address(text)
+    except ValueError:
+        errors.invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+
+
+def cidr(errors: Errors, path: str, text: str) -> None:
+    try:
+        if "/" not in text:
+            raise ValueError(text)
+        ip_network(text, strict=False)
+    except ValueError:
+        errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+
+
+def labels(errors: Errors, path: str, values: Mapping[str, str] | None) -> None:
+    for key, value in sorted(values.items()) if values else ():
+        errors.invalid_each(path, key, qualified_name(key))
+        errors.invalid_each(path, value, label_value(value))
+
+
+def label_name(errors: Errors, path: str, key: str) -> None:
+    errors.invalid_each(path, key, qualified_name(key))
+
+
+@cache
+def _operators() -> frozenset[str]:
+    return frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+
+
+def label_selector(errors: Errors, path: str, selector: JSON | None) -> None:
+    """A LabelSelector, as far as its parts are wrong by themselves."""
+    if not selector:
+        return
+    labels(errors, f"{path}.matchLabels", selector.get("matchLabels"))
+    for i, requirement in enumerate(selector.get("matchExpressions", ())):
+        where, operator = f"{path}.matchExpressions[{i}]", requirement.get("operator", "")
+        values = requirement.get("values", ())
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                errors.forbidden(
+                    f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                )
+        else:
+            errors.invalid(f"{where}.operator", operator, "not a valid selector operator")
+        label_name(errors, f"{where}.key", requirement.get("key", ""))
+        for j, value in enumerate(values):
+            errors.invalid_each(f"{where}.values[{j}]", value, label_value(value))
+
+
+def is_valid_selector(selector: JSON | None) -> bool:
+    """Whether LabelSelectorAsSelector takes it."""
+    wrong = Errors()
+    label_selector(wrong, "", selector)
+    return not wrong
+
+
+def selector_matches(selector: JSON | None, values: Mapping[str, str]) -> bool:
+    """Whether a valid selector selects these labels; an absent one selects nothing."""
+    if selector is None:
+        return False
+    if any(values.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for requirement in selector.get("matchExpressions", ()):
+        key, operator, wanted = requirement["key"], requirement["operator"], requirement.get("values", ())
+        if operator == "In" and values.get(key) not in wanted:
+            return False
+        if operator == "NotIn" and key in values and values[key] in wanted:
+            return False
+        if operator == "Exists" and key not in values:
+            return False
+        if operator == "DoesNotExist" and key in values:
+            return False
+    return True
