@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from kubeloop.kube.quantity import parse_quantity
-
 from kubeloop.kube.objects import Container, ContainerStatus, Pod, Quantity
+from kubeloop.kube.quantity import parse_quantity
 
 CPU = "cpu"
 MEMORY = "memory"

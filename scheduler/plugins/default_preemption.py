@@ -86,9 +86,13 @@ class DefaultPreemption:
             if errors:
                 return None, failed(self.name, f"preemption: {errors[0].message}")
             return PostFilterResult(), self._unhelpful(_fit_error(len(snapshot), dry_run.rejections.values()))
-        best = best_candidate(dry_run.candidates, self._start_time)
+        best = best_candidate(dry_run.candidates, self.start_time)
         self._evictions.start(pod, best.node, best.victims)
         return PostFilterResult(best.node), None
+
+    def forget(self, uid: str) -> None:
+        """The pod `uid` is gone, or no longer waits for its victims."""
+        self._evictions.forget(uid)
 
     def _unhelpful(self, message: str) -> Status:
         return unschedulable(self.name, f"preemption: {message}")
@@ -169,13 +173,13 @@ class DefaultPreemption:
         victims.sort(key=self._importance)
         return Candidate(info.name, tuple(victims), violations)
 
-    def _start_time(self, pod: PodInfo) -> datetime:
+    def start_time(self, pod: PodInfo) -> datetime:
         """When the pod started; one that did not is taken for starting now."""
         return pod.pod.status.start_time or self._handle.clock.now()
 
     def _importance(self, pod: PodInfo) -> tuple[int, datetime]:
         """Sorts the most important first: the highest priority, then who runs longest."""
-        return -pod.priority, self._start_time(pod)
+        return -pod.priority, self.start_time(pod)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         """Victims that go wake the pod through the plugins that rejected it; this one only stands for the wait."""

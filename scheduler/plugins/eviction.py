@@ -36,6 +36,9 @@ class Evictions:
     def under_way_for(self, uid: str) -> bool:
         return uid in self._under_way
 
+    def forget(self, uid: str) -> None:
+        self._under_way.discard(uid)
+
     def start(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict `victims` from `node_name` for `pod`, in the background; returns at once."""
         self._under_way.add(pod.uid)

@@ -92,7 +92,8 @@ def weighted_mean(resources: Sequence[ResourceSpec], score: Callable[[Int64, Int
         present = allocatable != 0  # [S, K]
         scores = np.where(present, score(requested, np.where(present, allocatable, 1)), 0)
         weight_sum = (weights * present).sum(axis=0)  # [K]
-        return (scores * weights).sum(axis=0) // np.maximum(weight_sum, 1)
+        mean: Scores = (scores * weights).sum(axis=0) // np.maximum(weight_sum, 1)
+        return mean
 
     return scorer
 
@@ -120,7 +121,8 @@ def requested_to_capacity_ratio(resources: Sequence[ResourceSpec], shape: Sequen
         scores = np.where(present, of_percent[np.clip(percent, 0, _MAX_UTILIZATION)], 0)
         weight_sum = (weights * (scores > 0)).sum(axis=0)  # [K]
         mean = (scores * weights).sum(axis=0) / np.maximum(weight_sum, 1)
-        return np.floor(mean + 0.5).astype(np.int64)  # Go rounds halves away from zero
+        rounded: Scores = np.floor(mean + 0.5).astype(np.int64)  # Go rounds halves away from zero
+        return rounded
 
     return scorer
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.kube.objects import Pod
-from kubeloop.scheduler.framework.events import PENDING_POD_RESOURCE
+from kubeloop.scheduler.framework.events import POD
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import ActionType, ClusterEventWithHint, Hint, Status
 from kubeloop.scheduler.plugins.args import NoArgs
@@ -26,7 +26,7 @@ class SchedulingGates:
         return unresolvable(self.name, f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (on(PENDING_POD_RESOURCE, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self._after_update),)
+        return (on(POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self._after_update),)
 
     def _after_update(self, pod: Pod, old: Any, new: Any) -> Hint:
         """Only of this very pod: that another one lost its gates helps nobody."""

@@ -1,11 +1,13 @@
-"""A scheduler without its loop: runs the plugins of the recorded profile on one recorded cluster.
+"""A scheduler without its loop: decides about recorded pods on a recorded cluster, by the default profile.
 
-Every verdict and score is computed in both forms, per node and over rows, and the two must agree.
+Decisions are checked three ways: plugin by plugin, in both forms (per node and over rows), which must agree; and by
+the framework and algorithm as the scheduler runs them, twice, so that the second answer comes from the class cache.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -16,77 +18,20 @@ import pytest
 from kubeloop.informers.store import Store
 from kubeloop.kube import objects
 from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.types import Profile
+from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.fit_error import FitError, NodeVerdicts
 from kubeloop.scheduler.framework.interface import Code, CycleState, Rows, RowVerdicts, Status
+from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.listers import Listers
-from kubeloop.scheduler.plugins.registry import DEFAULT_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
 
-PROFILE = {
-    "pre_enqueue": ["SchedulingGates", "DynamicResources", "DefaultPreemption"],
-    "pre_filter": [
-        "NodeAffinity",
-        "NodePorts",
-        "NodeResourcesFit",
-        "VolumeRestrictions",
-        "NodeVolumeLimits",
-        "VolumeBinding",
-        "VolumeZone",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "DynamicResources",
-        "NodeDeclaredFeatures",
-    ],
-    "filter": [
-        "NodeUnschedulable",
-        "NodeName",
-        "TaintToleration",
-        "NodeAffinity",
-        "NodePorts",
-        "NodeResourcesFit",
-        "VolumeRestrictions",
-        "NodeVolumeLimits",
-        "VolumeBinding",
-        "VolumeZone",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "DynamicResources",
-        "NodeDeclaredFeatures",
-    ],
-    "pre_score": [
-        "TaintToleration",
-        "NodeAffinity",
-        "NodeResourcesFit",
-        "VolumeBinding",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "NodeResourcesBalancedAllocation",
-    ],
-    "score": [
-        "TaintToleration",
-        "NodeAffinity",
-        "NodeResourcesFit",
-        "VolumeBinding",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "DynamicResources",
-        "NodeResourcesBalancedAllocation",
-        "ImageLocality",
-    ],
-}
-WEIGHTS = {
-    "DynamicResources": 2,
-    "ImageLocality": 1,
-    "InterPodAffinity": 2,
-    "NodeAffinity": 2,
-    "NodeResourcesBalancedAllocation": 1,
-    "NodeResourcesFit": 1,
-    "PodTopologySpread": 2,
-    "TaintToleration": 3,
-    "VolumeBinding": 1,
-}
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 _STORES: dict[str, tuple[str, type]] = {
@@ -115,9 +60,9 @@ class FixedClock:
 
 
 class Cluster:
-    """One recorded cluster with the plugins over it; also the handle the plugins get."""
+    """One recorded cluster with the default profile over it; also the handle its plugins get."""
 
-    def __init__(self, cluster: dict[str, Any], plugin_names: Iterable[str] = tuple(DEFAULT_PLUGINS)) -> None:
+    def __init__(self, cluster: dict[str, Any]) -> None:
         self.listers = Listers()
         for key, (attribute, type_) in _STORES.items():
             store: Store[Any] = Store()
@@ -145,12 +90,9 @@ class Cluster:
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None
-        self.traces: Any = None
-        self.plugins: dict[str, Any] = {
-            name: DEFAULT_PLUGINS[name].construct(DEFAULT_PLUGINS[name].args_type(), self)
-            for name in plugin_names
-            if name in DEFAULT_PLUGINS
-        }
+        self.traces = NoTraces()
+        self.framework = Framework(default_profile(), self, lambda: self.nominator)
+        self.plugins: dict[str, Any] = dict(self.framework.plugins)
 
     # --- the handle ------------------------------------------------------------------------------------------------
 
@@ -160,79 +102,26 @@ class Cluster:
     def activate(self, pods: Iterable[Pod]) -> None:
         pass
 
-    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        return self._run_extension("add_pod", state, pod, added, node)
-
-    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        return self._run_extension("remove_pod", state, pod, removed, node)
-
-    def _run_extension(
-        self, what: str, state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo
-    ) -> Status | None:
-        for plugin in self.at("pre_filter"):
-            if hasattr(plugin, what) and plugin.name not in state.skip_filter:
-                status: Status | None = getattr(plugin, what)(state, pod, other, node)
-                if status is not None:
-                    return status
+    def waiting_pod(self, uid: str) -> None:
         return None
 
+    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_add_pod(state, pod, added, node)
+
+    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_remove_pod(state, pod, removed, node)
+
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        nominated = [
-            each for each in self.nominator.pods_on(node.name) if each.priority >= pod.priority and each.uid != pod.uid
-        ]
-        if nominated:
-            with_them, state_with_them = node.clone(), state.clone()
-            for each in nominated:
-                with_them.add_pod(each)
-                status = self.run_add_pod(state_with_them, pod, each, with_them)
-                if status is not None:
-                    return status
-            status = self.run_filters(state_with_them, pod, with_them)
-            if status is not None:
-                return status
-        return self.run_filters(state, pod, node)
+        return self.framework.run_filters_with_nominated_pods(state, pod, node)
 
     # --- running plugins -------------------------------------------------------------------------------------------
 
-    def at(self, extension_point: str) -> list[Any]:
-        plugins = [self.plugins[name] for name in PROFILE[extension_point] if name in self.plugins]
-        return [plugin for plugin in plugins if hasattr(plugin, extension_point)]
-
-    def run_filters(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """The first rejection, per node."""
-        for plugin in self.at("filter"):
-            if plugin.name not in state.skip_filter:
-                status: Status | None = plugin.filter(state, pod, node)
-                if status is not None:
-                    return status
-        return None
-
     def pre_enqueue(self, pod: PodInfo) -> Status | None:
-        for plugin in self.at("pre_enqueue"):
-            status: Status | None = plugin.pre_enqueue(pod.pod)
+        for plugin in self.framework.pre_enqueue:
+            status = plugin.pre_enqueue(pod.pod)
             if status is not None:
                 return status
         return None
-
-    def pre_filter(self, state: CycleState, pod: PodInfo) -> tuple[Status | None, set[str] | None, list[str]]:
-        """(rejection, node names, the plugins that named them)."""
-        names: set[str] | None = None
-        naming: list[str] = []
-        for plugin in self.at("pre_filter"):
-            result, status = plugin.pre_filter(state, pod, self.snapshot)
-            if status is not None and status.code is Code.SKIP:
-                state.skip_filter.add(plugin.name)
-                continue
-            if status is not None:
-                return status, None, naming
-            if result is not None and result.node_names is not None:
-                naming.append(plugin.name)
-                names = set(result.node_names) if names is None else names & result.node_names
-                if not names:
-                    reason = f"node(s) didn't satisfy plugin(s) {sorted(naming)} simultaneously".replace("'", "")
-                    reason = reason.replace("didnt", "didn't")
-                    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,)), names, naming
-        return None, names, naming
 
     def filter_rows(self, plugin: Any, state: CycleState, pod: PodInfo, rows: Rows) -> RowVerdicts | None:
         """One plugin over rows, compared with its per-node form on every row."""
@@ -271,10 +160,192 @@ class Cluster:
         return np.array(sorted(self.snapshot.row_of[name] for name in names), np.intp)
 
 
-MakeCluster = Callable[..., Cluster]
+def default_profile() -> Profile:
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return read_configuration(document).profiles[0]
+
+
+def as_recorded(status: Status) -> dict[str, Any]:
+    return {"plugin": status.plugin, "code": status.code.api_name, "reasons": sorted(map(unprefixed, status.reasons))}
+
+
+def recorded(status: dict[str, Any]) -> dict[str, Any]:
+    reasons = sorted(map(unprefixed, status.get("reasons", [])))
+    return {"plugin": status.get("plugin", ""), "code": status["code"], "reasons": reasons}
+
+
+def unprefixed(reason: str) -> str:
+    """Without what the framework puts before the text of an error."""
+    return re.sub(r'^running "\w+" filter plugin: ', "", reason)
+
+
+class Case:
+    """One recorded case: a cluster, and decisions about incoming pods."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.name: str = case["name"]
+        self.cluster = Cluster(case["cluster"])
+        self.node_order: list[str] = case["snapshotNodeOrder"]
+        self.decisions: list[dict[str, Any]] = case["decisions"]
+
+    async def check(self) -> None:
+        assert [info.name for info in self.cluster.snapshot.node_infos] == self.node_order
+        for decision in self.decisions:
+            pod = PodInfo(convert(Pod, decision["pod"]))
+            about = f"{self.name} {pod.key}"
+            gated = self.cluster.pre_enqueue(pod)
+            expected = decision.get("preEnqueueRejected")
+            assert (gated and as_recorded(gated)) == (expected and recorded(expected)), about
+            if gated is None:
+                self.check_plugins(pod, decision, about)
+                await self.check_attempt(pod, decision, about)
+                await self.check_attempt(pod, decision, about)
+
+    # --- plugin by plugin ------------------------------------------------------------------------------------------
+
+    def check_plugins(self, pod: PodInfo, decision: dict[str, Any], about: str) -> None:
+        cluster, framework, snapshot = self.cluster, self.cluster.framework, self.cluster.snapshot
+        state = CycleState()
+        names, rejection, naming = framework.run_pre_filter(state, pod, snapshot)
+        pre_filter = decision.get("preFilter") or {}
+        if pre_filter.get("rejected"):
+            assert rejection is not None, about
+            assert as_recorded(rejection) == recorded(pre_filter["rejected"]), about
+            return
+        assert rejection is None, about
+        assert state.skip_filter == set(pre_filter.get("skippedFilterPlugins", ())), about
+        assert names == (frozenset(pre_filter["nodeNames"]) if "nodeNames" in pre_filter else None), about
+        assert sorted(naming) == sorted(pre_filter.get("nodeNamesPlugins", ())), about
+        infeasible = decision.get("infeasibleNodes") or {}
+        if not cluster.nominator.nodes():
+            self.check_filters(state, pod, infeasible, about)
+        if decision.get("score"):
+            self.check_scores(state, pod, decision, about)
+        if decision.get("postFilter"):
+            self.check_preemption(state, pod, names, decision["postFilter"], about)
+
+    def check_filters(self, state: CycleState, pod: PodInfo, infeasible: dict[str, Any], about: str) -> None:
+        """What each plugin says of each node when run on its own."""
+        cluster, infos = self.cluster, self.cluster.snapshot.node_infos
+        left_out = {name for name, each in infeasible.items() if each.get("excludedByPreFilterNodeNames")}
+        rows = cluster.rows(info.name for info in infos if info.name not in left_out)
+        rows = cluster.snapshot.all_rows if len(rows) == len(infos) else rows
+        verdicts = {plugin.name: cluster.filter_rows(plugin, state, pod, rows) for plugin in cluster.framework.filter}
+        for index, row in enumerate(rows.tolist()):
+            failing = {
+                name: as_recorded(verdict.explain(index))
+                for name, verdict in verdicts.items()
+                if verdict is not None and not verdict.passed[index]
+            }
+            first = infeasible.get(infos[row].name)
+            others = (first or {}).get("alsoFailing") or {}
+            wanted = {name: recorded(status) for name, status in others.items()}
+            if first is not None:
+                wanted[first["plugin"]] = recorded(first)
+            assert failing == wanted, (about, infos[row].name)
+
+    def check_scores(self, state: CycleState, pod: PodInfo, decision: dict[str, Any], about: str) -> None:
+        cluster, score = self.cluster, decision["score"]
+        rows = cluster.rows(decision["feasibleNodes"])
+        cluster.framework.run_pre_score(state, pod, cluster.snapshot, rows)
+        assert state.skip_score == set(score.get("skippedPlugins", ())), about
+        totals = np.zeros(len(rows), np.int64)
+        for plugin in cluster.framework.score:
+            if plugin.name in state.skip_score:
+                continue
+            expected = score["plugins"][plugin.name]
+            assert cluster.framework.weights[plugin.name] == expected["weight"]
+            weighted = cluster.score_rows(plugin, state, pod, rows) * expected["weight"]
+            assert weighted.tolist() == expected["scores"], (about, plugin.name)
+            totals += weighted
+        assert totals.tolist() == score["totals"], about
+
+    def check_preemption(
+        self, state: CycleState, pod: PodInfo, names: frozenset[str] | None, expected: dict[str, Any], about: str
+    ) -> None:
+        cluster, snapshot = self.cluster, self.cluster.snapshot
+        plugin: DefaultPreemption = cluster.plugins["DefaultPreemption"]
+        verdicts = NodeVerdicts(snapshot)
+        for info in snapshot.node_infos:
+            if names is None or info.name in names:
+                status = cluster.run_filters_with_nominated_pods(state, pod, info)
+                assert status is not None, about
+                verdicts.set(info.name, status)
+        reason = plugin.ineligible_reason(pod, snapshot, verdicts)
+        assert reason == expected.get("ineligibleReason", ""), about
+        if reason:
+            return
+        potential = list(verdicts.nodes_with_code(Code.UNSCHEDULABLE))
+        assert sorted(potential) == sorted(expected.get("potentialNodes", ())), about
+        dry_run = plugin.dry_run(state, pod, snapshot, potential)
+        candidates = {
+            each.node: {"victims": [victim.key for victim in each.victims], "numPDBViolations": each.pdb_violations}
+            for each in dry_run.candidates
+        }
+        wanted = {
+            name: {"victims": each["victims"], "numPDBViolations": each.get("numPDBViolations", 0)}
+            for name, each in (expected.get("candidates") or {}).items()
+        }
+        assert candidates == wanted, about
+        rejections = {name: as_recorded(status) for name, status in dry_run.rejections.items()}
+        not_candidates = {name: recorded(each) for name, each in (expected.get("notCandidates") or {}).items()}
+        assert rejections == not_candidates, about
+        if candidates:
+            best = best_candidates(dry_run.candidates, plugin.start_time)
+            assert sorted(each.node for each in best) == sorted(expected["nominatedNodeOptions"]), about
+
+    # --- as the scheduler runs it ----------------------------------------------------------------------------------
+
+    async def check_attempt(self, pod: PodInfo, decision: dict[str, Any], about: str) -> None:
+        cluster, state = self.cluster, CycleState()
+        algorithm = Algorithm(
+            cluster.snapshot,
+            percentage_of_nodes_to_score=100,
+            tie_break="random",
+            extenders=(),
+            rng=cluster.rng,
+            traces=cluster.traces,
+        )
+        facts = AttemptFacts("unschedulable")
+        if decision.get("schedulerError"):
+            with pytest.raises(SchedulingError, match=f"^{re.escape(decision['schedulerError'])}$"):
+                await algorithm.schedule(cluster.framework, state, pod, facts)
+        elif decision.get("fitError"):
+            with pytest.raises(FitError) as raised:
+                await algorithm.schedule(cluster.framework, state, pod, facts)
+            self.check_fit_error(raised.value, state, pod, decision, about)
+        else:
+            placement = await algorithm.schedule(cluster.framework, state, pod, facts)
+            assert placement.node in decision["possibleHosts"], about
+            if not pod.pod.status.nominated_node_name:  # else that node is tried first, alone
+                assert placement.feasible == len(decision["feasibleNodes"]), about
+
+    def check_fit_error(
+        self, error: FitError, state: CycleState, pod: PodInfo, decision: dict[str, Any], about: str
+    ) -> None:
+        cluster, expected = self.cluster, decision["postFilter"]
+        assert str(error) == decision["fitError"], about
+        plugins = error.diagnosis.unschedulable_plugins | error.diagnosis.pending_plugins
+        assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), about
+        verdicts = error.diagnosis.verdicts
+        result, status = cluster.framework.run_post_filter(state, pod, cluster.snapshot, verdicts)
+        assert status.code.api_name == expected["code"], about
+        assert status.message == expected.get("message", ""), about
+        assert (result is not None) == expected["resultPresent"], about
+        if status.code is Code.SUCCESS:
+            assert result is not None
+            assert result.nominated_node_name in expected["nominatedNodeOptions"], about
+            cluster.plugins["DefaultPreemption"].forget(pod.uid)
+        error.diagnosis.post_filter_message = status.message
+        assert str(error) == decision["failedSchedulingMessage"], about
 
 
 @pytest.fixture
-def make_cluster() -> MakeCluster:
+def make_cluster() -> Callable[[dict[str, Any]], Cluster]:
     """make_cluster(case["cluster"]): the plugins of the default profile over a recorded cluster."""
     return Cluster
+
+
+@pytest.fixture
+def make_case() -> Callable[[dict[str, Any]], Case]:
+    return Case
