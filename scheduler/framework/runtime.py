@@ -8,16 +8,15 @@ Axes: N nodes, K rows. Source: pkg/scheduler/framework/runtime of v1.36.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
+from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
@@ -36,26 +35,11 @@ from kubeloop.scheduler.framework.interface import (
     Status,
 )
 from kubeloop.scheduler.framework.permits import WaitingPod
+from kubeloop.scheduler.framework.points import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import make_plugin
 from kubeloop.scheduler.queue.nominator import Nominator
 
 log = logging.getLogger(__name__)
-
-_PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
-    "preEnqueue": (interface.PreEnqueuePlugin,),
-    "queueSort": (interface.QueueSortPlugin,),
-    "preFilter": (interface.PreFilterPlugin,),
-    "filter": (interface.FilterPlugin, interface.FilterRowsPlugin),
-    "postFilter": (interface.PostFilterPlugin,),
-    "preScore": (interface.PreScorePlugin,),
-    "score": (interface.ScorePlugin, interface.ScoreRowsPlugin),
-    "reserve": (interface.ReservePlugin,),
-    "permit": (interface.PermitPlugin,),
-    "preBind": (interface.PreBindPlugin,),
-    "bind": (interface.BindPlugin,),
-    "postBind": (interface.PostBindPlugin,),
-}
-assert tuple(_PROTOCOLS) == EXTENSION_POINTS
 
 
 class SchedulingError(Exception):
@@ -73,10 +57,6 @@ class ScoredRows:
     rows: Rows
     totals: Scores
     by_plugin: Mapping[str, Scores]
-
-
-def _implements(plugin: Plugin, point: str) -> bool:
-    return any(isinstance(plugin, protocol) for protocol in _PROTOCOLS[point])
 
 
 def _raised(plugin: Plugin, error: Exception) -> Status:
@@ -102,12 +82,14 @@ class Framework:
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
         self._nominator = nominator
         self.plugins: dict[str, Plugin] = {}
-        self.weights: dict[str, int] = {}
         self.waiting: dict[str, WaitingPod] = {}  # by UID: pods that wait for a permit
-        for ref in _all_refs(profile):
+        for ref in named_in(profile):
             if ref.name not in self.plugins:
                 self.plugins[ref.name] = make_plugin(ref.name, profile.args.get(ref.name), handle)
-        points = {point: self._at(point, profile) for point in EXTENSION_POINTS}
+        refs = {point: refs_at(point, profile, self.plugins) for point in EXTENSION_POINTS}
+        check_points(profile, refs)
+        points = {point: [self.plugins[ref.name] for ref in named] for point, named in refs.items()}
+        self.weights = {self.plugins[ref.name].name: ref.weight or 1 for ref in refs["score"]}
         self.pre_enqueue = cast("list[interface.PreEnqueuePlugin]", points["preEnqueue"])
         self._queue_sort = cast("list[interface.QueueSortPlugin]", points["queueSort"])
         self.pre_filter = cast("list[interface.PreFilterPlugin]", points["preFilter"])
@@ -133,49 +115,6 @@ class Framework:
         }
         self._check_all_filters = profile.check_all_filters
         self._class_cache = ClassCache() if class_cache and not profile.check_all_filters else None
-        self._check()
-
-    def _at(self, point: str, profile: Profile) -> list[Plugin]:
-        """The plugins of one extension point in order. Source: expandMultiPointPlugins of framework.go.
-
-        First those of the point that take the place of a multiPoint one ("overrides"), where that one would stand;
-        then the rest of multiPoint; then what the point adds. So: named at the point first, in the order given there.
-        """
-        said = profile.points.get(point, PluginSet())
-        named = {ref.name: ref for ref in said.enabled}
-        for ref in said.enabled:
-            if not _implements(self.plugins[ref.name], point):
-                raise UserError(
-                    f"plugin {ref.name!r} does not extend {point} plugin", hint=f"take it out of plugins.{point}"
-                )
-        everywhere: dict[str, PluginRef] = {}
-        if "*" not in said.disabled:
-            for ref in profile.multi_point.enabled:
-                if ref.name not in said.disabled and _implements(self.plugins[ref.name], point):
-                    everywhere[ref.name] = ref
-        overriding = [ref for ref in said.enabled if ref.name in everywhere]
-        rest = [ref for name, ref in everywhere.items() if name not in named]
-        added = [ref for ref in said.enabled if ref.name not in everywhere]
-        refs = [*overriding, *rest, *added]
-        if point == "score":
-            for ref in refs:
-                self.weights[self.plugins[ref.name].name] = ref.weight or 1
-        return [self.plugins[ref.name] for ref in refs]
-
-    def _check(self) -> None:
-        if len(self._queue_sort) != 1:
-            count = (
-                "only one queue sort plugin can be enabled" if self._queue_sort else "at least one queue sort plugin"
-            )
-            suffix = "" if self._queue_sort else " must be enabled"
-            raise UserError(
-                f"profile {self.profile_name!r}: {count}{suffix}", hint="PrioritySort is the one that is on by default"
-            )
-        if not self._bind:
-            raise UserError(
-                f"profile {self.profile_name!r}: at least one bind plugin is needed",
-                hint="DefaultBinder is the one that is on by default",
-            )
 
     # --- Queue -----------------------------------------------------------------------------------------------------
 
@@ -783,9 +722,3 @@ def _check_range(plugin: Plugin, scores: Scores) -> None:
 def _contains(rows: Rows, row: int) -> bool:
     index = int(np.searchsorted(rows, row))
     return index < len(rows) and rows[index] == row
-
-
-def _all_refs(profile: Profile) -> Iterable[PluginRef]:
-    yield from profile.multi_point.enabled
-    for said in profile.points.values():
-        yield from said.enabled
