@@ -29,7 +29,7 @@ _ONE_TEXT = {1: _BYTES}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ProtobufError(Exception):
+class ProtobufError(ValueError):
     """Not an object in protobuf form; the text is what Kubernetes' decoder says."""
 
 
@@ -344,16 +344,25 @@ def _message_of(api_version: str, kind: str) -> _Message:
 # --- whole bodies -----------------------------------------------------------------------------------------------------
 
 
+def _summary(data: bytes) -> str:
+    """How the server shows what it could not read: JSON as it is, all else in hexadecimal, 30 bytes of it."""
+    shown = data[:30]
+    text = _text(shown) if data.startswith(b"{") else shown.hex()
+    return f"{text} ..." if len(data) > len(shown) else text
+
+
 def decode(body: bytes) -> JSON:
     """The object of a body, with apiVersion and kind, in the JSON form of Kubernetes.
 
     Raises ProtobufError, also for kinds that the schema does not hold.
     """
     if not body:
-        raise ProtobufError("empty data")
+        raise ProtobufError("empty data (<empty>)")
     if not body.startswith(MAGIC):
         prefix = " ".join(map(str, MAGIC))
-        raise ProtobufError(f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]")
+        raise ProtobufError(
+            f"provided data does not appear to be a protobuf message, expected prefix [{prefix}] ({_summary(body)})"
+        )
     unknown = _members(body[len(MAGIC) :], {1: _BYTES, 2: _BYTES})
     type_meta = _members(unknown.get(1, b""), {1: _BYTES, 2: _BYTES})
     api_version, kind, raw = _text(type_meta.get(1, b"")), _text(type_meta.get(2, b"")), unknown.get(2, b"")
