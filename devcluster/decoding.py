@@ -389,7 +389,9 @@ def _json_kind(value: Any, *, number: bool = False) -> str:
         return "bool"
     if type(value) in (int, float):
         return f"number {value}" if number else "number"
-    return {str: "string", dict: "object", list: "array"}[type(value)]
+    if type(value) is str:
+        return "string"
+    return "object" if type(value) is dict else "array"
 
 
 def go_type_text(go_type: str) -> str:

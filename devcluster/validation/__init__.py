@@ -8,6 +8,7 @@ v1.36 finds them; an error that two of its layers find is there twice, as in its
     metadata.py    metadata                                       volumes.py      volumes of pods
     workloads.py   kinds made of pod templates                    scheduling.py   affinity, spread, tolerations
     cluster.py     all other kinds                                pod_updates.py  what may change in a pod
+    warnings.py    what is allowed but unwise
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
+from kubeloop.devcluster.validation.warnings import warnings_for
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
-__all__ = ["validate_create", "validate_update"]
+__all__ = ["validate_create", "validate_update", "warnings_for"]
 
 
 def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:

@@ -1,4 +1,4 @@
-"""Which rules each kind has: the table that `validate_create` and `validate_update` look into."""
+"""Which rules each kind has: how it may be named, and what is looked at on create, update and status writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.validation.field import Errors, dns_1035_label, dns_label, dns_subdomain
+from kubeloop.devcluster.validation import cluster, pod_updates, pods, workloads
+from kubeloop.devcluster.validation.field import Errors, dns_label, dns_subdomain
 from kubeloop.devcluster.validation.metadata import NameCheck, path_segment
 
 JSON = dict[str, Any]
@@ -15,40 +16,99 @@ Update = Callable[[Errors, JSON, JSON], None]
 
 
 def _nothing(errors: Errors, obj: JSON) -> None:
-    """No rule but those of metadata."""
     del errors, obj
 
 
-def _nothing_new(errors: Errors, obj: JSON, old: JSON) -> None:
-    """No rule but those of metadata."""
+def _no_update(errors: Errors, obj: JSON, old: JSON) -> None:
     del errors, obj, old
+
+
+def _again(create: Create) -> Update:
+    """An update that is looked at like a new object."""
+
+    def update(errors: Errors, obj: JSON, old: JSON) -> None:
+        if any(obj.get(name) != old.get(name) for name in {*obj, *old} - {"metadata", "status"}):
+            create(errors, obj)
+
+    return update
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One kind's validation: what strategy.Validate and strategy.ValidateUpdate do beyond metadata.
 
-    `core`: unqualified finalizers have to be known ones, as for all kinds that use core's ValidateObjectMeta.
-    `metadata_updates`: how often an update looks at metadata's changes, besides the store's own check.
-    `whole_metadata`: an update also looks at the new metadata by itself.
+    core: unqualified finalizers have to be known ones, as for all kinds that use core's ValidateObjectMeta.
+    metadata_updates: how often an update looks at metadata's changes, besides the store's own check.
+    whole_metadata: an update also looks at the new metadata by itself.
     """
 
     name: NameCheck = dns_subdomain
     create: Create = _nothing
-    update: Update = _nothing_new
-    status: Update = _nothing_new
+    update: Update = _no_update
+    status: Update = _no_update
     core: bool = True
     metadata_updates: int = 1
     whole_metadata: bool = False
 
 
 SIMPLE = Rule()
+_RBAC = "rbac.authorization.k8s.io"
 
 RULES: dict[tuple[str, str], Rule] = {
+    ("", "Pod"): Rule(
+        create=pods.pod_create,
+        update=pod_updates.pod_update,
+        status=pod_updates.pod_status_update,
+        whole_metadata=True,
+    ),
+    ("", "Node"): Rule(create=cluster.node_create, update=cluster.node_update, status=cluster.node_update),
     ("", "Namespace"): Rule(name=dns_label),
-    ("", "Service"): Rule(name=dns_1035_label),
-    ("rbac.authorization.k8s.io", "Role"): Rule(name=path_segment),
-    ("rbac.authorization.k8s.io", "RoleBinding"): Rule(name=path_segment),
-    ("rbac.authorization.k8s.io", "ClusterRole"): Rule(name=path_segment),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Rule(name=path_segment),
+    ("", "Service"): Rule(
+        name=dns_label,
+        create=cluster.service_create,
+        update=cluster.service_update,
+        whole_metadata=True,
+    ),
+    ("", "ReplicationController"): Rule(
+        create=workloads.replication_controller_create,
+        update=workloads.replication_controller_update,
+        status=workloads.replica_set_status,
+    ),
+    ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
+    ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
+    ("", "ServiceAccount"): Rule(whole_metadata=True),
+    ("", "PersistentVolume"): Rule(create=cluster.volume_create, update=cluster.volume_update, whole_metadata=True),
+    ("", "PersistentVolumeClaim"): Rule(create=cluster.claim_create, update=cluster.claim_update, whole_metadata=True),
+    ("", "LimitRange"): Rule(create=cluster.limit_range_create, update=_again(cluster.limit_range_create)),
+    ("", "ResourceQuota"): Rule(create=cluster.resource_quota_create, update=_again(cluster.resource_quota_create)),
+    ("", "Event"): Rule(create=cluster.event_create, core=False),
+    ("events.k8s.io", "Event"): Rule(create=cluster.event_create, core=False),
+    ("apps", "Deployment"): Rule(
+        create=workloads.deployment_create, update=workloads.deployment_update, status=workloads.deployment_status
+    ),
+    ("apps", "ReplicaSet"): Rule(
+        create=workloads.replica_set_create, update=workloads.replica_set_update, status=workloads.replica_set_status
+    ),
+    ("apps", "StatefulSet"): Rule(create=workloads.stateful_set_create, update=workloads.stateful_set_update),
+    ("apps", "DaemonSet"): Rule(create=workloads.daemon_set_create, update=workloads.daemon_set_update),
+    ("batch", "Job"): Rule(create=workloads.job_create, update=workloads.job_update),
+    ("batch", "CronJob"): Rule(create=workloads.cron_job_create, update=workloads.cron_job_update),
+    ("policy", "PodDisruptionBudget"): Rule(
+        create=cluster.disruption_budget_create, update=cluster.disruption_budget_update
+    ),
+    ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update),
+    ("scheduling.k8s.io", "PriorityClass"): Rule(
+        create=cluster.priority_class_create, update=cluster.priority_class_update
+    ),
+    ("storage.k8s.io", "StorageClass"): Rule(create=cluster.storage_class_create, update=cluster.storage_class_update),
+    ("networking.k8s.io", "Ingress"): Rule(create=cluster.ingress_create, update=_again(cluster.ingress_create)),
+    (_RBAC, "Role"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),
+    (_RBAC, "ClusterRole"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),
+    (_RBAC, "RoleBinding"): Rule(
+        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update
+    ),
+    (_RBAC, "ClusterRoleBinding"): Rule(
+        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update
+    ),
 }
+"""Kinds that are not here are looked at for their metadata alone."""

@@ -1,0 +1,515 @@
+"""Kinds that hold no pod template. Sources: pkg/apis/{core,policy,scheduling,storage,coordination,...}/validation."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any
+
+from kubeloop.devcluster.validation.containers import resource_name, resource_quantity
+from kubeloop.devcluster.validation.field import (
+    Errors,
+    cidr,
+    config_key,
+    dns_label,
+    dns_subdomain,
+    ip,
+    label_name,
+    label_selector,
+    label_value,
+    labels,
+    not_more_than_100_percent,
+    port_number,
+    port_number_or_name,
+    positive_int_or_percent,
+    qualified_name,
+)
+from kubeloop.devcluster.validation.scheduling import EFFECTS, node_selector
+from kubeloop.kube.quantity import milli_value
+
+JSON = dict[str, Any]
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def node_create(errors: Errors, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    seen = set()
+    for i, taint in enumerate(spec.get("taints", ())):
+        where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
+        label_name(errors, f"{where}.key", key)
+        if bad := label_value(taint.get("value", "")):
+            errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
+        if not effect:
+            errors.required(f"{where}.effect")
+        elif effect not in EFFECTS:
+            errors.not_supported(f"{where}.effect", effect, EFFECTS)
+        if (key, effect) in seen:
+            shown = {"Key": key, "Value": taint.get("value", ""), "Effect": effect, "TimeAdded": None}
+            errors.duplicate(where, shown, "taints must be unique by key and effect pair")
+        seen.add((key, effect))
+    _node_resources(errors, obj)
+    for i, each in enumerate(spec.get("podCIDRs", ())):
+        cidr(errors, f"spec.podCIDRs[{i}]", each)
+
+
+def _node_resources(errors: Errors, obj: JSON) -> None:
+    for kind in ("capacity", "allocatable"):
+        for name, quantity in sorted(obj.get("status", {}).get(kind, {}).items()):
+            resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
+
+
+def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj.get("spec", {}), old.get("spec", {})
+    _node_resources(errors, obj)
+    addresses = obj.get("status", {}).get("addresses", ())
+    for i, each in enumerate(addresses):
+        if each in addresses[:i]:
+            errors.duplicate(f"status.addresses[{i}]", each)
+    if spec == before:
+        return
+    wrong = 'node updates may not change podCIDR except from "" to valid'
+    ours, theirs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())
+    if theirs and len(ours) != len(theirs):
+        errors.forbidden("spec.podCIDRs", wrong)
+    elif theirs:
+        for new, was in zip(ours, theirs, strict=True):
+            if new != was:
+                errors.forbidden("spec.podCIDRs", wrong)
+    if before.get("providerID") and spec.get("providerID") != before["providerID"]:
+        errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
+    if spec.get("taints") != before.get("taints"):
+        found = Errors()
+        node_create(found, {"metadata": obj["metadata"], "spec": {"taints": spec.get("taints", ())}})
+        errors.extend(found)
+
+
+# --- services ---------------------------------------------------------------------------------------------------------
+
+
+def service_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    kind, ports = spec.get("type", ""), spec.get("ports", ())
+    headless = spec.get("clusterIP") == "None"
+    if not ports and not headless and kind != "ExternalName":
+        errors.required("spec.ports")
+    if headless and kind in ("LoadBalancer", "NodePort"):
+        errors.invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
+    if kind == "ExternalName":
+        if spec.get("clusterIP"):
+            errors.forbidden("spec.clusterIPs", "may not be set for ExternalName services")
+        name = spec.get("externalName", "").removesuffix(".")
+        if not name:
+            errors.required("spec.externalName")
+        else:
+            errors.invalid_each("spec.externalName", name, dns_subdomain(name))
+    _service_ports(errors, ports)
+    labels(errors, "spec.selector", spec.get("selector"))
+    affinity = spec.get("sessionAffinity", "")
+    if affinity not in ("ClientIP", "None"):
+        errors.not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    if affinity == "ClientIP":
+        seconds = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds", 0)
+        if not 0 < seconds <= 86400:
+            where = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+            errors.invalid(where, seconds, "must be greater than 0 and less than 86400")
+    address = spec.get("clusterIP", "")
+    if address and address != "None":
+        ip(errors, "spec.clusterIPs[0]", address)
+    for i, each in enumerate(spec.get("externalIPs", ())):
+        ip(errors, f"spec.externalIPs[{i}]", each)
+    if kind not in ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"):
+        errors.not_supported("spec.type", kind, ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"))
+    if kind == "ClusterIP":
+        for i, port in enumerate(ports):
+            if port.get("nodePort"):
+                errors.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'")
+    _repeated_ports(errors, ports)
+    external = kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs"))
+    policy = spec.get("externalTrafficPolicy", "")
+    if not external:
+        if policy:
+            errors.invalid("spec.externalTrafficPolicy", policy, "may only be set for externally-accessible services")
+    elif policy not in ("Cluster", "Local"):
+        errors.not_supported("spec.externalTrafficPolicy", policy, ("Cluster", "Local"))
+    internal = spec.get("internalTrafficPolicy")
+    if internal is not None and internal not in ("Cluster", "Local"):
+        errors.not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local"))
+
+
+def _service_ports(errors: Errors, ports: Sequence[JSON]) -> None:
+    names = set()
+    for i, port in enumerate(ports):
+        where, name = f"spec.ports[{i}]", port.get("name", "")
+        if name:
+            errors.invalid_each(f"{where}.name", name, dns_label(name))
+            if name in names:
+                errors.duplicate(f"{where}.name", name)
+            names.add(name)
+        elif len(ports) > 1:
+            errors.required(f"{where}.name")
+        errors.invalid_each(f"{where}.port", port.get("port", 0), port_number(port.get("port", 0)))
+        protocol = port.get("protocol", "")
+        if protocol not in _PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, _PROTOCOLS)
+        port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
+        if "appProtocol" in port:
+            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+
+
+def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
+    node_ports, taken = set(), set()
+    for i, port in enumerate(ports):
+        key = (port.get("protocol"), port.get("nodePort"))
+        if port.get("nodePort") and key in node_ports:
+            errors.duplicate(f"spec.ports[{i}].nodePort", port["nodePort"])
+        node_ports.add(key)
+    for i, port in enumerate(ports):
+        key = (port.get("protocol"), port.get("port"))
+        if key in taken:
+            shown = {
+                "Name": "", "Protocol": key[0], "AppProtocol": None, "Port": key[1], "TargetPort": 0, "NodePort": 0,
+            }  # fmt: skip
+            errors.duplicate(f"spec.ports[{i}]", shown)
+        taken.add(key)
+
+
+def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    kept = spec.get("type") != "ExternalName" and before.get("type") != "ExternalName"
+    was = before.get("clusterIPs") or [before.get("clusterIP", "")]
+    now = spec.get("clusterIPs") or [spec.get("clusterIP", "")]
+    if kept and was[0] and now[0] != was[0]:
+        errors.invalid("spec.clusterIPs[0]", now[:1], "may not change once set")
+    service_create(errors, obj)
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+_DATA_LIMIT = 1 << 20
+
+
+def config_map_create(errors: Errors, obj: JSON) -> None:
+    data, binary = obj.get("data", {}), obj.get("binaryData", {})
+    total = 0
+    for key, value in sorted(data.items()):
+        errors.invalid_each(f"data[{key}]", key, config_key(key))
+        if key in binary:
+            errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+        total += len(value.encode())
+    for key, value in sorted(binary.items()):
+        errors.invalid_each(f"binaryData[{key}]", key, config_key(key))
+        total += len(b64decode(value))
+    if total > _DATA_LIMIT:
+        errors.too_long("", _DATA_LIMIT)
+
+
+def config_map_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if old.get("immutable"):
+        if not obj.get("immutable"):
+            errors.forbidden("immutable", "field is immutable when `immutable` is set")
+        for name in ("data", "binaryData"):
+            if obj.get(name, {}) != old.get(name, {}):
+                errors.forbidden(name, "field is immutable when `immutable` is set")
+    if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
+        config_map_create(errors, obj)
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def secret_create(errors: Errors, obj: JSON) -> None:
+    data, kind = obj.get("data", {}), obj.get("type", "")
+    total = 0
+    for key, value in sorted(data.items()):
+        errors.invalid_each(f"data[{key}]", key, config_key(key))
+        total += len(b64decode(value))
+    if total > _DATA_LIMIT:
+        errors.too_long("data", _DATA_LIMIT)
+    if kind == "kubernetes.io/service-account-token":
+        if not obj["metadata"].get("annotations", {}).get("kubernetes.io/service-account.name"):
+            errors.required("metadata.annotations[kubernetes.io/service-account.name]")
+    elif kind == "kubernetes.io/basic-auth":
+        if "username" not in data and "password" not in data:
+            errors.required("data[username]")
+            errors.required("data[password]")
+    else:
+        for key in _SECRET_KEYS.get(kind, ()):
+            if key not in data:
+                errors.required(f"data[{key}]")
+
+
+def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    errors.immutable("type", obj.get("type", ""), old.get("type", ""))
+    if old.get("immutable"):
+        if not obj.get("immutable"):
+            errors.forbidden("immutable", "field is immutable when `immutable` is set")
+        if obj.get("data", {}) != old.get("data", {}):
+            errors.forbidden("data", "field is immutable when `immutable` is set")
+    if obj.get("data") != old.get("data"):
+        secret_create(errors, obj)
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+
+
+def _access_modes(errors: Errors, path: str, modes: Sequence[str]) -> None:
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            errors.not_supported(path, mode, _ACCESS_MODES)
+    if "ReadWriteOncePod" in modes and len(modes) > 1:
+        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes")
+
+
+def claim_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    modes = spec.get("accessModes", ())
+    if not modes:
+        errors.required("spec.accessModes", "at least 1 access mode is required")
+    label_selector(errors, "spec.selector", spec.get("selector"))
+    _access_modes(errors, "spec.accessModes", modes)
+    storage = spec.get("resources", {}).get("requests", {}).get("storage")
+    if storage is None:
+        errors.required("spec.resources[storage]")
+    elif milli_value(storage) <= 0:
+        errors.invalid("spec.resources[storage]", storage, "must be greater than zero")
+    name = spec.get("storageClassName")
+    if name:
+        errors.invalid_each("spec.storageClassName", name, dns_subdomain(name))
+    mode = spec.get("volumeMode")
+    if mode is not None and mode not in ("Block", "Filesystem"):
+        errors.not_supported("spec.volumeMode", mode, ("Block", "Filesystem"))
+
+
+def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    claim_create(errors, obj)
+    open_fields = {"resources", "volumeAttributesClassName"}
+    if not before.get("volumeName"):
+        open_fields.add("volumeName")
+    if "storageClassName" not in before:
+        open_fields.add("storageClassName")
+    if any(spec.get(name) != before.get(name) for name in {*spec, *before} - open_fields):
+        errors.forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        )
+
+
+_VOLUME_SOURCES_OUTSIDE = frozenset(
+    {"capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
+     "volumeMode", "nodeAffinity", "volumeAttributesClassName"}
+)  # fmt: skip
+
+
+def volume_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    modes, capacity = spec.get("accessModes", ()), spec.get("capacity", {})
+    if not modes:
+        errors.required("spec.accessModes")
+    _access_modes(errors, "spec.accessModes", modes)
+    if not capacity:
+        errors.required("spec.capacity")
+    elif list(capacity) != ["storage"]:
+        errors.not_supported("spec.capacity", capacity, ("storage",))
+    for name, quantity in sorted(capacity.items()):
+        resource_name(errors, f"spec.capacity[{name}]", name)
+        if milli_value(quantity) <= 0:
+            errors.invalid(f"spec.capacity[{name}]", quantity, "must be greater than zero")
+    policy = spec.get("persistentVolumeReclaimPolicy", "")
+    if policy not in ("Delete", "Recycle", "Retain"):
+        errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
+    if spec.get("nodeAffinity", {}).get("required") is not None:
+        node_selector(errors, "spec.nodeAffinity.required", spec["nodeAffinity"]["required"])
+    kinds = [name for name in spec if name not in _VOLUME_SOURCES_OUTSIDE]
+    for kind in kinds[1:]:
+        errors.forbidden(f"spec.{kind}", "may not specify more than 1 volume type")
+    if not kinds:
+        errors.required("spec", "must specify a volume type")
+
+
+def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    volume_create(errors, obj)
+    sources = ({*spec, *before}) - _VOLUME_SOURCES_OUTSIDE
+    if any(spec.get(name) != before.get(name) for name in sources):
+        errors.forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n")
+    errors.immutable("spec.volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+
+
+def storage_class_create(errors: Errors, obj: JSON) -> None:
+    provisioner = obj.get("provisioner", "")
+    if not provisioner:
+        errors.required("provisioner", "")
+    else:
+        errors.invalid_each("provisioner", provisioner, qualified_name(provisioner.lower()))
+    policy = obj.get("reclaimPolicy")
+    if policy is not None and policy not in ("Delete", "Retain"):
+        errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
+    mode = obj.get("volumeBindingMode", "")
+    if mode not in ("Immediate", "WaitForFirstConsumer"):
+        errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+
+
+def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+        if obj.get(name) != old.get(name):
+            errors.forbidden(name, "updates to parameters are forbidden." if name == "parameters" else
+                             f"updates to {name} are forbidden.")  # fmt: skip
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def disruption_budget_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        shown = {"MinAvailable": spec["minAvailable"], "Selector": spec.get("selector"),
+                 "MaxUnavailable": spec["maxUnavailable"], "UnhealthyPodEvictionPolicy": None}  # fmt: skip
+        errors.invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+    for name in ("minAvailable", "maxUnavailable"):
+        positive_int_or_percent(errors, f"spec.{name}", spec.get(name))
+        not_more_than_100_percent(errors, f"spec.{name}", spec.get(name))
+    label_selector(errors, "spec.selector", spec.get("selector"))
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in ("IfHealthyBudget", "AlwaysAllow"):
+        errors.not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+
+
+def disruption_budget_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        disruption_budget_create(errors, obj)
+
+
+def lease_create(errors: Errors, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    seconds = spec.get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    errors.not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
+
+
+def lease_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    lease_create(errors, obj)
+
+
+_SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
+_HIGHEST_USER_PRIORITY = 1_000_000_000
+
+
+def priority_class_create(errors: Errors, obj: JSON) -> None:
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith("system-"):
+        if name not in _SYSTEM_CLASSES:
+            wrong = f"{name} is not a known system priority class"
+        elif value != _SYSTEM_CLASSES[name]:
+            wrong = f"value of {name} PriorityClass must be {_SYSTEM_CLASSES[name]}"
+        elif obj.get("globalDefault"):
+            wrong = f"globalDefault of {name} PriorityClass must be false"
+        else:
+            wrong = ""
+        if wrong:
+            told = f"priority class names with 'system-' prefix are reserved for system use only. error: {wrong}"
+            errors.forbidden("metadata.name", told)
+    elif value > _HIGHEST_USER_PRIORITY:
+        errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
+    policy = obj.get("preemptionPolicy")
+    if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
+        errors.not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
+
+
+def priority_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj.get("value", 0) != old.get("value", 0):
+        errors.forbidden("value", "may not be changed in an update.")
+    errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))
+
+
+def limit_range_create(errors: Errors, obj: JSON) -> None:
+    kinds = set()
+    for i, item in enumerate(obj["spec"].get("limits") or ()):
+        where, kind = f"spec.limits[{i}]", item.get("type", "")
+        if not kind:
+            errors.required(f"{where}.type")
+        if kind in kinds:
+            errors.duplicate(f"{where}.type", kind)
+        kinds.add(kind)
+        if kind == "Pod":
+            for name in ("default", "defaultRequest"):
+                if item.get(name):
+                    errors.forbidden(f"{where}.{name}", "may not be specified when `type` is 'Pod'")
+        for name, least in sorted(item.get("min", {}).items()):
+            most = item.get("max", {}).get(name)
+            if most is not None and milli_value(least) > milli_value(most):
+                errors.invalid(f"{where}.min[{name}]", least, f"min value {least} is greater than max value {most}")
+
+
+def resource_quota_create(errors: Errors, obj: JSON) -> None:
+    for name, quantity in sorted(obj["spec"].get("hard", {}).items()):
+        errors.invalid_each(f"spec.hard[{name}]", name, qualified_name(name))
+        resource_quantity(errors, f"spec.hard[{name}]", name, quantity)
+
+
+def ingress_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    if not spec.get("rules") and spec.get("defaultBackend") is None:
+        errors.invalid(
+            "spec", spec, "either `defaultBackend` or `rules` must be specified", "networking/v1.IngressSpec"
+        )
+    for i, rule in enumerate(spec.get("rules", ())):
+        for j, path in enumerate(rule.get("http", {}).get("paths") or ()):
+            where, kind = f"spec.rules[{i}].http.paths[{j}]", path.get("pathType")
+            supported = ("Exact", "ImplementationSpecific", "Prefix")
+            if kind is None:
+                errors.required(f"{where}.pathType", "pathType must be specified")
+            elif kind not in supported:
+                errors.not_supported(f"{where}.pathType", kind, supported)
+            elif kind != "ImplementationSpecific" and not path.get("path", "").startswith("/"):
+                errors.invalid(f"{where}.path", path.get("path", ""), "must be an absolute path")
+
+
+def role_create(errors: Errors, obj: JSON) -> None:
+    for i, rule in enumerate(obj.get("rules") or ()):
+        if not rule.get("verbs"):
+            errors.required(f"rules[{i}].verbs", "verbs must contain at least one value")
+
+
+def role_binding_create(errors: Errors, obj: JSON) -> None:
+    reference = obj.get("roleRef", {})
+    if reference.get("apiGroup") != "rbac.authorization.k8s.io":
+        errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), ("rbac.authorization.k8s.io",))
+    if reference.get("kind") not in ("Role", "ClusterRole"):
+        errors.not_supported("roleRef.kind", reference.get("kind", ""), ("Role", "ClusterRole"))
+    if not reference.get("name"):
+        errors.required("roleRef.name")
+    for i, subject in enumerate(obj.get("subjects", ())):
+        if not subject.get("name"):
+            errors.required(f"subjects[{i}].name")
+
+
+def role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    role_binding_create(errors, obj)
+    if obj.get("roleRef") != old.get("roleRef"):
+        errors.invalid("roleRef", obj.get("roleRef"), "cannot change roleRef", "rbac/v1.RoleRef")
+
+
+def event_create(errors: Errors, obj: JSON) -> None:
+    involved = obj.get("involvedObject") or obj.get("regarding") or {}
+    namespace = obj["metadata"].get("namespace", "")
+    if involved.get("namespace", "") != namespace and not (not involved.get("namespace") and namespace == "default"):
+        errors.invalid("involvedObject.namespace", involved.get("namespace", ""), "does not match event.namespace")

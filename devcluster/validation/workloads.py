@@ -1,0 +1,290 @@
+"""Kinds made of pod templates. Sources: pkg/apis/{apps,batch}/validation, core for ReplicationControllers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kubeloop.devcluster.validation.field import (
+    Errors,
+    is_valid_selector,
+    label_selector,
+    labels,
+    not_more_than_100_percent,
+    positive_int_or_percent,
+    selector_matches,
+)
+from kubeloop.devcluster.validation.metadata import annotation_map
+from kubeloop.devcluster.validation.pods import pod_template_spec
+
+JSON = dict[str, Any]
+_MISMATCH = "`selector` does not match template `labels`"
+_SELECTOR = "meta/v1.LabelSelector"
+
+
+def _selector(errors: Errors, path: str, selector: JSON | None, empty: str) -> None:
+    if selector is None:
+        errors.required(path)
+        return
+    label_selector(errors, path, selector)
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        errors.invalid(path, selector, empty, _SELECTOR)
+
+
+def _template(errors: Errors, path: str, spec: JSON, owner: str) -> None:
+    selector, template = spec.get("selector"), spec.get("template", {})
+    if not is_valid_selector(selector):
+        errors.invalid(f"{path}.selector", selector, "invalid label selector", _SELECTOR)
+        return
+    found = template.get("metadata", {}).get("labels")
+    if selector != {} and not selector_matches(selector, found or {}):
+        errors.invalid(f"{path}.template.metadata.labels", found, _MISMATCH)
+    pod_template_spec(errors, f"{path}.template", template)
+    _always_restarts(errors, f"{path}.template.spec", template.get("spec", {}), owner)
+
+
+def _always_restarts(errors: Errors, path: str, spec: JSON, owner: str) -> None:
+    if spec.get("restartPolicy") != "Always":
+        errors.not_supported(f"{path}.restartPolicy", spec.get("restartPolicy", ""), ("Always",))
+    if "activeDeadlineSeconds" in spec:
+        errors.forbidden(f"{path}.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported")
+
+
+def deployment_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    errors.not_negative("spec.replicas", spec.get("replicas"))
+    _selector(errors, "spec.selector", spec.get("selector"), "empty selector is invalid for deployment")
+    _template(errors, "spec", spec, "ReplicaSet")
+    _deployment_strategy(errors, "spec.strategy", spec.get("strategy", {}))
+    least = spec.get("minReadySeconds", 0)
+    errors.not_negative("spec.minReadySeconds", least)
+    errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None:
+        errors.not_negative("spec.progressDeadlineSeconds", deadline)
+        if deadline <= least:
+            errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+
+
+def _deployment_strategy(errors: Errors, path: str, strategy: JSON) -> None:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            errors.forbidden(f"{path}.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    elif kind == "RollingUpdate":
+        if rolling is None:
+            errors.required(f"{path}.rollingUpdate", "this should be defaulted and never be nil")
+            return
+        unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+        positive_int_or_percent(errors, f"{path}.rollingUpdate.maxUnavailable", unavailable)
+        positive_int_or_percent(errors, f"{path}.rollingUpdate.maxSurge", surge)
+        if _is_zero(unavailable) and _is_zero(surge):
+            errors.invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+        not_more_than_100_percent(errors, f"{path}.rollingUpdate.maxUnavailable", unavailable)
+    else:
+        shown = {"Type": kind, "RollingUpdate": rolling}
+        errors.not_supported(path, shown, ("Recreate", "RollingUpdate"))
+
+
+def _is_zero(value: int | str | None) -> bool:
+    return value in (0, None) or (type(value) is str and re.fullmatch("0+%", value) is not None)
+
+
+def deployment_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        deployment_create(errors, obj)
+        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
+
+
+def deployment_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    status = obj.get("status", {})
+    for name in ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas",
+                 "unavailableReplicas", "terminatingReplicas", "collisionCount"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    _not_more(errors, status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+    count, before = status.get("collisionCount"), old.get("status", {}).get("collisionCount")
+    if before is not None and (count is None or count < before):
+        errors.invalid("status.collisionCount", count or 0, "cannot be decremented")
+
+
+def _not_more(errors: Errors, status: JSON, names: tuple[str, ...]) -> None:
+    replicas, ready = status.get("replicas", 0), status.get("readyReplicas", 0)
+    for name in names:
+        if status.get(name, 0) > replicas:
+            errors.invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas")
+    available = status.get("availableReplicas", 0)
+    if "availableReplicas" in names and available > ready:
+        errors.invalid("status.availableReplicas", available, "cannot be greater than readyReplicas")
+
+
+def replica_set_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    errors.not_negative("spec.replicas", spec.get("replicas"))
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    _selector(errors, "spec.selector", spec.get("selector"), "empty selector is invalid for deployment")
+    _template(errors, "spec", spec, "ReplicaSet")
+
+
+def replica_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        replica_set_create(errors, obj)
+        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
+
+
+def replica_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status", {})
+    for name in ("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas",
+                 "observedGeneration"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    _not_more(errors, status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+
+
+def replication_controller_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    selector, template = spec.get("selector", {}), spec.get("template")
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    if not selector:
+        errors.required("spec.selector")
+    errors.not_negative("spec.replicas", spec.get("replicas"))
+    if template is None:
+        errors.required("spec.template")
+        return
+    found = template.get("metadata", {}).get("labels")
+    if selector and any((found or {}).get(key) != value for key, value in selector.items()):
+        errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
+    pod_template_spec(errors, "spec.template", template)
+    _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
+
+
+def replication_controller_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        replication_controller_create(errors, obj)
+
+
+def stateful_set_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    if spec.get("podManagementPolicy") not in ("OrderedReady", "Parallel"):
+        policy = spec.get("podManagementPolicy", "")
+        errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+    strategy = spec.get("updateStrategy", {})
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        if rolling is not None:
+            wrong = "only allowed for updateStrategy 'RollingUpdate'"
+            errors.invalid("spec.updateStrategy.rollingUpdate", rolling, wrong)
+    elif kind == "RollingUpdate":
+        errors.not_negative("spec.updateStrategy.rollingUpdate.partition", (rolling or {}).get("partition"))
+    else:
+        errors.invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
+    errors.not_negative("spec.replicas", spec.get("replicas"))
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    selector, template = spec.get("selector"), spec.get("template", {})
+    _selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
+    if not is_valid_selector(selector):
+        errors.invalid("spec.selector", selector, "", _SELECTOR)
+        return
+    found = template.get("metadata", {}).get("labels")
+    if selector != {} and not selector_matches(selector, found or {}):
+        errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
+    # volumes come from claims that the template does not name, so the pod's spec is not looked into
+    labels(errors, "spec.template.labels", template.get("metadata", {}).get("labels"))
+    annotation_map(errors, "spec.template.annotations", template.get("metadata", {}).get("annotations"))
+    if template.get("spec", {}).get("restartPolicy") != "Always":
+        policy = template.get("spec", {}).get("restartPolicy", "")
+        errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
+    if "activeDeadlineSeconds" in template.get("spec", {}):
+        errors.forbidden(
+            "spec.template.spec.activeDeadlineSeconds", "activeDeadlineSeconds in StatefulSet is not Supported"
+        )
+
+
+_STATEFUL_SET_OPEN = frozenset(
+    {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+     "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
+)  # fmt: skip
+
+
+def stateful_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    stateful_set_create(errors, obj)
+    if any(spec.get(name) != before.get(name) for name in {*spec, *before} - _STATEFUL_SET_OPEN):
+        errors.forbidden(
+            "spec",
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+            "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        )
+
+
+def daemon_set_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    selector, template = spec.get("selector"), spec.get("template", {})
+    label_selector(errors, "spec.selector", selector)
+    found = template.get("metadata", {}).get("labels")
+    if is_valid_selector(selector) and selector != {} and not selector_matches(selector, found or {}):
+        errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
+    if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", _SELECTOR)
+    pod_template_spec(errors, "spec.template", template)
+    _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    kind = spec.get("updateStrategy", {}).get("type", "")
+    if kind not in ("RollingUpdate", "OnDelete"):
+        errors.not_supported("spec.updateStrategy.type", kind, ("RollingUpdate", "OnDelete"))
+    errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        daemon_set_create(errors, obj)
+        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
+
+
+def _job_spec(errors: Errors, path: str, spec: JSON) -> None:
+    for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"):
+        errors.not_negative(f"{path}.{name}", spec.get(name))
+    template = spec.get("template", {})
+    pod_template_spec(errors, f"{path}.template", template)
+    policy = template.get("spec", {}).get("restartPolicy", "")
+    if policy not in ("OnFailure", "Never"):
+        if policy == "Always" or not policy:
+            errors.required(f"{path}.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+        else:
+            errors.not_supported(f"{path}.template.spec.restartPolicy", policy, ("OnFailure", "Never"))
+
+
+def job_create(errors: Errors, obj: JSON) -> None:
+    _job_spec(errors, "spec", obj["spec"])
+
+
+def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    _job_spec(errors, "spec", spec)
+    errors.immutable("spec.completions", spec.get("completions"), before.get("completions"))
+    errors.immutable("spec.selector", spec.get("selector"), before.get("selector"), _SELECTOR)
+    if not before.get("suspend"):
+        errors.immutable("spec.template", spec.get("template"), before.get("template"), "core/v1.PodTemplateSpec")
+
+
+def cron_job_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        errors.required("spec.schedule")
+    elif not schedule.startswith("@") and len(schedule.split()) != 5:
+        wrong = f"expected exactly 5 fields, found {len(schedule.split())}: {schedule.split()}"
+        errors.invalid("spec.schedule", schedule, wrong)
+    errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+    policy = spec.get("concurrencyPolicy", "")
+    if policy not in ("Allow", "Forbid", "Replace"):
+        errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+    _job_spec(errors, "spec.jobTemplate.spec", spec.get("jobTemplate", {}).get("spec", {}))
+
+
+def cron_job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        cron_job_create(errors, obj)
