@@ -445,17 +445,18 @@ class Scheduler:
         could make this one hold a pod that nobody counts.
         """
         delay_seconds = _FIRST_LOOK_SECONDS
+        on_its_way = False
         for _ in range(_LOOKS):
             status = await self._run_bind(framework, state, assumed, node_name)
             error = status.error if status is not None else None
-            lost = isinstance(error, ServerUnreachable) and error.maybe_applied
+            on_its_way = on_its_way or (isinstance(error, ServerUnreachable) and error.maybe_applied)
             conflict = isinstance(error, ApiError) and error.code == 409
-            if status is None or not (lost or conflict or isinstance(error, ExtenderError)):
+            if status is None or not (on_its_way or conflict or isinstance(error, ExtenderError)):
                 return status
             found = await self._bound_to(assumed)
             if found == node_name:
                 return None
-            if not lost or found is not None:
+            if found is not None or not on_its_way:
                 return status
             await asyncio.sleep(delay_seconds)
             delay_seconds *= 2

@@ -1,0 +1,87 @@
+"""Whatever the API server does to bindings, and in whatever order events come: no node is ever given too much."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import ServerUnreachable
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import NODES, PODS
+from kubeloop.scheduler.cache.node_info import NodeInfo
+
+pytestmark = pytest.mark.virtual_time
+
+
+def overcommitted(cluster: Any) -> list[str]:
+    """Nodes that hold more than they have, by what the API server says."""
+    wrong = []
+    pods: list[Pod] = cluster.informer(PODS).store.list()
+    for node in cluster.informer(NODES).store.list():
+        here = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
+        info = NodeInfo.of(node, *here)
+        if len(here) > info.allocatable["pods"] or info.requested.get("cpu", 0) > info.allocatable["cpu"]:
+            wrong.append(node.metadata.name)
+        ports = [port for pod in info.pods.values() for port in pod.host_ports]
+        if len(ports) != len(set(ports)):
+            wrong.append(node.metadata.name)
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_node_exceeds_its_allocatable(cluster, scheduling, seed):
+    rng = random.Random(seed)
+    lost_on_the_way: list[asyncio.Task[None]] = []
+
+    async def trouble(key: str, node: str) -> None:
+        await asyncio.sleep(rng.choice([0, 0.01, 0.5]))
+        chance = rng.random()
+        if chance < 0.1:
+            raise ServerUnreachable("no connection", maybe_applied=False)
+        if chance < 0.2:
+            # The request arrives late, when nobody waits for its answer any more.
+            pod = cluster.informer(PODS).store.get(key)
+
+            async def arrive() -> None:
+                await asyncio.sleep(rng.choice([0.1, 2]))
+                now = cluster.informer(PODS).store.get(key)
+                if now is not None and not now.spec.node_name and now.metadata.uid == pod.metadata.uid:
+                    cluster.change_pod(key, node_name=node)
+
+            lost_on_the_way.append(asyncio.get_running_loop().create_task(arrive()))
+            raise ServerUnreachable("the answer was lost", maybe_applied=True)
+        if chance < 0.3:
+            cluster.answers_lost += 1
+
+    cluster.before_bind = trouble
+    for number in range(6):
+        cluster.node(f"n{number}", cpu=rng.choice(["1", "2"]), pods=rng.choice(["2", "4"]))
+    async with scheduling(class_cache=bool(seed % 2)) as scheduler:
+        for number in range(40):
+            ports = [{"containerPort": 80, "hostPort": 80}] if rng.random() < 0.2 else []
+            container = {
+                "name": "c",
+                "image": "i",
+                "ports": ports,
+                "resources": {"requests": {"cpu": f"{rng.choice([100, 300, 700])}m"}},
+            }
+            cluster.pod(f"p{number}", containers=[container], priority=rng.randrange(3))
+            await asyncio.sleep(rng.choice([0, 0.05, 1]))
+            bound = [pod for pod in cluster.informer(PODS).store.list() if pod.spec.node_name]
+            if bound and rng.random() < 0.2:
+                cluster.delete_pod(rng.choice(bound).key)
+            assert overcommitted(cluster) == [], f"seed {seed}, pod {number}"
+        await asyncio.sleep(200)
+        assert overcommitted(cluster) == [], f"seed {seed}"
+        scheduler.cache.check()
+        scheduler.queue.check()
+        assert scheduler.cache.assumed_pods() == []
+        assert scheduler.queue.in_flight_keys() == []
+        waiting = [pod for pod in cluster.informer(PODS).store.list() if not pod.spec.node_name]
+        for pod in waiting:
+            assert scheduler.queue.get(pod.key) is not None, f"seed {seed}: {pod.key} is lost"
+        assert len(cluster.bindings) == len(set(cluster.bindings))
+    await asyncio.gather(*lost_on_the_way)
