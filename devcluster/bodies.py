@@ -95,7 +95,7 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
         except yaml.YAMLError as error:
             raise ValueError(f"error converting YAML to JSON: {error}") from error
     if kind == "application/vnd.kubernetes.protobuf":
-        return protobuf.decode_protobuf(request.body), []
+        return protobuf.decode(request.body), []
     raise errors.unsupported_body()
 
 

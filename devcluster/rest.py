@@ -36,7 +36,7 @@ from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube import schema
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.resources import EVENTS, Resource
+from kubeloop.kube.resources import EVENTS, PODS, Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -198,14 +198,9 @@ class Rest:
 
     def _table(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> JSON:
         include = request.option("includeObject") or "Metadata"
-        return table(
-            target.resource,
-            objects,
-            now=self._clock.now(),
-            include_object=include,
-            list_metadata=metadata,
-            version=view.version,
-        )
+        content = table(target, objects, now=self._clock.now(), include_object=include, list_metadata=metadata)
+        content["apiVersion"] = f"meta.k8s.io/{view.version}"
+        return content
 
     def _object(
         self,
@@ -484,7 +479,7 @@ class Rest:
 
     def _bind(self, request: Request, namespace: str, name: str, binding: JSON) -> None:
         dry_run = _dry_run(request, "CreateOptions")
-        self._pods.bind(_PODS, name, namespace, binding, self._writer(request), dry_run=dry_run)
+        self._pods.bind(name, namespace, binding, dry_run=dry_run)
 
     def _evict(self, request: Request, found: Route) -> Response:
         body = read_object(request, _EVICTION, field_validation(request, "CreateOptions"))
@@ -544,13 +539,7 @@ _PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, _APPLY)
 _DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun")
 
 
-def _pods_served() -> Served:
-    from kubeloop.kube.resources import PODS
-
-    return served(PODS)
-
-
-_PODS = _pods_served()
+_PODS = served(PODS)
 
 
 def _stored_as(target: Served) -> Served:

@@ -1,7 +1,7 @@
 """The development API server, free of sockets: requests in, answers out, and what it does in the background.
 
-`ApiServer.handle` is all that a face needs: `http` on sockets, `kubeloop.testing.memory_transport` without. Its store is
-open to the rest of the development cluster in the same process (simulated nodes), past admission and validation.
+`ApiServer.handle` is all that a face needs: `http` on sockets, `kubeloop.testing.memory_transport` without. Its store
+is open to the rest of the development cluster in the same process (simulated nodes), past admission and validation.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-from kubeloop.devcluster import errors, openapi
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.bootstrap import bootstrap
 from kubeloop.devcluster.discovery import discovery
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
+from kubeloop.devcluster.openapi import openapi
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
 from kubeloop.devcluster.rest import Rest
 from kubeloop.devcluster.routes import route
@@ -115,7 +116,10 @@ class ApiServer:
                 response = json_response(200, document[0])
                 response.content_type = document[1]
                 return response
-            return openapi.answer(request)
+            found = openapi(path, request.headers.get("accept", ""))
+            if found is not None:
+                return Response(200, found[0], found[1])
+            raise errors.path_not_found()
         if path.startswith(("/healthz", "/livez", "/readyz")):
             return text_response(200, "ok")
         if path in ("", "/"):
@@ -178,15 +182,6 @@ class ApiServer:
         for key in expired:
             namespace, _, name = key.partition("/")
             self.store.delete(EVENTS, namespace, name)
-
-
-def _type_of(served: Served) -> JSON:
-    return {"kind": served.resource.kind, "apiVersion": served.resource.api_version}
-
-
-def _timestamp(obj: JSON) -> float:
-    """When it was made, in seconds since the epoch."""
-    return datetime.fromisoformat(obj["metadata"]["creationTimestamp"]).timestamp()
 
 
 async def _dropping(chunks: AsyncIterator[bytes], faults: FaultSource) -> AsyncIterator[bytes]:

@@ -1,0 +1,92 @@
+"""Addresses and node ports of Services. Source: pkg/registry/core/service."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from typing import Any
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.storage import Store
+from kubeloop.kube.resources import SERVICES
+
+JSON = dict[str, Any]
+
+_NETWORK = ipaddress.IPv4Network("10.96.0.0/16")
+_NODE_PORTS = range(30000, 32768)
+_TRIES = 64
+
+
+class ServiceAddresses:
+    """Hands out cluster IPs and node ports; what is taken is read from the store."""
+
+    def __init__(self, store: Store, rng: random.Random) -> None:
+        self._store = store
+        self._rng = rng
+        self._ips: dict[str, str] = {}
+        self._ports: dict[int, str] = {}
+        store.subscribe(SERVICES, lambda change: self._follow(change.now.object, gone=change.type == "DELETED"))
+        for service in store.list(SERVICES):
+            self._follow(service, gone=False)
+
+    def allocate(self, service: JSON, *, dry_run: bool) -> None:
+        """Fill in, in place, what the Service's type asks for. Raises StatusError if it is taken or out of range."""
+        del dry_run  # what is not stored is not taken
+        spec = service["spec"]
+        kind = spec.get("type", "ClusterIP")
+        if kind == "ExternalName":
+            for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+                spec.pop(name, None)
+            return
+        if not spec.get("clusterIP"):
+            spec["clusterIP"] = self._free_ip()
+        elif spec["clusterIP"] != "None":
+            self._claim_ip(service, spec["clusterIP"])
+        spec["clusterIPs"] = [spec["clusterIP"]]
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+        if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):
+            for port in spec.get("ports", ()):
+                if not port.get("nodePort"):
+                    port["nodePort"] = self._free_port(spec)
+
+    def _follow(self, service: JSON, *, gone: bool) -> None:
+        uid, spec = service["metadata"]["uid"], service.get("spec", {})
+        for table, values in (
+            (self._ips, [spec.get("clusterIP")]),
+            (self._ports, [port.get("nodePort") for port in spec.get("ports", ())]),
+        ):
+            for stale in [value for value, owner in table.items() if owner == uid]:  # type: ignore[attr-defined]
+                del table[stale]  # type: ignore[attr-defined]
+            if not gone:
+                for value in values:
+                    if value and value != "None":
+                        table[value] = uid  # type: ignore[index]
+
+    def _claim_ip(self, service: JSON, text: str) -> None:
+        owner = self._ips.get(text)
+        if owner is not None and owner != service["metadata"]["uid"]:
+            message = f'Invalid value: "{text}": failed to allocate IP {text}: provided IP is already allocated'
+            raise self._invalid(service, "spec.clusterIPs", f'Invalid value: ["{text}"]: {message.partition(": ")[2]}')
+
+    def _invalid(self, service: JSON, field: str, message: str) -> errors.StatusError:
+        cause = errors.cause("FieldValueInvalid", field, message)
+        return errors.invalid("", "Service", service["metadata"]["name"], [cause])
+
+    def _free_ip(self) -> str:
+        for _ in range(_TRIES):
+            candidate = str(_NETWORK.network_address + self._rng.randrange(2, _NETWORK.num_addresses - 1))
+            if candidate not in self._ips:
+                return candidate
+        for offset in range(2, _NETWORK.num_addresses - 1):
+            candidate = str(_NETWORK.network_address + offset)
+            if candidate not in self._ips:
+                return candidate
+        raise errors.internal("failed to allocate a serviceIP: range is full", reason="InternalError")
+
+    def _free_port(self, spec: JSON) -> int:
+        taken = {port.get("nodePort") for port in spec.get("ports", ())}
+        free = [port for port in _NODE_PORTS if port not in self._ports and port not in taken]
+        if not free:
+            raise errors.internal("failed to allocate a nodePort: range is full", reason="InternalError")
+        return self._rng.choice(free)

@@ -1,0 +1,86 @@
+"""An API server that misbehaves now and then: what clients must survive, on purpose and by chance from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from kubeloop.kube.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often what goes wrong, as chances per request (0 to 1), except as said.
+
+    error: 500. throttle: 429 with Retry-After. conflict: 409 for a write that would have succeeded. silence: no answer,
+    the connection ends. lost_answer: a write takes effect, but its answer is lost. drop_watch: per event sent on a
+    watch, that the watch ends after it. seed: of the chances.
+    """
+
+    error: float = 0.0
+    throttle: float = 0.0
+    conflict: float = 0.0
+    silence: float = 0.0
+    lost_answer: float = 0.0
+    drop_watch: float = 0.0
+    seed: int = 0
+
+
+class Fault(Enum):
+    """What goes wrong with one request."""
+
+    ERROR = "error"
+    THROTTLE = "throttle"
+    CONFLICT = "conflict"
+    SILENCE = "silence"
+    LOST_ANSWER = "lost answer"
+
+
+class AnswerLost(Exception):
+    """The client gets no answer to this request: its connection is cut."""
+
+
+class FaultSource:
+    """Draws faults. Writes are requests that change something."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._rng = random.Random(faults.seed)
+
+    def draw(self, *, write: bool) -> Fault | None:
+        chances = self._faults
+        point = self._rng.random()
+        for fault, chance in (
+            (Fault.ERROR, chances.error),
+            (Fault.THROTTLE, chances.throttle),
+            (Fault.SILENCE, chances.silence),
+            (Fault.CONFLICT, chances.conflict if write else 0.0),
+            (Fault.LOST_ANSWER, chances.lost_answer if write else 0.0),
+        ):
+            if point < chance:
+                return fault
+            point -= chance
+        return None
+
+    def drops_watch(self) -> bool:
+        return self._rng.random() < self._faults.drop_watch
+
+
+def parse_faults(text: str) -> Faults:
+    """The meaning of --faults: "error=0.02,lost-answer=0.01,seed=1". Raises UserError."""
+    values: dict[str, float] = {}
+    known = {field.name for field in fields(Faults)}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in known:
+            choices = ", ".join(sorted(each.replace("_", "-") for each in known))
+            raise UserError(f"no fault named '{name}'", hint=f"there are {choices}")
+        try:
+            values[name] = int(value) if name == "seed" else float(value)
+        except ValueError:
+            raise UserError(f"--faults {part}: not a number", hint="for example error=0.02,seed=1") from None
+        if name != "seed" and not 0 <= values[name] <= 1:
+            raise UserError(f"--faults {part}: a chance is between 0 and 1", hint="for example error=0.02")
+    return Faults(**values)  # type: ignore[arg-type]

@@ -1,0 +1,281 @@
+"""scale, binding, eviction, finalize and token: subresources whose body is another kind than the object's.
+
+Source: pkg/registry/core/pod/storage, pkg/registry/apps/*/storage, pkg/registry/core/namespace/storage of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.deleting import DeleteOptions, Deleting
+from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.storage import Store, Stored
+from kubeloop.devcluster.writing import Writing
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.objects import LabelSelector, convert
+from kubeloop.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
+from kubeloop.kube.selectors import Selector, selector_from
+
+JSON = dict[str, Any]
+
+_MAX_DISRUPTED_PODS = 2000
+_DELETION_TIMEOUT = timedelta(minutes=2)
+
+
+# --- scale ------------------------------------------------------------------------------------------------------------
+
+
+def scale_of(obj: JSON) -> JSON:
+    """The autoscaling/v1 Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
+    metadata = obj["metadata"]
+    spec, status = obj.get("spec", {}), obj.get("status", {})
+    scale: JSON = {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            name: metadata[name]
+            for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+            if name in metadata
+        },
+        "spec": {"replicas": spec["replicas"]} if spec.get("replicas") else {},
+        "status": {"replicas": status.get("replicas", 0)},
+    }
+    selector = _selector_text(spec.get("selector"))
+    if selector:
+        scale["status"]["selector"] = selector
+    return scale
+
+
+def _selector_text(selector: Any) -> str:
+    if not selector:
+        return ""
+    if "matchLabels" in selector or "matchExpressions" in selector:
+        return str(selector_from(convert(LabelSelector, selector)))
+    return ",".join(f"{name}={value}" for name, value in sorted(selector.items()))
+
+
+def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
+    """`obj` with the replicas of `scale`, whose metadata carries the preconditions. Raises StatusError."""
+    name = obj["metadata"]["name"]
+    given = scale.get("metadata", {})
+    if given.get("name") and given["name"] != name:
+        raise errors.bad_request(
+            f"the name of the object ({given['name']}) does not match the name on the URL ({name})"
+        )
+    replicas = scale.get("spec", {}).get("replicas", 0)
+    if replicas < 0:
+        text = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        raise errors.invalid("autoscaling", "Scale", name, [errors.cause("FieldValueInvalid", "spec.replicas", text)])
+    metadata = {
+        **obj["metadata"],
+        "resourceVersion": given.get("resourceVersion") or obj["metadata"]["resourceVersion"],
+    }
+    if given.get("uid"):
+        metadata["uid"] = given["uid"]
+    return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+
+
+class PodSubresources:
+    """pods/binding and pods/eviction."""
+
+    def __init__(self, store: Store, writing: Writing, deleting: Deleting, clock: Clock) -> None:
+        self._store = store
+        self._writing = writing
+        self._deleting = deleting
+        self._clock = clock
+
+    def bind(self, name: str, namespace: str, binding: JSON, *, dry_run: bool) -> None:
+        """Set the pod's node, and the condition PodScheduled. Raises StatusError."""
+        target = binding.get("target", {})
+        causes = []
+        if target.get("kind") not in ("", None, "Node"):
+            text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+            causes.append(errors.cause("FieldValueNotSupported", "target.kind", text))
+        if not target.get("name"):
+            causes.append(errors.cause("FieldValueRequired", "target.name", "Required value"))
+        if causes:
+            # Go's error aggregate, which no Status words: an internal error with the bare text
+            texts = [f"{cause['field']}: {cause['message']}" for cause in causes]
+            raise errors.internal(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+        before = self._store.table(PODS).get(f"{namespace}/{name}")
+        if before is None:
+            raise errors.not_found(PODS, name)
+        pod, metadata = before.object, before.object["metadata"]
+        given = binding.get("metadata", {})
+        if given.get("uid") and given["uid"] != metadata["uid"]:
+            raise errors.conflict(
+                PODS, name, f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {metadata['uid']}"
+            )
+        if given.get("resourceVersion") and given["resourceVersion"] != metadata["resourceVersion"]:
+            raise errors.conflict(
+                PODS,
+                name,
+                f"Precondition failed: ResourceVersion in precondition: {given['resourceVersion']}, "
+                f"ResourceVersion in object meta: {metadata['resourceVersion']}",
+            )
+        if "deletionTimestamp" in metadata:
+            raise self._conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
+        node = pod["spec"].get("nodeName")
+        if node:
+            raise self._conflict(name, f'pod {name} is already assigned to node "{node}"')
+        if pod["spec"].get("schedulingGates"):
+            raise self._conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
+        bound = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}}
+        annotations = given.get("annotations") or {}
+        labels = given.get("labels") or {}
+        new_metadata = {**metadata}
+        if annotations:
+            new_metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+        if labels:
+            new_metadata["labels"] = {**metadata.get("labels", {}), **labels}
+        bound["metadata"] = new_metadata
+        bound["status"] = _with_condition(pod["status"], rfc3339(self._clock.now()))
+        self._topology_labels(bound, target["name"])
+        if not dry_run:
+            self._store.table(PODS).update(before, bound)
+
+    def _topology_labels(self, pod: JSON, node_name: str) -> None:
+        """PodTopologyLabels admission (KEP-4742): zone and region of the node become labels of the pod."""
+
+        node = self._store.get(NODES, "", node_name)
+        labels = (node or {}).get("metadata", {}).get("labels", {})
+        found = {key: labels[key] for key in _TOPOLOGY if key in labels}
+        if found:
+            pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **found}
+
+    @staticmethod
+    def _conflict(name: str, why: str) -> errors.StatusError:
+        return errors.conflict(PODS, name, why, subresource="binding")
+
+    # --- eviction -----------------------------------------------------------------------------------------------------
+
+    def evict(self, served: Served, name: str, namespace: str, options: DeleteOptions) -> None:
+        """Delete a pod if its PodDisruptionBudget allows it. Raises StatusError 429, 404, 500."""
+        before = self._store.table(PODS).get(f"{namespace}/{name}")
+        if before is None:
+            raise errors.not_found(PODS, name)
+        pod = before.object
+        phase = pod.get("status", {}).get("phase")
+        if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
+            self._take_disruption(pod, namespace, options.dry_run)
+        self._deleting.check(PODS.kind, name, before.object["metadata"], options)
+        if not options.dry_run:
+            before = self._mark_disrupted(before)
+        self._deleting.delete(served, before, options)
+
+    def _mark_disrupted(self, before: Stored) -> Stored:
+        """Tell why the pod goes: the condition DisruptionTarget."""
+        pod = before.object
+        status = pod.get("status", {})
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": rfc3339(self._clock.now()),
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+        others = [each for each in status.get("conditions", ()) if each["type"] != "DisruptionTarget"]
+        marked = {**pod, "status": {**status, "conditions": [*others, condition]}}
+        return self._store.table(PODS).update(before, marked)
+
+    def _take_disruption(self, pod: JSON, namespace: str, dry_run: bool) -> None:
+        budgets = [
+            each
+            for each in self._store.list(POD_DISRUPTION_BUDGETS, namespace)
+            if _selects(each["spec"].get("selector"), pod["metadata"].get("labels", {}))
+        ]
+        name = pod["metadata"]["name"]
+        if len(budgets) > 1:
+            raise errors.internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                reason="InternalError",
+            )
+        if not budgets:
+            return
+        budget = budgets[0]
+        status = budget.get("status", {})
+        ready = any(
+            each["type"] == "Ready" and each["status"] == "True" for each in pod.get("status", {}).get("conditions", ())
+        )
+        if not ready:
+            healthy = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
+            if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy:
+                return
+        budget_name = budget["metadata"]["name"]
+        if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+            raise errors.too_many_requests(
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                retry_after_seconds=10,
+                causes=[
+                    {
+                        "reason": "DisruptionBudget",
+                        "message": f"The disruption budget {budget_name} is still being processed by the server.",
+                    }
+                ],
+            )
+        if status.get("disruptionsAllowed", 0) <= 0:
+            raise errors.too_many_requests(
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                retry_after_seconds=0,
+                causes=[
+                    {
+                        "reason": "DisruptionBudget",
+                        "message": f"The disruption budget {budget_name} needs {status.get('desiredHealthy', 0)} "
+                        f"healthy pods and has {status.get('currentHealthy', 0)} currently",
+                    }
+                ],
+            )
+        disrupted = status.get("disruptedPods", {})
+        if len(disrupted) >= _MAX_DISRUPTED_PODS:
+            raise errors.forbidden(
+                POD_DISRUPTION_BUDGETS, budget_name, "DisruptedPods map too big - too many evictions"
+            )
+        if dry_run:
+            return
+        now = rfc3339(self._clock.now())
+        allowed = status["disruptionsAllowed"] - 1
+        new_status = {**status, "disruptionsAllowed": allowed, "disruptedPods": {**disrupted, name: now}}
+        if allowed == 0:
+            condition = {
+                "type": "DisruptionAllowed",
+                "status": "False",
+                "observedGeneration": status.get("observedGeneration", 0),
+                "lastTransitionTime": now,
+                "reason": "InsufficientPods",
+                "message": "",
+            }
+            others = [each for each in status.get("conditions", ()) if each["type"] != "DisruptionAllowed"]
+            new_status["conditions"] = [*others, condition]
+        self._store.update(POD_DISRUPTION_BUDGETS, {**budget, "status": new_status})
+
+
+_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+def _with_condition(status: JSON, now: str) -> JSON:
+    """`status` with PodScheduled=True; it keeps its place among the conditions."""
+    condition: JSON = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions = list(status.get("conditions", ()))
+    for index, each in enumerate(conditions):
+        if each["type"] == "PodScheduled":
+            if each["status"] == "True":
+                return status
+            conditions[index] = condition
+            break
+    else:
+        conditions.append(condition)
+    return {**status, "conditions": conditions}
+
+
+def _selects(selector: Any, labels: Mapping[str, str]) -> bool:
+    if selector is None:
+        return False
+    compiled: Selector = selector_from(convert(LabelSelector, selector))
+    return compiled.matches(labels)

@@ -1,0 +1,201 @@
+"""Create and update: from a request's object to a stored version, with the rules that all kinds share.
+
+    decode -> default -> metadata -> strategy -> admission -> validation -> store
+
+Everything up to the store works on the request's own copy; nothing is half-applied. Source: apiserver
+pkg/registry/generic/registry/store.go and pkg/registry/rest.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+from kubeloop.devcluster import errors, strategies
+from kubeloop.devcluster.admission import Admission
+from kubeloop.devcluster.allocation import ServiceAddresses
+from kubeloop.devcluster.managed import Writer, track_create, track_update
+from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.storage import Store, Stored, object_key
+from kubeloop.devcluster.validation import validate_create, validate_update
+from kubeloop.kube.clock import Clock, rfc3339
+
+JSON = dict[str, Any]
+
+_SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation")
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_MAX_GENERATED_NAME = 63
+_GENERATE_TRIES = 8
+
+
+class Writing:
+    """Writes of one server."""
+
+    def __init__(self, store: Store, admission: Admission, *, clock: Clock, rng: random.Random) -> None:
+        self._store = store
+        self._admission = admission
+        self._addresses = ServiceAddresses(store, rng)
+        self._clock = clock
+        self._rng = rng
+
+    def new_uid(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def now(self) -> str:
+        return rfc3339(self._clock.now())
+
+    def create(self, served: Served, obj: JSON, namespace: str, writer: Writer, *, dry_run: bool) -> JSON:
+        """Store a new object; `obj` is decoded, defaulted and the caller's own. Raises StatusError."""
+        resource = served.resource
+        metadata = obj.setdefault("metadata", {})
+        if metadata.get("resourceVersion"):
+            raise errors.internal("resourceVersion should not be set on objects to be created")
+        self._check_namespace(served, metadata, namespace)
+        self._admission.check_namespace(resource, metadata.get("name", ""), namespace)
+        for name in _SET_BY_SERVER:
+            metadata.pop(name, None)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generated_name(served, metadata["generateName"], namespace)
+        if not writer.applied:
+            track_create(served, obj, writer, self.now)
+        metadata["uid"] = self.new_uid()
+        metadata["creationTimestamp"] = self.now()
+        self._admission.admit_create(resource, obj, namespace)
+        strategies.prepare_for_create(served, obj)
+        causes = validate_create(resource, obj)
+        if causes:
+            raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
+        table = self._store.table(resource)
+        key = object_key(namespace if resource.namespaced else "", metadata["name"])
+        if table.get(key) is not None:
+            raise errors.already_exists(resource, metadata["name"])
+        with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
+            if resource.group_resource == "services":
+                self._addresses.allocate(obj, dry_run=dry_run)
+            if dry_run:
+                return obj
+            return table.create(key, _ordered(served, obj)).object
+
+    def update(
+        self,
+        served: Served,
+        before: Stored,
+        obj: JSON,
+        writer: Writer,
+        *,
+        dry_run: bool,
+        subresource: str = "",
+        patched: bool = False,
+    ) -> JSON:
+        """Store the next version of `before`; `obj` is decoded, defaulted and the caller's own.
+
+        patched: `obj` comes from a patch of `before`, whose uid is then a field like any other. A write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
+        removes it. `patched`: the object is a patch on `before`, so it needs no resourceVersion. Raises StatusError.
+        """
+        resource, old = served.resource, before.object
+        metadata = obj["metadata"]
+        if patched:
+            metadata.setdefault("resourceVersion", old["metadata"]["resourceVersion"])
+        self._check_precondition(served, metadata, old, patched=patched)
+        if subresource in ("status", "finalize"):
+            obj = strategies.prepare_for_status_update(served, obj, old, subresource)
+        else:
+            strategies.prepare_for_update(served, obj, old)
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if not subresource:
+            self._admission.admit_update(resource, obj, old)
+        if not writer.applied:
+            track_update(served, obj, old, writer, self.now, subresource=subresource)
+        causes = validate_update(resource, obj, old, subresource=subresource)
+        if causes:
+            raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
+        if resource.group_resource == "services" and not subresource:
+            self._addresses.allocate(obj, dry_run=dry_run)
+        return self.replace(served, before, obj, dry_run=dry_run)
+
+    def replace(self, served: Served, before: Stored, obj: JSON, *, dry_run: bool = False) -> JSON:
+        """Store `obj`, which has passed all checks, in place of `before`; the end of every update."""
+        obj = _ordered(served, obj)
+        table = self._store.table(served.resource)
+        if is_finished_deletion(obj):
+            if dry_run:
+                return obj
+            table.delete(before, obj)
+            return obj
+        if obj == before.object:
+            return before.object
+        if dry_run:
+            return obj
+        return table.update(before, obj).object
+
+    # --- metadata -----------------------------------------------------------------------------------------------------
+
+    def _check_namespace(self, served: Served, metadata: JSON, namespace: str) -> None:
+        if not served.resource.namespaced:
+            metadata.pop("namespace", None)
+            return
+        given = metadata.get("namespace", "")
+        if given and given != namespace:
+            message = "the namespace of the provided object does not match the namespace sent on the request"
+            raise errors.bad_request(message)
+        metadata["namespace"] = namespace
+
+    def _check_precondition(self, served: Served, metadata: JSON, old: JSON, *, patched: bool) -> None:
+        resource, before = served.resource, old["metadata"]
+        uid = metadata.get("uid")
+        if uid and uid != before["uid"] and not patched:
+            raise errors.conflict(
+                resource,
+                before["name"],
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}",
+            )
+        version = metadata.get("resourceVersion")
+        if not version or version == "0":
+            if not served.unconditional_update and not patched:
+                causes = [
+                    errors.cause(
+                        "FieldValueInvalid",
+                        "metadata.resourceVersion",
+                        "Invalid value: 0: must be specified for an update",
+                    )
+                ]
+                raise errors.invalid(resource.group, resource.plural, before["name"], causes)
+        elif version != before["resourceVersion"]:
+            raise errors.conflict(resource, before["name"])
+
+    def _generated_name(self, served: Served, prefix: str, namespace: str) -> str:
+        """A free name with a suffix of five. Raises StatusError if there is none after some tries."""
+        table = self._store.table(served.resource)
+        stem = prefix[: _MAX_GENERATED_NAME - _SUFFIX_LENGTH]
+        name = ""
+        for _ in range(_GENERATE_TRIES):
+            name = stem + "".join(self._rng.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+            if table.get(object_key(namespace if served.resource.namespaced else "", name)) is None:
+                return name
+        raise errors.already_exists(served.resource, name)
+
+
+def is_finished_deletion(obj: JSON) -> bool:
+    """Is `obj` to be removed now: marked for deletion, no grace left, nobody's finalizer on it?"""
+    metadata = obj["metadata"]
+    return bool(
+        "deletionTimestamp" in metadata
+        and not metadata.get("finalizers")
+        and metadata.get("deletionGracePeriodSeconds", 0) == 0
+        and not (obj.get("kind") == "Namespace" and obj.get("spec", {}).get("finalizers"))
+    )
+
+
+def _ordered(served: Served, obj: JSON) -> JSON:
+    """`obj` beginning with kind and apiVersion, as every stored object does (see lists.item_prefix_length)."""
+    resource = served.resource
+    return {
+        "kind": resource.kind,
+        "apiVersion": resource.api_version,
+        **{k: v for k, v in obj.items() if k not in _TYPE},
+    }
+
+
+_TYPE = ("kind", "apiVersion")
