@@ -17,6 +17,7 @@ class QueuedPodInfo:
     consecutive_errors_count: attempts that ended in an error since the last that did not: these two decide how long
     the pod backs off. backoff_expiration_ns: 0 while not computed. unschedulable_plugins, pending_plugins: who
     rejected the last attempt; both empty after an error. gating_plugin: the PreEnqueue plugin that holds the pod back.
+    spec_class: number of the pod's class (pod_classes.SpecClasses), -1 while not asked for.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class QueuedPodInfo:
         "info",
         "initial_attempt_ns",
         "pending_plugins",
+        "spec_class",
         "timestamp_ns",
         "unschedulable_count",
         "unschedulable_plugins",
@@ -47,6 +49,7 @@ class QueuedPodInfo:
         self.gating_plugin = ""
         self.gating_events: Sequence[ClusterEvent] = ()
         self.was_flushed_from_unschedulable = False
+        self.spec_class = -1
 
     @property
     def pod(self) -> Pod:
@@ -71,6 +74,7 @@ class QueuedPodInfo:
     def update(self, pod: Pod) -> None:
         """Take over another version of the same pod."""
         self.info = self.info.with_pod(pod)
+        self.spec_class = -1
 
     def __repr__(self) -> str:
         return f"QueuedPodInfo({self.key}, attempts={self.attempts})"

@@ -298,7 +298,7 @@ class SchedulingQueue:
             if registered.hint is not None:
                 memo_key = None
                 if memo is not None and plugin in DECIDED_BY_SPEC:
-                    memo_key = id(registered), self._classes.number(queued.pod)
+                    memo_key = id(registered), self._class_of(queued)
                     answer = memo.get(memo_key)
                     if answer is Hint.SKIP:
                         continue
@@ -316,6 +316,11 @@ class SchedulingQueue:
             if not queued.pending_plugins:
                 break
         return strategy
+
+    def _class_of(self, queued: QueuedPodInfo) -> int:
+        if queued.spec_class < 0:
+            queued.spec_class = self._classes.number(queued.pod)
+        return queued.spec_class
 
     @staticmethod
     def _ask(hint: Callable[[Pod, Any, Any], Hint], plugin: str, pod: Pod, old: Any, new: Any) -> Hint:
