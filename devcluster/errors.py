@@ -121,9 +121,7 @@ def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[
     if causes:
         details["causes"] = list(causes)
     quoted = f' "{name}"' if name else ""
-    return StatusError(
-        403, "Forbidden", f"{resource.group_resource}{quoted} is forbidden: {why}", details=details
-    )
+    return StatusError(403, "Forbidden", f"{resource.group_resource}{quoted} is forbidden: {why}", details=details)
 
 
 def unauthorized() -> StatusError:
@@ -138,7 +136,9 @@ def method_not_allowed() -> StatusError:
 
 def verb_not_supported(resource: Resource[Any], verb: str) -> StatusError:
     return StatusError(
-        405, "MethodNotAllowed", f"{verb} is not supported on resources of kind \"{resource.group_resource}\"",
+        405,
+        "MethodNotAllowed",
+        f'{verb} is not supported on resources of kind "{resource.group_resource}"',
         details=_details(resource, ""),
     )
 
@@ -213,11 +213,11 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[JSON]) -> StatusE
     Source: errors.NewInvalid and field.ErrorList.ToAggregate, which names an error that occurs twice only once.
     """
     causes = list(causes)
-    texts = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in causes))
+    texts = list(dict.fromkeys(f"{cause['field'] or '[]'}: {cause['message']}" for cause in causes))
     told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details = _details(None, name, kind=kind, group=group)
-    details["causes"] = causes
+    details["causes"] = [{name: text for name, text in each.items() if text} for each in causes]
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details=details)
 
 

@@ -77,7 +77,7 @@ async def _peek(connection: socket.socket) -> bytes:
     """The first byte that the peer sends, left in the socket; b"" if it sends none and closes."""
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
-    loop.add_reader(connection.fileno(), lambda: readable.done() or readable.set_result(None))
+    loop.add_reader(connection.fileno(), lambda: None if readable.done() else readable.set_result(None))
     try:
         await readable
     finally:

@@ -51,7 +51,11 @@ CONTROLLER_REVISIONS = _plain("apps/v1", "controllerrevisions", "ControllerRevis
 JOBS = _plain("batch/v1", "jobs", "Job", categories="all", subresources="status")
 CRON_JOBS = _plain("batch/v1", "cronjobs", "CronJob", short="cj", categories="all", subresources="status")
 HORIZONTAL_POD_AUTOSCALERS = _plain(
-    "autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short="hpa", categories="all",
+    "autoscaling/v2",
+    "horizontalpodautoscalers",
+    "HorizontalPodAutoscaler",
+    short="hpa",
+    categories="all",
     subresources="status",
 )
 INGRESSES = _plain("networking.k8s.io/v1", "ingresses", "Ingress", short="ing", subresources="status")
@@ -67,9 +71,7 @@ ENDPOINT_SLICES = _plain("discovery.k8s.io/v1", "endpointslices", "EndpointSlice
 EVENTS_V1 = _plain("events.k8s.io/v1", "events", "Event", short="ev")
 RUNTIME_CLASSES = _plain("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 
-SELF_SUBJECT_REVIEWS = _plain(
-    "authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
-)
+SELF_SUBJECT_REVIEWS = _plain("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 TOKEN_REVIEWS = _plain("authentication.k8s.io/v1", "tokenreviews", "TokenReview", namespaced=False)
 SELF_SUBJECT_ACCESS_REVIEWS = _plain(
     "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False

@@ -69,5 +69,8 @@ def json_response(status: int, value: Any, headers: Sequence[tuple[str, str]] = 
 
 def text_response(status: int, text: str) -> Response:
     return Response(
-        status, text.encode(), "text/plain; charset=utf-8", [("X-Content-Type-Options", "nosniff")] if status >= 400 else []
+        status,
+        text.encode(),
+        "text/plain; charset=utf-8",
+        [("X-Content-Type-Options", "nosniff")] if status >= 400 else [],
     )

@@ -140,7 +140,9 @@ class Rest:
             items = [_metadata_of(obj, view, whole=False) for obj in objects]
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
         else:
-            items = [{name: value for name, value in obj.items() if name not in ("kind", "apiVersion")} for obj in objects]
+            items = [
+                {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")} for obj in objects
+            ]
             kind, api_version = target.list_kind, resource.api_version
         return self._send(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
 
@@ -338,7 +340,12 @@ class Rest:
         self._check_names(found, body.obj)
         body = self._incoming(target, body)
         obj = self._writing.update(
-            _stored_as(target), before, body.obj, self._writer(request), dry_run=dry_run, subresource=subresource,
+            _stored_as(target),
+            before,
+            body.obj,
+            self._writer(request),
+            dry_run=dry_run,
+            subresource=subresource,
             patched=True,
         )
         return self._written(request, target, 200, obj, body.warnings, view)

@@ -55,7 +55,10 @@ def _source(obj: JSON) -> str:
     return _at("source", "component")(obj) or _at("reportingComponent")(obj)
 
 
-_METADATA: dict[str, Getter] = {"metadata.name": _at("metadata", "name"), "metadata.namespace": _at("metadata", "namespace")}
+_METADATA: dict[str, Getter] = {
+    "metadata.name": _at("metadata", "name"),
+    "metadata.namespace": _at("metadata", "namespace"),
+}
 _EVENT: dict[str, Getter] = {
     **_METADATA,
     **{

@@ -110,7 +110,9 @@ class PodSubresources:
         given = binding.get("metadata", {})
         if given.get("uid") and given["uid"] != metadata["uid"]:
             raise errors.conflict(
-                PODS, name, f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {metadata['uid']}"
+                PODS,
+                name,
+                f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {metadata['uid']}",
             )
         if given.get("resourceVersion") and given["resourceVersion"] != metadata["resourceVersion"]:
             raise errors.conflict(

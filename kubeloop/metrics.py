@@ -22,7 +22,7 @@ from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.controllers.metrics import ControllerMetrics, QueueMetrics, QueueState
 from kubeloop.scheduler.metrics import AttemptResult, SchedulerMetrics
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Source: k8s.io/component-base/metrics/prometheus/workqueue: ExponentialBuckets(10e-9, 10, 12)
 _QUEUE_BUCKETS = tuple(1e-8 * 10**power for power in range(12))

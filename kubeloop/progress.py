@@ -26,6 +26,7 @@ class Progress:
     """A moment of the whole cluster."""
 
     workloads: tuple[WorkloadProgress, ...]
+    unready_lone_pods: tuple[str, ...]  # "namespace/name" of Pods without a controller that are not ready
     phases: tuple[tuple[str, int], ...]
     pods: int
     bound: int
@@ -33,7 +34,13 @@ class Progress:
 
     @property
     def complete(self) -> bool:
+        """Every Deployment and ReplicationController is."""
         return all(workload.complete for workload in self.workloads)
+
+    @property
+    def everything_available(self) -> bool:
+        """Complete, and the Pods that somebody made by hand are ready, too."""
+        return self.complete and not self.unready_lone_pods
 
     def line(self) -> str:
         """One line for a log: "3/4 deployments complete; 40 pods: 38 bound, 35 ready (Pending 5, Running 35)"."""
@@ -85,7 +92,11 @@ def measure(
         controller_progress(each) for each in controllers
     ]
     phases = Counter("Terminating" if pod.metadata.deletion_timestamp else pod.status.phase for pod in pods)
+    lone = (pod for pod in pods if not any(owner.controller for owner in pod.metadata.owner_references))
     return Progress(
+        unready_lone_pods=tuple(
+            sorted(pod.key for pod in lone if not is_ready(pod) and pod.status.phase != "Succeeded")
+        ),
         workloads=tuple(sorted(workloads, key=lambda workload: (workload.namespace, workload.title))),
         phases=tuple(sorted(phases.items())),
         pods=len(pods),

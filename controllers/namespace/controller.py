@@ -19,8 +19,8 @@ from kubeloop.informers.shared_informer import Handlers
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
-from kubeloop.kube.objects import Condition, Namespace, to_json
-from kubeloop.kube.resources import NAMESPACES
+from kubeloop.kube.objects import Condition, Namespace, Pod, to_json
+from kubeloop.kube.resources import NAMESPACES, PODS
 from kubeloop.tracing.reconcile import ReconcileTraces
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class NamespaceController:
         self._registration = self._namespaces.add_handler(
             Handlers(on_add=lambda namespace, _initial: self._seen(namespace), on_update=lambda _, new: self._seen(new))
         )
+        self._pods = informers.informer(PODS)
+        self._pods.add_handler(Handlers(on_delete=lambda pod, _unknown: self._pod_gone(pod)))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -71,6 +73,15 @@ class NamespaceController:
     def _seen(self, namespace: Namespace) -> None:
         if namespace.metadata.deletion_timestamp is not None:
             self._queue.add_after(namespace.metadata.name, self._grace_seconds)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        """The last Pod of a terminating namespace is what its deletion waits for: half the grace period goes unused."""
+        name = pod.metadata.namespace
+        namespace = self._namespaces.store.get(name)
+        if namespace is None or namespace.metadata.deletion_timestamp is None:
+            return
+        if not self._pods.store.count("namespace", name):
+            self._queue.add(name)
 
     async def reconcile(self, name: str) -> float | None:
         """Bring the deletion of namespace `name` one round further.

@@ -19,16 +19,20 @@ import msgspec
 
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client import PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ServerUnreachable, from_status
 from kubeloop.kube.objects import Status, convert
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
 from kubeloop.tracing.lifecycle import NoTraces
 
 Json = Any
 NAMESPACE = "default"
+SERVED: dict[str, Resource[Any]] = {
+    each.plural: each for each in (DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, PODS)
+}
 
 
 @dataclass(frozen=True)
@@ -60,34 +64,45 @@ class MemoryCluster:
     pace: Pace = Pace()
     runs: Callable[[Json], bool] = lambda pod: "bad" not in pod["spec"]["containers"][0]["image"]
     on_write: Callable[[str, str, Json, Json], None] = lambda verb, resource, old, new: None
+    on_delete_request: Callable[[str], None] = lambda name: None  # of a Pod, when a controller has decided it
     objects: dict[tuple[str, str], Json] = field(default_factory=dict)
     writes: Counter[str] = field(default_factory=Counter)
+    traces: Any = field(default_factory=NoTraces)
+    pod_traces: Any = field(default_factory=NoTraces)
+    events: Any = field(default_factory=Silence)
+    created_with: list[tuple[Json, Any]] = field(default_factory=list)  # bodies of creates, and their headers
 
     def __post_init__(self) -> None:
-        self._version = 0
+        self._version = 1
         self._names = 0
         self._last_delivery: dict[str, float] = {}
         self.informers = InformerFactory(self, clock=self.clock, rng=self.rng)  # type: ignore[arg-type]
+        for resource in SERVED.values():
+            self.informers.informer(resource).advance("1")  # as the first, empty list leaves them
         self.deployments = DeploymentController(
             self,  # type: ignore[arg-type]
             self.informers,
             clock=self.clock,
-            recorder=Silence(),
-            traces=NoTraces(),
+            recorder=self.events,
+            traces=self.traces,
         )
-        self.replica_sets = ReplicaSetController(
-            self,  # type: ignore[arg-type]
-            self.informers,
-            clock=self.clock,
-            recorder=Silence(),
-            traces=NoTraces(),
-            pod_traces=NoTraces(),
+        self.replica_sets, self.replication_controllers = (
+            ReplicaSetController(
+                self,  # type: ignore[arg-type]
+                self.informers,
+                clock=self.clock,
+                recorder=self.events,
+                traces=self.traces,
+                pod_traces=self.pod_traces,
+                flavour=flavour,
+            )
+            for flavour in (REPLICA_SET, REPLICATION_CONTROLLER)
         )
 
     async def run(self) -> None:
         """Run the controllers until cancelled. The informers are fed by hand: their caches are full from the start."""
         async with asyncio.TaskGroup() as tasks:
-            for part in (self.deployments, self.replica_sets):
+            for part in (self.deployments, self.replica_sets, self.replication_controllers):
                 tasks.create_task(part._controller.run())
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -151,7 +166,7 @@ class MemoryCluster:
     def _announce(self, plural: str, event: str, obj: Json) -> None:
         """Events of one resource arrive in order, each a while after it happened."""
         loop = asyncio.get_running_loop()
-        resource = next(each for each in (DEPLOYMENTS, REPLICA_SETS, PODS) if each.plural == plural)
+        resource = SERVED[plural]
         # Strictly later than the one before: the loop keeps no order among timers of one moment.
         at = max(self._last_delivery.get(plural, 0.0) + 1e-6, loop.time() + self.rng.uniform(0, self.pace.watch))
         self._last_delivery[plural] = at
@@ -215,6 +230,7 @@ class MemoryCluster:
         name = obj["metadata"].get("name")
         if name and (resource.plural, f"{namespace}/{name}") in self.objects:
             raise from_status(Status(status="Failure", reason="AlreadyExists", code=409, message=f"{name} exists"))
+        self.created_with.append((obj, headers))
         created = self._create(resource.plural, obj)
         self.writes[f"create {resource.plural}"] += 1
         self.on_write("create", resource.plural, None, created)
@@ -260,6 +276,8 @@ class MemoryCluster:
         precondition_uid: str = "",
         headers: Any = None,
     ) -> Json:
+        if resource is PODS:
+            self.on_delete_request(name)
         await self._request()
         key = f"{namespace}/{name}"
         old = self._existing(resource, key)
@@ -322,13 +340,13 @@ def deployment(
     }
 
 
-def is_active(pod: Json) -> bool:
+def is_running(pod: Json) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
 
 
-def is_available(pod: Json, min_ready_seconds: int, now: datetime) -> bool:
+def is_serving(pod: Json, min_ready_seconds: int, now: datetime) -> bool:
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "Ready" and condition["status"] == "True":
             since = datetime.fromisoformat(condition["lastTransitionTime"])
-            return is_active(pod) and (now - since).total_seconds() >= min_ready_seconds
+            return is_running(pod) and (now - since).total_seconds() >= min_ready_seconds
     return False

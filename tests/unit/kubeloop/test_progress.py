@@ -70,6 +70,17 @@ def test_the_line_counts_pods_by_phase():
     assert progress.line() == ("1/1 workloads complete; 3 pods: 2 bound, 1 ready (Pending 1, Running 1, Terminating 1)")
 
 
+def test_a_pod_that_somebody_made_by_hand_counts_for_everything_but_not_for_the_workloads():
+    waiting, done = pod("waiting"), pod("job", phase="Succeeded")
+    owned = convert(
+        Pod, {"metadata": {"name": "owned", "namespace": "default", "ownerReferences": [{"controller": True}]}}
+    )
+    progress = measure([deployment()], [], [waiting, done, owned])
+    assert progress.complete
+    assert progress.unready_lone_pods == ("default/waiting",)
+    assert not progress.everything_available
+
+
 def test_reasons_name_the_workload_and_what_its_pods_say():
     message = "0/5 nodes are available: 5 Insufficient cpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}

@@ -1,0 +1,192 @@
+"""Admission: what kube-apiserver's default plugins change or refuse before an object is stored.
+
+NamespaceLifecycle, Priority, DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection,
+DefaultStorageClass, LimitRanger and ResourceQuota. Source: plugin/pkg/admission of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from kubeloop.devcluster import errors, limits, quota
+from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS
+from kubeloop.devcluster.storage import Store
+from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
+
+JSON = dict[str, Any]
+
+_IMMORTAL = ("default", "kube-system", "kube-public")
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_EVICTION_SECONDS = 300
+
+
+class Admission:
+    """All plugins over one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
+
+    def check_namespace(self, resource: Resource[Any], name: str, namespace: str) -> None:
+        """May something be created in this namespace? Raises StatusError 404 or 403."""
+        if not resource.namespaced:
+            return
+        found = self._store.get(NAMESPACES, "", namespace)
+        if found is None:
+            raise errors.not_found(NAMESPACES, namespace)
+        if found["status"].get("phase") == "Terminating" or "deletionTimestamp" in found["metadata"]:
+            refusal = errors.forbidden(
+                resource,
+                name,
+                f"unable to create new content in namespace {namespace} because it is being terminated",
+                causes=[
+                    errors.cause(
+                        "NamespaceTerminating", "metadata.namespace", f"namespace {namespace} is being terminated"
+                    )
+                ],
+            )
+            raise refusal
+
+    @staticmethod
+    def check_delete(resource: Resource[Any], name: str) -> None:
+        """Raises StatusError 403 for namespaces that must stay."""
+        if resource is NAMESPACES and name in _IMMORTAL:
+            raise errors.forbidden(resource, name, "this namespace may not be deleted")
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def admit_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
+        """Change `obj` in place as the mutating plugins do. Raises StatusError."""
+        match resource.group_resource:
+            case "pods":
+                self._priority(obj)
+                self._tolerations(obj)
+                limits.apply_to_pod(self._store.list(LIMIT_RANGES, namespace), obj)
+            case "nodes":
+                taints = obj.setdefault("spec", {}).setdefault("taints", [])
+                if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
+                    taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+            case "persistentvolumeclaims":
+                _protect(obj, "kubernetes.io/pvc-protection")
+                self._storage_class(obj)
+                limits.check_claim(self._store.list(LIMIT_RANGES, namespace), obj)
+            case "persistentvolumes":
+                _protect(obj, "kubernetes.io/pv-protection")
+            case "namespaces":
+                labels = obj["metadata"].setdefault("labels", {})
+                labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+            case "priorityclasses.scheduling.k8s.io":
+                self._one_default(obj)
+
+    def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+        """As admit_create, for the next version of an object."""
+        match resource.group_resource:
+            case "pods":
+                self._tolerations(obj)
+            case "namespaces":
+                labels = obj["metadata"].setdefault("labels", {})
+                labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
+
+    def charged(
+        self, resource: Resource[Any], obj: JSON, namespace: str, *, dry_run: bool
+    ) -> contextlib.AbstractContextManager[None]:
+        """ResourceQuota: refuse what exceeds it (on entering), count what was stored (on leaving)."""
+        if not resource.namespaced:
+            return contextlib.nullcontext()
+        quotas = self._store.list(RESOURCE_QUOTAS, namespace)
+        return self._charged(quotas, resource, obj, dry_run) if quotas else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _charged(self, quotas: list[JSON], resource: Resource[Any], obj: JSON, dry_run: bool) -> Iterator[None]:
+        updated = quota.charge(quotas, resource, obj)
+        yield
+        if not dry_run:
+            for each in updated:
+                self._store.update(RESOURCE_QUOTAS, each)
+
+    # --- plugins ------------------------------------------------------------------------------------------------------
+
+    def _priority(self, pod: JSON) -> None:
+        spec = pod["spec"]
+        name = spec.get("priorityClassName", "")
+        policy = "PreemptLowerPriority"
+        if not name:
+            default = self._default_class()
+            if default is None:
+                value = 0
+            else:
+                spec["priorityClassName"] = default["metadata"]["name"]
+                value, policy = default["value"], default.get("preemptionPolicy", policy)
+        elif (found := self._store.get(PRIORITY_CLASSES, "", name)) is not None:
+            value, policy = found["value"], found.get("preemptionPolicy", policy)
+        elif name in _SYSTEM_PRIORITIES:
+            value = _SYSTEM_PRIORITIES[name]
+        else:
+            raise errors.forbidden(
+                PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found"
+            )
+        if spec.get("priority") not in (None, value):
+            why = (
+                f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+                f"priority admission controller computed {value} from the given PriorityClass name"
+            )
+            raise errors.forbidden(PODS, pod["metadata"].get("name", ""), why)
+        if spec.get("preemptionPolicy") not in (None, policy):
+            why = (
+                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+                f"priority admission controller computed {policy} from the given PriorityClass name"
+            )
+            raise errors.forbidden(PODS, pod["metadata"].get("name", ""), why)
+        spec["priority"] = value
+        spec["preemptionPolicy"] = policy
+
+    def _default_class(self) -> JSON | None:
+        defaults = [each for each in self._store.list(PRIORITY_CLASSES) if each.get("globalDefault")]
+        return min(defaults, key=lambda each: int(each["value"]), default=None)
+
+    def _one_default(self, priority_class: JSON) -> None:
+        other = self._default_class()
+        name = priority_class["metadata"].get("name", "")
+        if priority_class.get("globalDefault") and other is not None and other["metadata"]["name"] != name:
+            why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
+            raise errors.forbidden(PRIORITY_CLASSES, name, why)
+
+    @staticmethod
+    def _tolerations(pod: JSON) -> None:
+        tolerations = pod["spec"].get("tolerations", [])
+        added = [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _EVICTION_SECONDS}
+            for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+            if not any(
+                each.get("key", "") in (key, "") and each.get("effect", "") in ("NoExecute", "") for each in tolerations
+            )
+        ]
+        if added:
+            pod["spec"]["tolerations"] = [*tolerations, *added]
+
+    def _storage_class(self, claim: JSON) -> None:
+        spec = claim["spec"]
+        if "storageClassName" in spec or "volume.beta.kubernetes.io/storage-class" in claim["metadata"].get(
+            "annotations", {}
+        ):
+            return
+        defaults = [
+            each
+            for each in self._store.list(STORAGE_CLASSES)
+            if each["metadata"].get("annotations", {}).get(_DEFAULT_CLASS) == "true"
+        ]
+        if defaults:
+            # the newest of several, then the first by name
+            defaults.sort(key=lambda each: each["metadata"]["name"])
+            defaults.sort(key=lambda each: str(each["metadata"]["creationTimestamp"]), reverse=True)
+            spec["storageClassName"] = defaults[0]["metadata"]["name"]
+
+
+def _protect(obj: JSON, finalizer: str) -> None:
+    finalizers = obj["metadata"].get("finalizers", [])
+    if finalizer not in finalizers:
+        obj["metadata"]["finalizers"] = [*finalizers, finalizer]

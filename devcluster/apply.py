@@ -1,0 +1,300 @@
+"""Server-side apply: one manager's wishes merged into an object, with conflicts and ownership.
+
+Source: sigs.k8s.io/structured-merge-diff merge/update.go and apimachinery pkg/util/managedfields. Objects here are in the
+server's form; the configuration is what the client sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster import decoding, errors
+from kubeloop.devcluster.managed import (
+    Fields,
+    all_fields,
+    intersect,
+    item_key,
+    owned_fields,
+    sorted_entries,
+    subtract,
+)
+from kubeloop.devcluster.registry import Served
+from kubeloop.kube import schema
+
+JSON = dict[str, Any]
+
+
+def apply_configuration(
+    served: Served,
+    live: JSON | None,
+    config: JSON,
+    *,
+    manager: str,
+    force: bool,
+    subresource: str,
+    now: str,
+) -> JSON:
+    """The object that `config` makes of `live` (None: a new one), with its managedFields.
+
+    Raises StatusError: 400 without a manager or for a config with managedFields, 409 with a cause per field that others
+    own and the config would change.
+    """
+    if not manager:
+        raise errors.bad_request(
+            "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
+        )
+    if config.get("metadata", {}).get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    resource = served.resource
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    if struct is None:
+        raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
+    wished = _normal(struct, config)
+    base: JSON = live if live is not None else {"metadata": {}}
+    entries: list[JSON] = base["metadata"].get("managedFields", [])
+    mine = next((entry for entry in entries if _is(entry, manager, subresource)), None)
+    others = [entry for entry in entries if entry is not mine]
+    old_set: Fields = mine.get("fieldsV1", {}) if mine is not None else {}
+    new_set = owned_fields(served, all_fields(struct, wished), subresource=subresource)
+
+    merged = _merge_struct(struct, base, wished)
+    dropped = subtract(old_set, new_set)
+    for entry in others:
+        dropped = subtract(dropped, entry.get("fieldsV1", {}))
+    merged = _without(struct, merged, dropped)
+    changed = _changed(struct, base, merged, new_set)
+
+    conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), changed))]
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    kept = []
+    for entry in others:
+        fields = entry.get("fieldsV1", {})
+        left = subtract(fields, intersect(fields, changed))
+        if left:
+            kept.append(entry if left == fields else {**entry, "fieldsV1": left})
+    if new_set:
+        own = {
+            "manager": manager,
+            "operation": "Apply",
+            "apiVersion": resource.api_version,
+            "time": mine["time"] if mine is not None and old_set == new_set and merged == base else now,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": new_set,
+            **({"subresource": subresource} if subresource else {}),
+        }
+        kept.append(own)
+    metadata = {**merged.get("metadata", {}), "managedFields": sorted_entries(kept)}
+    return {**merged, "metadata": metadata}
+
+
+def _is(entry: JSON, manager: str, subresource: str) -> bool:
+    return (
+        entry.get("manager") == manager
+        and entry.get("operation") == "Apply"
+        and entry.get("subresource", "") == subresource
+    )
+
+
+def _normal(struct: schema.StructType, config: JSON) -> JSON:
+    """The configuration with canonical values, but without what the server's form adds: only wishes count."""
+    converted, _ = decoding.decode_struct(struct, config)
+    return _only(config, converted)
+
+
+def _only(given: Any, converted: Any) -> Any:
+    """`converted` where `given` says anything; nulls say nothing."""
+    if isinstance(given, dict) and isinstance(converted, dict):
+        return {
+            name: _only(value, converted[name])
+            for name, value in given.items()
+            if value is not None and name in converted
+        }
+    if isinstance(given, list) and isinstance(converted, list) and len(given) == len(converted):
+        return [_only(one, other) for one, other in zip(given, converted, strict=True)]
+    return converted
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+
+def _merge_struct(struct: schema.StructType, live: JSON, wished: JSON) -> JSON:
+    result = dict(live)
+    for name, value in wished.items():
+        field = struct.json.get(name)
+        result[name] = value if field is None else _merge_value(field, live.get(name), value)
+    return result
+
+
+def _merge_value(field: schema.Field, live: Any, wished: Any) -> Any:
+    inner = field.type.struct
+    if isinstance(wished, dict) and isinstance(live, dict) and not _atomic(field):
+        return _merge_struct(inner, live, wished) if inner is not None else {**live, **wished}
+    if isinstance(wished, list) and isinstance(live, list):
+        element = field.type.element
+        if field.list_type == "set":
+            return [*live, *(each for each in wished if each not in live)]
+        if field.list_type == "map" and element is not None and element.struct is not None:
+            return _merge_keyed(field, element.struct, live, wished)
+    return wished
+
+
+def _merge_keyed(field: schema.Field, struct: schema.StructType, live: list[JSON], wished: list[JSON]) -> list[JSON]:
+    """Items by key: those of the configuration in its order, the others where they stand."""
+    wishes = {item_key(field, item): item for item in wished}
+    present = {item_key(field, item): item for item in live}
+    result = [_merge_struct(struct, item, wishes[key]) if key in wishes else item for key, item in present.items()]
+    return [*result, *(item for key, item in wishes.items() if key not in present)]
+
+
+def _atomic(field: schema.Field) -> bool:
+    inner = field.type.struct
+    return field.struct_type == "atomic" or field.map_type == "atomic" or (inner is not None and inner.atomic)
+
+
+def _without(struct: schema.StructType, obj: JSON, doomed: Fields) -> JSON:
+    """`obj` without the fields of `doomed`: what the manager applied before and wishes no more."""
+    result = dict(obj)
+    for path, below in doomed.items():
+        name = path.removeprefix("f:")
+        if not path.startswith("f:") or name not in result:
+            continue
+        field = struct.json.get(name)
+        left = _value_without(field, result[name], below) if below else None
+        if left in (None, {}, []):
+            result.pop(name)
+        else:
+            result[name] = left
+    return result
+
+
+def _value_without(field: schema.Field | None, value: Any, doomed: Fields) -> Any:
+    if field is None:
+        return None
+    inner = field.type.struct
+    if isinstance(value, dict):
+        if inner is not None:
+            return _without(inner, value, doomed)
+        return {name: each for name, each in value.items() if f"f:{name}" not in doomed}
+    if isinstance(value, list):
+        element = field.type.element
+        if field.list_type == "set":
+            return [each for each in value if f"v:{msgspec.json.encode(each).decode()}" not in doomed]
+        if field.list_type == "map" and element is not None and element.struct is not None:
+            result = []
+            for item in value:
+                below = doomed.get(item_key(field, item))
+                if below is None:
+                    result.append(item)
+                elif below and "." not in below:
+                    result.append(_without(element.struct, item, below))
+            return result
+    return None
+
+
+# --- conflicts --------------------------------------------------------------------------------------------------------
+
+
+def _changed(struct: schema.StructType, live: JSON, merged: JSON, wishes: Fields) -> Fields:
+    """Those of `wishes` whose value in the object changes."""
+    result: Fields = {}
+    for path, below in wishes.items():
+        name = path.removeprefix("f:")
+        if not path.startswith("f:"):
+            continue
+        before, after = live.get(name), merged.get(name)
+        if before == after:
+            continue
+        field = struct.json.get(name)
+        changed = _value_changed(field, before, after, below) if below else {}
+        if changed is not None:
+            result[path] = changed
+    return result
+
+
+def _value_changed(field: schema.Field | None, before: Any, after: Any, wishes: Fields) -> Fields | None:
+    if field is None:
+        return {}
+    inner = field.type.struct
+    if isinstance(after, dict):
+        old = before if isinstance(before, dict) else {}
+        if inner is not None:
+            return _changed(inner, old, after, wishes) or None
+        return {path: {} for path in wishes if old.get(path[2:]) != after.get(path[2:])} or None
+    if isinstance(after, list):
+        element = field.type.element
+        old_items = before if isinstance(before, list) else []
+        if field.list_type == "map" and element is not None and element.struct is not None:
+            known = {item_key(field, item): item for item in old_items}
+            result: Fields = {}
+            for item in after:
+                key = item_key(field, item)
+                if key not in wishes:
+                    continue
+                if key not in known:
+                    result[key] = wishes[key]
+                elif changed := _changed(element.struct, known[key], item, wishes[key]):
+                    result[key] = changed
+            return result or None
+        if field.list_type == "set":
+            return {
+                path: {} for path in wishes if path not in {f"v:{msgspec.json.encode(x).decode()}" for x in old_items}
+            }
+    return {}
+
+
+def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
+    """409 in the words of managedfields.internal.conflict."""
+    causes = []
+    lines: dict[str, list[str]] = {}
+    for entry, fields in conflicts:
+        who = _manager_text(entry)
+        for path in _paths(fields):
+            lines.setdefault(who, []).append(path)
+            causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path})
+    count = len(causes)
+    plural = "conflict" if count == 1 else "conflicts"
+    if len(lines) == 1 and count == 1:
+        who, paths = next(iter(lines.items()))
+        message = f"Apply failed with 1 {plural}: conflict with {who}: {paths[0]}"
+    else:
+        told = []
+        for who, paths in sorted(lines.items()):
+            told.append(f"conflicts with {who}:" if len(paths) > 1 or len(lines) == 1 else f"conflicts with {who}:")
+            told += [f"- {path}" for path in paths]
+        message = f"Apply failed with {count} {plural}: " + "\n".join(told)
+    return errors.StatusError(409, "Conflict", message, details={"causes": causes})
+
+
+def _manager_text(entry: JSON) -> str:
+    text = f'"{entry.get("manager", "")}"'
+    if entry.get("subresource"):
+        text += f' with subresource "{entry["subresource"]}"'
+    if entry.get("operation") == "Update":
+        text += f" using {entry.get('apiVersion', '')}"
+    return text
+
+
+def _paths(fields: Fields, prefix: str = "") -> Iterator[str]:
+    """Leaves as fieldpath.Path prints them: .spec.template.spec.containers[name="c"].image"""
+    for name, below in sorted(fields.items()):
+        if name == ".":
+            yield prefix
+            continue
+        path = f"{prefix}{_element(name)}"
+        if below:
+            yield from _paths(below, path)
+        else:
+            yield path
+
+
+def _element(name: str) -> str:
+    if name.startswith("f:"):
+        return f".{name[2:]}"
+    if name.startswith("k:"):
+        keys = msgspec.json.decode(name[2:])
+        return "[" + ",".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in keys.items()) + "]"
+    return f"[={name[2:]}]"

@@ -1,0 +1,447 @@
+"""Field ownership: metadata.managedFields, as server-side apply and every other write leave it.
+
+A set of fields is a tree in the form of FieldsV1: {"f:spec": {"f:replicas": {}}}; "." marks the parent itself, "k:" an
+item of a list by its keys, "v:" one by its value. Source: sigs.k8s.io/structured-merge-diff and apimachinery
+pkg/util/managedfields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.decoding import decode
+from kubeloop.devcluster.registry import Served
+from kubeloop.kube import schema
+from kubeloop.kube.resources import Resource
+
+JSON = dict[str, Any]
+Fields = dict[str, Any]
+_MISSING: Any = object()
+
+_NEVER_OWNED = (
+    "f:apiVersion",
+    "f:kind",
+)
+_NEVER_OWNED_METADATA = (
+    ".",
+    "f:name",
+    "f:namespace",
+    "f:creationTimestamp",
+    "f:selfLink",
+    "f:uid",
+    "f:clusterName",
+    "f:generation",
+    "f:managedFields",
+    "f:resourceVersion",
+    "f:deletionTimestamp",
+    "f:deletionGracePeriodSeconds",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes: the field manager (?fieldManager=, else the user agent up to its first slash).
+
+    applied: the object comes from server-side apply, which has settled its managedFields itself.
+    """
+
+    manager: str
+    applied: bool = False
+
+
+def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
+    """Give the writer, in place, all fields of a new object (decoded and defaulted, before admission)."""
+    if writer.applied:
+        return
+    metadata = obj["metadata"]
+    metadata.pop("managedFields", None)
+    struct = _struct(served)
+    if struct is None:
+        return
+    owned = owned_fields(served, _difference_of(struct, _empty(served.resource), obj), subresource="")
+    if owned:
+        metadata["managedFields"] = [_entry(served, writer.manager, "Update", "", owned, now())]
+
+
+def track_update(
+    served: Served, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], *, subresource: str
+) -> None:
+    """Bring obj's managedFields, in place, to what its difference from `old` makes of them."""
+    if writer.applied:
+        return
+    metadata = obj["metadata"]
+    given = metadata.get("managedFields")
+    entries = old["metadata"].get("managedFields", [])
+    struct = _struct(served)
+    if given == [] or given == [{}]:
+        entries = []  # the way to reset them
+    if struct is None:
+        return
+    before, after = _without_managed(old), _without_managed(obj)
+    if before == after:
+        _set_entries(metadata, entries)
+        return
+    changed = owned_fields(served, _difference_of(struct, before, after), subresource=subresource)
+    removed = owned_fields(served, _removed_of(struct, before, after), subresource=subresource)
+    _set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
+
+
+def merge_entries(
+    served: Served, entries: list[JSON], manager: str, subresource: str, changed: Fields, removed: Fields, now: str
+) -> list[JSON]:
+    """Entries after an Update that set `changed` and took `removed` away."""
+    result = []
+    own: JSON | None = None
+    for entry in entries:
+        fields = entry.get("fieldsV1", {})
+        same = (
+            entry.get("manager") == manager
+            and entry.get("operation") == "Update"
+            and entry.get("subresource", "") == subresource
+            and entry.get("apiVersion") == served.resource.api_version
+        )
+        if same:
+            own = entry
+            continue
+        kept = without(subtract(fields, changed), removed)
+        if kept:
+            result.append(entry if kept == fields else {**entry, "fieldsV1": kept})
+    old_fields = own.get("fieldsV1", {}) if own is not None else {}
+    fields = union(without(old_fields, removed), changed)
+    if fields:
+        if own is not None and fields == old_fields:
+            result.append(own)
+        else:
+            result.append(_entry(served, manager, "Update", subresource, fields, now))
+    return sorted_entries(result)
+
+
+def sorted_entries(entries: list[JSON]) -> list[JSON]:
+    """Apply before Update, then by time, manager, subresource. Source: managedfields.sortEncodedManagedFields."""
+    return sorted(
+        entries,
+        key=lambda each: (
+            each.get("operation", ""),
+            each.get("time", ""),
+            each.get("manager", ""),
+            each.get("apiVersion", ""),
+            each.get("subresource", ""),
+        ),
+    )
+
+
+def _entry(served: Served, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
+    entry = {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": served.resource.api_version,
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    if subresource:
+        entry["subresource"] = subresource
+    return entry
+
+
+def _set_entries(metadata: JSON, entries: list[JSON]) -> None:
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)
+
+
+@cache
+def _empty(resource: Resource[Any]) -> JSON:
+    """What Go writes of an object of this kind before anybody has set anything: nobody owns that."""
+    return decode(resource, {})[0]
+
+
+def _without_managed(obj: JSON) -> JSON:
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+def _struct(served: Served) -> schema.StructType | None:
+    resource = served.resource
+    return schema.type_for(resource.group, resource.version, resource.kind)
+
+
+def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
+    """`fields` without those that nobody owns: identity, and what the endpoint resets."""
+    result = {name: inner for name, inner in fields.items() if name not in _NEVER_OWNED}
+    metadata = result.get("f:metadata")
+    if metadata is not None:
+        kept = {name: inner for name, inner in metadata.items() if name not in _NEVER_OWNED_METADATA}
+        if kept:
+            result["f:metadata"] = kept
+        else:
+            del result["f:metadata"]
+    if served.has_status and subresource != "status" and subresource != "binding":
+        result.pop("f:status", None)
+    if subresource == "status":
+        result.pop("f:spec", None)
+    return result
+
+
+# --- sets from objects ------------------------------------------------------------------------------------------------
+
+
+def all_fields(struct: schema.StructType, obj: JSON) -> Fields:
+    """Every field that `obj` sets, as an applied configuration owns it: parents of maps and lists by their items."""
+    return _struct_set(struct, obj)
+
+
+def _struct_set(struct: schema.StructType, obj: JSON) -> Fields:
+    result: Fields = {}
+    for name, value in obj.items():
+        field = struct.json.get(name)
+        result[f"f:{name}"] = {} if field is None else _value_set(field, field.type, value)
+    return result
+
+
+def _value_set(field: schema.Field | None, ref: schema.TypeRef, value: Any) -> Fields:
+    inner = ref.struct
+    if isinstance(value, dict):
+        if _is_atomic(field, ref) or not value:
+            return {}
+        if inner is not None:
+            return _struct_set(inner, value)
+        return {f"f:{name}": {} for name in value}
+    if isinstance(value, list) and field is not None and value:
+        return _list_set(field, value)
+    return {}
+
+
+def _list_set(field: schema.Field, items: list[Any]) -> Fields:
+    element = field.type.element
+    if field.list_type == "map" and element is not None and element.struct is not None:
+        result: Fields = {}
+        for item in items:
+            below = {} if element.struct.atomic else {".": {}, **_struct_set(element.struct, item)}
+            result[item_key(field, item)] = below
+        return result
+    if field.list_type == "set":
+        return {f"v:{msgspec.json.encode(item).decode()}": {} for item in items}
+    return {}
+
+
+def item_key(field: schema.Field, item: JSON) -> str:
+    """The path element of one item of a list with keys: k:{"containerPort":80,"protocol":"TCP"}."""
+    element = field.type.element
+    struct = element.struct if element is not None else None
+    keys = {}
+    for name in sorted(field.list_map_keys):
+        value = item.get(name)
+        if value is None and struct is not None and name in struct.json:
+            value = struct.json[name].default
+        if value is not None:
+            keys[name] = value
+    return f"k:{msgspec.json.encode(keys).decode()}"
+
+
+def _is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
+    if field is not None and (field.struct_type == "atomic" or field.map_type == "atomic"):
+        return True
+    inner = ref.struct
+    if inner is not None:
+        return inner.atomic
+    return ref.kind not in ("map", "struct")
+
+
+# --- differences ------------------------------------------------------------------------------------------------------
+
+
+def _always_written(field: schema.Field) -> bool:
+    """Go writes the field even if it is empty, so that it is there before anybody sets it."""
+    return not field.omit_empty or (field.type.kind == "struct" and not field.type.pointer)
+
+
+def _difference_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
+    """Fields of `new` that `old` does not have, or has with another value."""
+    result: Fields = {}
+    for name, value in new.items():
+        before = old.get(name, _MISSING)
+        if before is not _MISSING and (before is value or before == value):
+            continue
+        field = struct.json.get(name)
+        changed = {} if field is None else _value_difference(field, field.type, before, value)
+        if changed is not None:
+            result[f"f:{name}"] = changed
+    return result
+
+
+def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: Any) -> Fields | None:
+    """None: no field of it differs."""
+    is_new = old is _MISSING and not _always_written(field)
+    inner = ref.struct
+    if isinstance(new, dict) and not _is_atomic(field, ref):
+        before = old if isinstance(old, dict) else {}
+        if inner is not None:
+            result = _difference_of(inner, before, new)
+        else:
+            result = {f"f:{name}": {} for name, value in new.items() if before.get(name, _MISSING) != value}
+        if not new:
+            return {} if is_new or old is _MISSING else None
+        if is_new:
+            return {".": {}, **result}
+        return result or None
+    if isinstance(new, list) and field.list_type in ("map", "set"):
+        if not new:
+            return {} if is_new else None
+        result = _list_difference(field, old if isinstance(old, list) else [], new)
+        if is_new:
+            return {".": {}, **result}
+        return result or None
+    return {}
+
+
+def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fields:
+    element = field.type.element
+    if field.list_type == "set" or element is None or element.struct is None:
+        return {f"v:{msgspec.json.encode(item).decode()}": {} for item in new if item not in old}
+    before = {item_key(field, item): item for item in old}
+    result: Fields = {}
+    for item in new:
+        key = item_key(field, item)
+        known = before.get(key)
+        if known == item:
+            continue
+        if element.struct.atomic:
+            result[key] = {}
+            continue
+        changed = _difference_of(element.struct, known or {}, item)
+        if known is None:
+            result[key] = {".": {}, **changed}
+        elif changed:
+            result[key] = changed
+    return result
+
+
+def _removed_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
+    """Fields of `old` that `new` has no more; everything below them is gone with them, so they are leaves here."""
+    result: Fields = {}
+    for name, value in old.items():
+        field = struct.json.get(name)
+        if name not in new:
+            result[f"f:{name}"] = {}
+            continue
+        if (
+            field is None
+            or new[name] is value
+            or (_is_atomic(field, field.type) and field.list_type not in ("map", "set"))
+        ):
+            continue
+        removed = _value_removed(field, value, new[name])
+        if removed:
+            result[f"f:{name}"] = removed
+    return result
+
+
+def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
+    inner = field.type.struct
+    if isinstance(old, dict) and isinstance(new, dict):
+        if inner is not None:
+            return _removed_of(inner, old, new)
+        return {f"f:{name}": {} for name in old if name not in new}
+    if isinstance(old, list) and isinstance(new, list) and field.list_type in ("map", "set"):
+        element = field.type.element
+        if field.list_type == "set" or element is None or element.struct is None:
+            return {f"v:{msgspec.json.encode(item).decode()}": {} for item in old if item not in new}
+        after = {item_key(field, item): item for item in new}
+        result: Fields = {}
+        for item in old:
+            key = item_key(field, item)
+            if key not in after:
+                result[key] = {}
+            elif not element.struct.atomic and (below := _removed_of(element.struct, item, after[key])):
+                result[key] = below
+        return result
+    return {}
+
+
+# --- algebra ----------------------------------------------------------------------------------------------------------
+
+
+def _is_leaf(fields: Fields) -> bool:
+    return not fields
+
+
+def union(one: Fields, other: Fields) -> Fields:
+    if not one or not other:
+        return one or other
+    result = dict(one)
+    for name, inner in other.items():
+        if name not in result:
+            result[name] = inner
+        elif name != ".":
+            mine = result[name]
+            if not mine and inner:
+                result[name] = {".": {}, **inner}
+            elif mine and not inner:
+                result[name] = {".": {}, **mine}
+            else:
+                result[name] = union(mine, inner)
+    return result
+
+
+def subtract(fields: Fields, other: Fields) -> Fields:
+    """What of `fields` is not in `other`, member by member: a parent stays while a child of it does."""
+    if not other:
+        return fields
+    result: Fields = {}
+    for name, inner in fields.items():
+        if name not in other:
+            result[name] = inner
+            continue
+        doomed = other[name]
+        if name == "." or (_is_leaf(inner) and (_is_leaf(doomed) or "." in doomed)):
+            continue
+        if _is_leaf(inner):
+            result[name] = inner
+            continue
+        kept = subtract({**inner}, doomed if doomed else {".": {}})
+        if kept:
+            result[name] = kept
+    return result
+
+
+def without(fields: Fields, removed: Fields) -> Fields:
+    """`fields` without the subtrees whose roots are the leaves of `removed`."""
+    if not removed:
+        return fields
+    result: Fields = {}
+    for name, inner in fields.items():
+        doomed = removed.get(name)
+        if doomed is None:
+            result[name] = inner
+        elif doomed:
+            kept = without(inner, doomed)
+            if kept or not inner:
+                result[name] = kept
+    return result
+
+
+def intersect(one: Fields, other: Fields) -> Fields:
+    """The members that both have."""
+    result: Fields = {}
+    for name, inner in one.items():
+        if name not in other:
+            continue
+        theirs = other[name]
+        if name == ".":
+            result[name] = {}
+        elif _is_leaf(inner):
+            if _is_leaf(theirs) or "." in theirs:
+                result[name] = {}
+        elif _is_leaf(theirs):
+            if "." in inner:
+                result[name] = {}
+        elif both := intersect(inner, theirs):
+            result[name] = both
+    return result

@@ -1,0 +1,242 @@
+"""The composition of one process: informers, controllers, scheduler, tracing and events over one client.
+
+One shared informer per kind serves every part (DESIGN.md, "How a pod travels"). Starting order is nesting order:
+informers first and last, then what reports (events, traces), then what acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from kubeloop.endpoint import Endpoint
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import Handlers
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.events import EventRecorder
+from kubeloop.kube.resources import PODS
+from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.tracing.provider import Tracing
+
+CONTROLLERS = (
+    "deployment",
+    "replicaset",
+    "replicationcontroller",
+    "scheduler",
+    "garbagecollector",
+    "namespace",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one process runs.
+
+    controllers: names out of CONTROLLERS. The concurrent_* counts are reconciles under way at once.
+    namespace_grace_seconds: a namespace is left alone so long after its deletion; a single API server needs none.
+    """
+
+    controllers: frozenset[str] = frozenset(CONTROLLERS)
+    concurrent_deployment_syncs: int = 5
+    concurrent_replicaset_syncs: int = 5
+    concurrent_rc_syncs: int = 5
+    concurrent_gc_syncs: int = 20
+    concurrent_namespace_syncs: int = 10
+    namespace_grace_seconds: float = 5.0
+    scheduler: SchedulerConfiguration = field(default_factory=SchedulerConfiguration)
+
+
+class Part(Protocol):
+    """Something that runs until cancelled."""
+
+    async def run(self) -> None: ...
+
+
+def parse_controllers(text: str) -> frozenset[str]:
+    """The meaning of --controllers: names, "*" for all, "-name" to leave one out. Raises UserError."""
+    chosen: set[str] = set()
+    left_out: set[str] = set()
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name = word.removeprefix("-")
+        if name == "*" and word == "*":
+            chosen |= set(CONTROLLERS)
+        elif name not in CONTROLLERS:
+            raise UserError(
+                f"no controller named '{name}'", hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all"
+            )
+        elif word.startswith("-"):
+            left_out.add(name)
+        else:
+            chosen.add(name)
+    if not chosen - left_out:
+        raise UserError(
+            "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
+        )
+    return frozenset(chosen - left_out)
+
+
+class ControlPlane:
+    """All parts of one process, over one client.
+
+    `informers` and `traces` are there for those who look on (progress, `kubeloop trace`).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        registry: CollectorRegistry,
+        endpoint: Endpoint | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.informers = InformerFactory(client, clock=clock, rng=rng)
+        self.tracing = tracing or Tracing(clock=clock, rng=rng)
+        self.lag = LoopLag(registry)
+        self.synced = asyncio.Event()
+        self._clock = clock
+        self._rng = rng
+        self._registry = registry
+        self._recorder = EventRecorder(client, clock=clock, rng=rng)
+        self._metrics = PrometheusControllerMetrics(registry)
+        self._follow_pods()
+        if endpoint is not None:
+            self._add_pages(endpoint)
+
+    async def run(self, acting: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None) -> None:
+        """Run until cancelled. `acting` decides when controllers and scheduler run (leader election); by default at
+        once.
+
+        Raises ExceptionGroup if a part crashes; all others are then cancelled. Cancellation: what must not be lost
+        (bindings in flight, events, spans) is drained first, for a bounded time.
+        """
+        parts = self._parts()
+        async with asyncio.TaskGroup() as looking_on:
+            looking_on.create_task(self.lag.run(), name="loop-lag")
+            feeding = looking_on.create_task(self.informers.run(), name="informers")
+            try:
+                async with asyncio.TaskGroup() as reporting:
+                    tasks = [
+                        reporting.create_task(self.tracing.run(), name="tracing"),
+                        reporting.create_task(self._recorder.run(), name="events"),
+                    ]
+                    try:
+                        await self.informers.wait_synced()
+                        self.synced.set()
+                        await (acting or _at_once)(lambda: _run_all(parts))
+                    finally:
+                        for task in tasks:
+                            task.cancel()
+            finally:
+                feeding.cancel()
+
+    def _parts(self) -> dict[str, Part]:
+        """The chosen controllers. They register with the informers as they are made: before those run."""
+        chosen, settings = self.settings.controllers, self.settings
+        reconciles, metrics, events = self.tracing.reconciles, self._metrics, self._recorder.for_component
+        parts: dict[str, Part] = {}
+        if "deployment" in chosen:
+            from kubeloop.controllers.deployment.controller import DeploymentController
+
+            parts["deployment"] = DeploymentController(
+                self.client,
+                self.informers,
+                clock=self._clock,
+                recorder=events("deployment-controller"),
+                traces=reconciles,
+                metrics=metrics,
+                workers=settings.concurrent_deployment_syncs,
+            )
+        for name, workers in (
+            ("replicaset", settings.concurrent_replicaset_syncs),
+            ("replicationcontroller", settings.concurrent_rc_syncs),
+        ):
+            if name in chosen:
+                from kubeloop.controllers.replicaset.controller import ReplicaSetController
+                from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
+
+                replica_sets = name == "replicaset"
+                parts[name] = ReplicaSetController(
+                    self.client,
+                    self.informers,
+                    clock=self._clock,
+                    recorder=events("replicaset-controller" if replica_sets else "replication-controller"),
+                    traces=reconciles,
+                    pod_traces=self.tracing.pods,
+                    metrics=metrics,
+                    workers=workers,
+                    flavour=REPLICA_SET if replica_sets else REPLICATION_CONTROLLER,
+                )
+        if "garbagecollector" in chosen:
+            from kubeloop.controllers.garbagecollector.controller import GarbageCollector
+
+            parts["garbagecollector"] = GarbageCollector(
+                self.client,
+                self.informers,
+                recorder=events("garbage-collector-controller"),
+                traces=reconciles,
+                metrics=metrics,
+                workers=settings.concurrent_gc_syncs,
+            )
+        if "namespace" in chosen:
+            from kubeloop.controllers.namespace.controller import NamespaceController
+
+            parts["namespace"] = NamespaceController(
+                self.client,
+                self.informers,
+                clock=self._clock,
+                traces=reconciles,
+                metrics=metrics,
+                workers=settings.concurrent_namespace_syncs,
+                grace_seconds=settings.namespace_grace_seconds,
+            )
+        if "scheduler" in chosen:
+            from kubeloop.scheduler.scheduler import Scheduler
+
+            parts["scheduler"] = Scheduler(
+                self.client,
+                self.informers,
+                config=settings.scheduler,
+                clock=self._clock,
+                rng=self._rng,
+                recorder=events("default-scheduler"),
+                traces=self.tracing.pods,
+                metrics=PrometheusSchedulerMetrics(self._registry),
+            )
+        return parts
+
+    def _follow_pods(self) -> None:
+        """Tell the traces of every pod that the informer delivers, before any other part hears of it."""
+        traces = self.tracing.pods
+        self.informers.informer(PODS).add_handler(
+            Handlers(
+                on_add=lambda pod, _initial: traces.observed(pod),
+                on_update=lambda _old, pod: traces.observed(pod),
+                on_delete=lambda pod, _unknown: traces.deleted(pod),
+            )
+        )
+
+    def _add_pages(self, endpoint: Endpoint) -> None:
+        endpoint.add_readiness_check("informer-sync", lambda: None if self.synced.is_set() else "caches are not filled")
+
+
+async def _at_once(acting: Callable[[], Awaitable[None]]) -> None:
+    await acting()
+
+
+async def _run_all(parts: dict[str, Part]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for name, part in parts.items():
+            group.create_task(part.run(), name=name)

@@ -1,0 +1,132 @@
+"""`kubeloop apiserver`: the development cluster as a process, an API server and simulated nodes on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import sys
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from kubeloop.child import Ready
+from kubeloop.devcluster.faults import Faults, parse_faults
+from kubeloop.devcluster.http import http_server
+from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket
+from kubeloop.devcluster.node_objects import NodeSettings
+from kubeloop.devcluster.nodes import SimulatedNodes
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.tls import make_certificate
+from kubeloop.interrupt import run_until_interrupted
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.quantity import QuantityError, parse_quantity
+from kubeloop.kubeconfig import write_kubeconfig
+from kubeloop.logs import configure_logging
+from kubeloop.running import runtime_directory
+
+
+def serve(
+    *,
+    nodes: int,
+    node_cpu: str,
+    node_memory: str,
+    node_pods: int,
+    zones: int,
+    start_delay: float,
+    start_spread: float,
+    port: int,
+    kubeconfig: Path | None,
+    token: str | None,
+    child: bool,
+    faults: str,
+) -> int:
+    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+    configure_logging("warning")
+    settings = NodeSettings(
+        count=nodes,
+        capacity={
+            "cpu": _quantity(node_cpu, "--node-cpu"),
+            "memory": _quantity(node_memory, "--node-memory"),
+            "pods": str(node_pods),
+            "ephemeral-storage": "100Gi",
+        },
+        zones=tuple(f"zone-{chr(ord('a') + number)}" if zones <= 26 else f"zone-{number}" for number in range(zones)),
+        start_delay_seconds=start_delay,
+        start_delay_spread_seconds=min(start_spread, start_delay),
+        events=nodes <= _NODES_WITH_EVENTS,
+    )
+    misbehaviour = parse_faults(faults) if faults else None
+    own_file = kubeconfig is None
+    path = kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
+    try:
+        return run_until_interrupted(
+            _serve(settings, port, path, token or secrets.token_urlsafe(32), misbehaviour, child=child),
+            interrupted=0,
+        )
+    finally:
+        if own_file:
+            path.unlink(missing_ok=True)
+
+
+_NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
+
+
+async def _serve(
+    settings: NodeSettings, port: int, path: Path, token: str, faults: Faults | None, *, child: bool
+) -> int:
+    clock = SystemClock()
+    rng = random.Random()
+    try:
+        listening = loopback_socket(port)
+    except PortTaken as taken:
+        raise UserError(str(taken), hint="choose another with --port, or 0 for a free one") from None
+    number = listening.getsockname()[1]
+    certificate = make_certificate(clock)
+    api = ApiServer(clock=clock, rng=rng, token=token, faults=faults)
+    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng)
+    kubelets.register()
+    runner = web.ServerRunner(http_server(api))
+    await runner.setup()
+    assert runner.server is not None
+    ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
+    write_kubeconfig(path, server=ready.server, token=token, certificate_pem=certificate.certificate_pem)
+    try:
+        async with asyncio.TaskGroup() as group:
+            parts = [
+                group.create_task(api.run(), name="api-server"),
+                group.create_task(kubelets.run(), name="nodes"),
+                group.create_task(listen(listening, runner.server, certificate.context), name="listener"),
+            ]
+            if child:
+                print(msgspec.json.encode(ready).decode(), flush=True)
+                await _stdin_closed()
+                for part in parts:
+                    part.cancel()
+            else:
+                print(f"development cluster with {settings.count} nodes at {ready.server}")
+                print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
+    finally:
+        listening.close()
+        await runner.cleanup()
+    return 0
+
+
+async def _stdin_closed() -> None:
+    """Until the process that started us is gone, however it went."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+
+
+def _quantity(text: str, option: str) -> str:
+    try:
+        if parse_quantity(text).value() <= 0:
+            raise UserError(f"{option} {text}: must be more than 0", hint="a quantity such as 8, 500m or 32Gi")
+    except QuantityError as error:
+        raise UserError(f"{option} {text}: {error}", hint="a quantity such as 8, 500m or 32Gi") from None
+    return text

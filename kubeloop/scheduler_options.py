@@ -1,0 +1,44 @@
+"""The scheduler's configuration as the command line gives it: a file, and options that change it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import configuration_text, load_configuration
+
+
+def read_scheduler_configuration(path: Path | None, *, scheduler_name: str | None = None) -> SchedulerConfiguration:
+    """The configuration of --config, or kube-scheduler's defaults.
+
+    scheduler_name renames the only profile. Raises UserError for what cannot be read or is not valid.
+    """
+    config = SchedulerConfiguration()
+    if path is not None:
+        try:
+            config = load_configuration(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            problem = getattr(error, "strerror", None) or "not text"
+            raise UserError(
+                f"cannot read {path}: {problem}", hint="--config takes a KubeSchedulerConfiguration"
+            ) from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}", hint=error.hint) from None
+    if scheduler_name is None:
+        return config
+    if len(config.profiles) != 1:
+        raise UserError(
+            f"--scheduler-name with {len(config.profiles)} profiles in {path}", hint="name the profiles in the file"
+        )
+    profile = dataclasses.replace(config.profiles[0], scheduler_name=scheduler_name)
+    return dataclasses.replace(config, profiles=(profile,))
+
+
+def write_scheduler_configuration(config: SchedulerConfiguration, path: Path) -> None:
+    """Write the complete configuration, defaults included, for --write-config-to. Raises UserError."""
+    try:
+        path.write_text(configuration_text(config))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="--write-config-to FILE") from None

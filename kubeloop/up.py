@@ -1,0 +1,314 @@
+"""`kubeloop up`: a development cluster and all controllers, manifests applied, and a look at their pods coming up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubeloop import progress as progress_of
+from kubeloop.child import ChildCluster, ClusterFailed, child_cluster
+from kubeloop.control_plane import CONTROLLERS, ControlPlane, Settings
+from kubeloop.endpoint import Endpoint
+from kubeloop.interrupt import run_until_interrupted
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.credentials import connect_token
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
+from kubeloop.logs import configure_logging
+from kubeloop.manifests import Manifest, apply, read_manifests
+from kubeloop.metrics import new_registry
+from kubeloop.progress import Progress
+from kubeloop.running import RunningProcess, announced
+from kubeloop.scheduler_options import read_scheduler_configuration
+from kubeloop.trace import trace_pages
+
+_LOOK_SECONDS = 0.05
+_LINE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How `up` was called, as far as it concerns what is shown and when it ends."""
+
+    once: bool
+    timeout_seconds: float
+    as_json: bool
+
+
+def up(
+    *,
+    files: Sequence[Path],
+    nodes: int,
+    node_cpu: str,
+    node_memory: str,
+    node_pods: int,
+    zones: int,
+    start_delay: float,
+    start_spread: float,
+    port: int,
+    kubeconfig: Path | None,
+    config: Path | None,
+    concurrent_deployment_syncs: int,
+    concurrent_replicaset_syncs: int,
+    concurrent_rc_syncs: int,
+    bind_address: str,
+    endpoint_port: int,
+    verbosity: str,
+    once: bool,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+    configure_logging(verbosity)
+    manifests = read_manifests(files)
+    settings = Settings(
+        controllers=frozenset(CONTROLLERS),
+        concurrent_deployment_syncs=concurrent_deployment_syncs,
+        concurrent_replicaset_syncs=concurrent_replicaset_syncs,
+        concurrent_rc_syncs=concurrent_rc_syncs,
+        namespace_grace_seconds=0.0,
+        scheduler=read_scheduler_configuration(config),
+    )
+    child_arguments = [
+        f"--nodes={nodes}",
+        f"--node-cpu={node_cpu}",
+        f"--node-memory={node_memory}",
+        f"--node-pods={node_pods}",
+        f"--zones={zones}",
+        f"--start-delay={start_delay}",
+        f"--start-spread={start_spread}",
+        f"--port={port}",
+        *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []),
+    ]
+    wishes = Wishes(once=once, timeout_seconds=timeout, as_json=as_json)
+    try:
+        return run_until_interrupted(
+            _up(manifests, settings, child_arguments, (bind_address, endpoint_port), wishes),
+            interrupted=130 if once else 0,
+        )
+    except ClusterFailed as failed:
+        return failed.code  # the cluster's own process has said why
+
+
+async def _up(
+    manifests: Sequence[Manifest],
+    settings: Settings,
+    child_arguments: Sequence[str],
+    listen_on: tuple[str, int],
+    wishes: Wishes,
+) -> int:
+    clock = SystemClock()
+    rng = random.Random()
+    token = secrets.token_urlsafe(32)
+    registry = new_registry()
+    endpoint = Endpoint(registry)
+    async with child_cluster(child_arguments, token=token) as cluster, contextlib.AsyncExitStack() as stack:
+        client = Client(connect_token(cluster.plain_server, token), clock=clock, rng=rng)
+        stack.push_async_callback(client.close)
+        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
+        trace_pages(endpoint, plane)
+        url = await stack.enter_async_context(endpoint.serving(*listen_on))
+        stack.enter_context(
+            announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
+        )
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(plane.run(), name="control-plane")
+            watching = group.create_task(cluster.ended(), name="development-cluster")
+            look = Look(plane, manifests, cluster, url, wishes)
+            try:
+                code = await look.run()
+            finally:
+                running.cancel()
+                watching.cancel()
+        return code
+
+
+class Look:
+    """What the user sees of one `kubeloop up`."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        manifests: Sequence[Manifest],
+        cluster: ChildCluster,
+        url: str,
+        wishes: Wishes,
+    ) -> None:
+        self._plane = plane
+        self._manifests = manifests
+        self._cluster = cluster
+        self._url = url
+        self._wishes = wishes
+        self._deployments = plane.informers.informer(DEPLOYMENTS).store
+        self._controllers = plane.informers.informer(REPLICATION_CONTROLLERS).store
+        self._pods = plane.informers.informer(PODS).store
+        self._nodes = plane.informers.informer(NODES).store
+
+    async def run(self) -> int:
+        """Apply, watch, sum up; then stay, unless the user wished to go. Returns the exit code."""
+        loop = asyncio.get_running_loop()
+        await self._plane.synced.wait()
+        self._say(f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}")
+        self._say(f"  export KUBECONFIG={self._cluster.kubeconfig}")
+        started_at = loop.time()
+        outcomes = await apply(self._plane.client, self._manifests)
+        for title, outcome in outcomes:
+            self._say(f"{title} {outcome}")
+        complete = True
+        if self._manifests:
+            wanted = self._workloads_applied()
+            complete = await self._watch(started_at, wanted)
+        seconds = loop.time() - started_at
+        await self._sum_up(seconds, complete)
+        if self._wishes.once:
+            return 0 if complete else 1
+        if not complete:
+            await self._watch_on(started_at)
+        self._say("stays up until Ctrl-C; kubeloop trace pod/NAME shows any pod's trace")
+        await asyncio.get_running_loop().create_future()
+        return 0
+
+    def _workloads_applied(self) -> int:
+        return sum(manifest.kind in ("Deployment", "ReplicationController") for manifest in self._manifests)
+
+    def _measure(self) -> Progress:
+        return progress_of.measure(self._deployments.list(), self._controllers.list(), self._pods.list())
+
+    async def _watch(self, started_at: float, wanted: int) -> bool:
+        """Show progress until every workload is complete (True) or the time is up (False)."""
+        loop = asyncio.get_running_loop()
+        deadline = started_at + self._wishes.timeout_seconds
+        with self._display() as show:
+            while True:
+                progress = self._measure()
+                seconds = loop.time() - started_at
+                # with --once all must be well; who stays would rather see the summary than wait for a lone pod
+                done = progress.everything_available if self._wishes.once else progress.complete
+                finished = len(progress.workloads) >= wanted and done
+                show(progress, seconds, finished)
+                if finished:
+                    return True
+                if loop.time() >= deadline:
+                    return False
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _watch_on(self, started_at: float) -> None:
+        """The time-out passed and the user stays: keep looking, at a calmer pace, until all is complete."""
+        while not self._measure().complete:
+            await asyncio.sleep(_LINE_SECONDS)
+        seconds = asyncio.get_running_loop().time() - started_at
+        self._say(f"complete after {seconds:.1f} s: {self._measure().line()}")
+
+    @contextlib.contextmanager
+    def _display(self) -> Any:
+        if self._wishes.as_json or not sys.stdout.isatty():
+            yield PlainLines(self._say)
+            return
+        from kubeloop.live import live_progress
+
+        with live_progress() as show:
+            yield show
+
+    async def _sum_up(self, seconds: float, complete: bool) -> None:
+        pods = self._pods.list()
+        await self._plane.tracing.flush()
+        if self._wishes.as_json:
+            sys.stdout.write(msgspec.json.encode(self._document(pods, seconds)).decode() + "\n")
+            sys.stdout.flush()
+        else:
+            self._say_summary(pods, seconds)
+        if not complete:
+            print(f"error: not complete after {self._wishes.timeout_seconds:g} s", file=sys.stderr)
+            for reason in progress_of.unfinished_reasons(self._measure(), pods):
+                print(f"  {reason}", file=sys.stderr)
+
+    def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
+        per_node = Counter(pod.spec.node_name for pod in pods)
+        progress = self._measure()
+        document: dict[str, Any] = {
+            "deployments": _rows(progress, "deployment.apps/"),
+            "pods": [
+                {
+                    "namespace": pod.metadata.namespace,
+                    "name": pod.metadata.name,
+                    "node": pod.spec.node_name,
+                    "phase": pod.status.phase,
+                    "ready": progress_of.is_ready(pod),
+                    "traceId": self._plane.tracing.trace_id(pod),
+                    "createdToBoundSeconds": self._plane.tracing.created_to_bound_seconds(pod),
+                }
+                for pod in sorted(pods, key=lambda pod: pod.key)
+            ],
+            "nodes": [{"name": name, "pods": per_node[name]} for name in sorted(self._nodes.keys())],
+            "seconds": round(seconds, 3),
+            "podsPerSecond": round(progress.ready / seconds, 1) if seconds else 0.0,
+        }
+        controllers = _rows(progress, "replicationcontroller/")
+        if controllers:
+            document["replicationControllers"] = controllers
+        return document
+
+    def _say_summary(self, pods: Sequence[Pod], seconds: float) -> None:
+        progress = self._measure()
+        if not self._manifests:
+            return
+        nodes = len({pod.spec.node_name for pod in pods if pod.spec.node_name})
+        rate = f"{progress.ready / seconds:.1f} pods/s" if seconds else ""
+        self._say(f"{progress.line()}; {nodes} nodes, {seconds:.2f} s, {rate}")
+        for reason in progress_of.unfinished_reasons(progress, pods):
+            self._say(f"  {reason}")
+        slowest = self._plane.tracing.slowest()
+        if slowest is not None:
+            from rich.console import Console
+
+            from kubeloop.tracing.view import waterfall
+
+            self._say("slowest pod:")
+            Console(file=sys.stdout).print(waterfall(slowest))
+
+    def _say(self, text: str) -> None:
+        """To stdout, or to stderr when stdout is for the JSON document alone."""
+        print(text, file=sys.stderr if self._wishes.as_json else sys.stdout, flush=True)
+
+
+class PlainLines:
+    """Progress for a log: a line a second, if it says anything new."""
+
+    def __init__(self, say: Any) -> None:
+        self._say = say
+        self._last = ""
+        self._next_at = 0.0
+
+    def __call__(self, progress: Progress, seconds: float, finished: bool) -> None:
+        if seconds < self._next_at and not finished:
+            return
+        self._next_at = seconds + _LINE_SECONDS
+        line = progress.line()
+        if line != self._last:
+            self._last = line
+            self._say(f"{seconds:6.1f} s  {line}")
+
+
+def _rows(progress: Progress, prefix: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "namespace": workload.namespace,
+            "name": workload.name,
+            "replicas": workload.replicas,
+            "available": workload.available,
+        }
+        for workload in progress.workloads
+        if workload.title.startswith(prefix)
+    ]

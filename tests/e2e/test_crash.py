@@ -1,0 +1,175 @@
+"""kubeloop killed in the middle of its work, and API servers that misbehave: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.credentials import connect
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from support.driving import SECONDS, Kubeloop, Running
+
+REPLICAS = 500
+FAULTS = "error=0.02,throttle=0.01,conflict=0.02,silence=0.002,lost-answer=0.01,drop-watch=0.05,seed=1"
+LABELS = {"app": "web"}
+ANNOTATION = "tracing.k8s.io/traceparent"
+
+
+def deployment(image: str) -> dict:
+    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": "10m"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": {"matchLabels": LABELS},
+            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+class Story:
+    """Every pod as a watch saw it. Asserts on the way that no pod ever changes its node."""
+
+    def __init__(self) -> None:
+        self.node_of: dict[str, str] = {}
+        self.pods: dict[str, Pod] = {}
+
+    def see(self, pod: Pod, *, deleted: bool) -> None:
+        uid = pod.metadata.uid
+        before = self.node_of.get(uid, "")
+        assert before in ("", pod.spec.node_name), f"{pod.key} moved from {before} to {pod.spec.node_name}"
+        self.node_of[uid] = pod.spec.node_name
+        if deleted:
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = pod
+
+    def with_image(self, image: str) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.spec.containers[0].image == image]
+
+
+async def follow(client: Client, story: Story) -> None:
+    version = "0"
+    while True:
+        try:
+            async with client.watch(PODS, resource_version=version) as events:
+                async for event in events:
+                    if event.type == "ERROR":
+                        break
+                    version = event.object.metadata.resource_version
+                    if event.type != "BOOKMARK":
+                        story.see(event.object, deleted=event.type == "DELETED")
+        except (ApiError, ServerUnreachable):
+            await asyncio.sleep(0.05)
+
+
+async def until(condition, what: str) -> None:
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not await condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"not within {SECONDS:g} s: {what}")
+
+
+@asynccontextmanager
+async def talking_to(kubeconfig: Path) -> AsyncIterator[tuple[Client, Story]]:
+    transport = await connect(str(kubeconfig), None)
+    client = Client(transport, clock=SystemClock(), rng=random.Random(0))
+    story = Story()
+    try:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(follow(client, story))
+            yield client, story
+            following.cancel()
+    finally:
+        await client.close()
+
+
+async def insist(call) -> None:
+    """Do what `call` does, however often a misbehaving server makes us ask."""
+
+    async def done() -> bool:
+        try:
+            await call()
+        except (ApiError, ServerUnreachable):
+            return False
+        return True
+
+    await until(done, "a request of the test itself")
+
+
+def start(kubeloop: Kubeloop, kubeconfig: Path):
+    return kubeloop.running("run", "--kubeconfig", kubeconfig, "--controllers", "*")
+
+
+def kill(running: Running) -> None:
+    running.process.send_signal(signal.SIGKILL)
+    running.process.wait(SECONDS)
+
+
+async def complete(client: Client, image: str, story: Story) -> None:
+    async def is_complete() -> bool:
+        try:
+            found = await client.get(DEPLOYMENTS, "web", "default")
+        except (ApiError, ServerUnreachable):
+            return False
+        status = found.status
+        return (
+            status.observed_generation >= found.metadata.generation
+            and status.updated_replicas == status.available_replicas == status.replicas == REPLICAS
+            and len(story.pods) == REPLICAS
+        )
+
+    await until(is_complete, f"all {REPLICAS} pods of {image}")
+    assert len(story.with_image(image)) == REPLICAS
+
+
+@pytest.mark.parametrize("faults", [pytest.param("", id="good server"), pytest.param(FAULTS, id="bad server")])
+async def test_killed_in_a_rollout_and_started_again_ends_with_exactly_the_pods_wanted(kubeloop, tmp_path, faults):
+    kubeconfig = tmp_path / "kubeconfig"
+    arguments = ["--nodes", "50", "--kubeconfig", kubeconfig, *(["--faults", faults] if faults else [])]
+    with kubeloop.running("apiserver", *arguments) as server:
+        await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
+        async with talking_to(kubeconfig) as (client, story):
+            with start(kubeloop, kubeconfig) as first:
+                await insist(lambda: client.create(DEPLOYMENTS, deployment("one"), "default"))
+
+                async def half_way() -> bool:
+                    return sum(map(bool, story.node_of.values())) > REPLICAS // 2
+
+                await until(half_way, "half of the pods bound")
+                kill(first)
+            with start(kubeloop, kubeconfig) as second:
+                await complete(client, "one", story)
+                spec = deployment("two")["spec"]["template"]["spec"]
+                patch = {"spec": {"template": {"spec": spec}}}
+                await insist(lambda: client.patch(DEPLOYMENTS, "web", patch, PatchType.MERGE, "default"))
+
+                async def rolling() -> bool:
+                    return len(story.with_image("two")) > REPLICAS // 3
+
+                await until(rolling, "a third of the pods replaced")
+                kill(second)
+            annotated = {uid: pod.metadata.annotations[ANNOTATION] for uid, pod in story.pods.items()}
+            pending = [pod for pod in story.pods.values() if not pod.spec.node_name]
+            with start(kubeloop, kubeconfig):
+                await complete(client, "two", story)
+                for pod in pending[:3]:
+                    if pod.metadata.uid not in story.pods:
+                        continue
+                    trace = await asyncio.to_thread(kubeloop.json, "trace", f"pod/{pod.metadata.name}", "--json")
+                    assert trace["traceId"] == annotated[pod.metadata.uid].split("-")[1]
+            assert all(story.node_of[uid] for uid in story.pods)
