@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from typing import TypeVar
 
+from kubeloop.controllers.controller import ReconcileFailed
 from kubeloop.controllers.ownership import controller_of, controller_reference
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
 from kubeloop.kube.objects import JSON, Object
@@ -26,11 +27,11 @@ class Claim(Enum):
     RELEASE = "release"
 
 
-class CannotAdopt(Exception):
+class CannotAdopt(ReconcileFailed):
     """The controller turned out to be deleted, or another one, when it was read again before its first adoption."""
 
 
-class ClaimErrors(Exception):
+class ClaimErrors(ReconcileFailed):
     """Some adoptions or releases failed: `errors` holds each failure, `claimed` what was claimed nevertheless."""
 
     def __init__(self, errors: Sequence[Exception], claimed: Sequence[Object]) -> None:

@@ -21,6 +21,10 @@ class StaleCache(Exception):
     """The caches have not yet seen what this controller itself wrote; the sync is put off."""
 
 
+class ReconcileFailed(Exception):
+    """A reconcile could not do its work, and its text says why: it is logged without a traceback, and retried."""
+
+
 Reconcile = Callable[[str], Awaitable[float | None]]
 """Reconcile one key. Returns the seconds after which time alone may change the answer, else None.
 
@@ -119,7 +123,7 @@ class Controller:
             return
         if isinstance(error, Conflict):
             log.debug("reconcile met a newer object: %s %s: %s", self.name, key, error, extra=fields)
-        elif isinstance(error, ApiError | ServerUnreachable):
+        elif isinstance(error, ApiError | ServerUnreachable | ReconcileFailed):
             log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
         else:
             log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.claims import Claim, claim_all
 from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import Controller, StaleCache
+from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache
 from kubeloop.controllers.deployment.rollout import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.metrics import ControllerMetrics
@@ -36,6 +36,7 @@ from kubeloop.kube.events import EventSink
 from kubeloop.kube.objects import JSON, Deployment, LabelSelector, OwnerReference, Pod, ReplicaSet
 from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION as TRACEPARENT
 from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ MAX_REQUEUES = 15  # a key that failed that often in a row is dropped: the last 
 STALE_RECHECK_SECONDS = 1.0
 
 
-class InvalidSelector(Exception):
+class InvalidSelector(ReconcileFailed):
     """spec.selector of a Deployment cannot be read."""
 
 
@@ -241,6 +242,7 @@ class DeploymentController:
             self._consistency.forget(key)
             return None
         reconcile = self._traces.reconcile("deployment", key, reason)
+        reconcile.link(deployment.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
         sync: DeploymentSync | None = None
         try:
             if deployment.spec.selector is None or deployment.spec.selector == LabelSelector():

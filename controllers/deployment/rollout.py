@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kubeloop.controllers.controller import ReconcileFailed
 from kubeloop.controllers.deployment.replicasets import (
     active,
     active_or_latest,
@@ -28,7 +29,7 @@ ROLLING_UPDATE = "RollingUpdate"
 RECREATE = "Recreate"
 
 
-class UnsupportedStrategy(Exception):
+class UnsupportedStrategy(ReconcileFailed):
     """spec.strategy.type is none that exists."""
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.claims import Claim, claim_all, claim_of
 from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import Controller, StaleCache
+from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache
 from kubeloop.controllers.expectations import Expectations
 from kubeloop.controllers.metrics import ControllerMetrics
 from kubeloop.controllers.ownership import CONTROLLER_INDEX, by_controller, controller_of, orphans_of, owned_by
@@ -38,6 +38,7 @@ from kubeloop.kube.events import EventSink
 from kubeloop.kube.objects import JSON, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION as TRACEPARENT
 from kubeloop.tracing.lifecycle import PodTraces
 from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
 
@@ -45,14 +46,14 @@ log = logging.getLogger(__name__)
 
 BURST_REPLICAS = 500
 STATUS_UPDATE_RETRIES = 1
-TRACEPARENT = "tracing.k8s.io/traceparent"
+HASH_LABEL = "pod-template-hash"
 
 
-class CannotCreatePods(Exception):
+class CannotCreatePods(ReconcileFailed):
     """The template is such that no Pod can be made from it."""
 
 
-class CannotDeletePods(Exception):
+class CannotDeletePods(ReconcileFailed):
     """The API server refused to delete a Pod."""
 
 
@@ -88,6 +89,7 @@ class ReplicaSetController:
         self._owners = self._owner_informer.store
         self._pods = self._pod_informer.store
         self._pods.add_index(CONTROLLER_INDEX, by_controller)
+        self._pods.add_index("namespace")
         self._owners.add_index("owner")
         self._owners.add_index("namespace")
         self._groups = PodGroups(flavour.kind)
@@ -254,6 +256,7 @@ class ReplicaSetController:
         now = self._clock.now()
         caught_up = self.expectations.met(key)  # do the caches show our last creations and deletions?
         reconcile = self._traces.reconcile(self.name, key, reason)
+        reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
         changes = _Changes()
         try:
             active, terminating = await self._claim_pods(rs, selector, reconcile, changes)
@@ -326,17 +329,24 @@ class ReplicaSetController:
         owner = controller_of(rs.metadata)
         if owner is None:
             return ()
-        related: dict[str, Pod] = {}
+        # A Deployment's ReplicaSets select by hash: for most Pods of a namespace one look says that they are no match.
+        by_hash: dict[str, list[Selector]] = {}
+        others: list[Selector] = []
         for cached in self._owners.by_index("owner", owner.uid):
-            sibling = self._flavour.read(cached)
+            wanted = self._flavour.read(cached).spec.selector
             try:
-                selector = selector_from(sibling.spec.selector)
+                selector = selector_from(wanted)
             except SelectorError:
                 continue
-            for pod in self._pods.by_index("namespace", sibling.metadata.namespace):
-                if selector.matches(pod.metadata.labels):
-                    related[pod.metadata.uid] = pod
-        return related.values()
+            template_hash = wanted.match_labels.get(HASH_LABEL) if wanted is not None else None
+            (others if template_hash is None else by_hash.setdefault(template_hash, [])).append(selector)
+        related = []
+        for pod in self._pods.view("namespace", rs.metadata.namespace):
+            labels = pod.metadata.labels
+            selectors = by_hash.get(labels.get(HASH_LABEL, ""), [])
+            if any(selector.matches(labels) for selector in itertools.chain(selectors, others)):
+                related.append(pod)
+        return related
 
     def _report_ages(self, active: Groups, plan: ReplicaPlan) -> None:
         if self._metrics is None:

@@ -47,7 +47,9 @@ def _cost_or_zero(pod: Pod) -> int:
 
 def _restarts(pod: Pod) -> tuple[int, int]:
     """The most restarts of a container, and of a sidecar."""
-    regular = max((status.restart_count for status in pod.status.container_statuses), default=0)
+    regular = 0
+    for status in pod.status.container_statuses:
+        regular = max(regular, status.restart_count)
     if not pod.status.init_container_statuses:
         return regular, 0
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
@@ -57,12 +59,22 @@ def _restarts(pod: Pod) -> tuple[int, int]:
     return regular, sidecar
 
 
-def _age_class(moment: datetime | None, now: datetime) -> int | None:
-    """The binary logarithm of the age in nanoseconds, so that one age among alike does not always go first."""
-    if moment is None:
-        return None
-    nanoseconds = (now - moment) // timedelta(microseconds=1) * 1000
-    return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+class AgeClasses(dict[datetime | None, int | None]):
+    """The binary logarithm of an age in nanoseconds, so that one among ages alike does not always go first.
+
+    By the moment it counts from; None for an unknown one. Moments are whole seconds: thousands of Pods share a few.
+    """
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__()
+        self._now = now
+        self[None] = None
+
+    def __missing__(self, moment: datetime | None) -> int:
+        assert moment is not None
+        nanoseconds = (self._now - moment) // timedelta(microseconds=1) * 1000
+        age_class = self[moment] = int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+        return age_class
 
 
 class RankedPod:
@@ -70,7 +82,7 @@ class RankedPod:
 
     __slots__ = ("created", "created_class", "head", "pod", "ready", "ready_class", "restarts", "uid")
 
-    def __init__(self, pod: Pod, rank: int, now: datetime) -> None:
+    def __init__(self, pod: Pod, rank: int, ages: AgeClasses) -> None:
         """rank: related Pods on its node, itself included."""
         self.pod = pod
         self.uid = pod.metadata.uid
@@ -85,11 +97,11 @@ class RankedPod:
         # crowded nodes before others
         self.head = (pod.spec.node_name != "", _PHASES.get(pod.status.phase, 0), ready, _cost_or_zero(pod), -rank)
         self.ready = ready_at if ready else None
-        self.ready_class = _age_class(self.ready, now)
+        self.ready_class = ages[self.ready]
         regular, sidecar = _restarts(pod)
         self.restarts = (-regular, -sidecar)
         self.created = pod.metadata.creation_timestamp
-        self.created_class = _age_class(self.created, now)
+        self.created_class = ages[self.created]
 
     def __lt__(self, other: RankedPod) -> bool:
         if self.head != other.head:
@@ -121,7 +133,8 @@ def ranks_on_nodes(pods: Iterable[Pod], related: Iterable[Pod]) -> list[int]:
 def deletion_order(pods: Sequence[Pod], related: Iterable[Pod], now: datetime) -> list[Pod]:
     """All of `pods`, the one to go first at the front. `related`: Pods of all ReplicaSets of the same owner."""
     ranks = ranks_on_nodes(pods, related)
-    ranked = sorted(RankedPod(pod, rank, now) for pod, rank in zip(pods, ranks, strict=True))
+    ages = AgeClasses(now)
+    ranked = sorted(RankedPod(pod, rank, ages) for pod, rank in zip(pods, ranks, strict=True))
     return [each.pod for each in ranked]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kubeloop.controllers.replicaset.controller import TRACEPARENT, ReplicaSetController
+from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.resources import PODS, REPLICA_SETS
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION as TRACEPARENT
 from kubeloop.tracing.lifecycle import NoTraces
 
 

@@ -18,6 +18,7 @@ from kubeloop.controllers.replicaset.plan import pod_from_template
 from kubeloop.controllers.replicaset.podgroups import grouped
 from kubeloop.controllers.replicaset.ranking import (
     DELETION_COST,
+    AgeClasses,
     InvalidDeletionCost,
     RankedPod,
     deletion_cost,
@@ -73,9 +74,9 @@ def test_pods_to_delete(rows, harness):
 
 def test_pod_less(rows, harness):
     for given, out in rows("pod_less"):
-        now = harness.moment(given["now"])
-        a = RankedPod(convert(Pod, given["a"]), given["rank_a"], now)
-        b = RankedPod(convert(Pod, given["b"]), given["rank_b"], now)
+        ages = AgeClasses(harness.moment(given["now"]))
+        a = RankedPod(convert(Pod, given["a"]), given["rank_a"], ages)
+        b = RankedPod(convert(Pod, given["b"]), given["rank_b"], ages)
         assert ((a < b), (b < a)) == (out["a_before_b"], out["b_before_a"]), given
 
 

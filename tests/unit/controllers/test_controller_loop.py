@@ -1,0 +1,125 @@
+"""The controller loop, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+
+import pytest
+
+from kubeloop.controllers.controller import Controller, StaleCache
+from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.kube.errors import Conflict
+from kubeloop.kube.objects import Status
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def running(controller: Controller, seconds: float) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(controller.run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+
+
+async def test_a_poisoned_key_never_stops_the_others_and_is_logged_with_its_key(caplog):
+    queue = WorkQueue()
+    seen: Counter[str] = Counter()
+
+    async def reconcile(key: str) -> float | None:
+        seen[key] += 1
+        if key == "ns/poisoned":
+            raise RuntimeError("broken")
+        return None
+
+    for key in ("ns/poisoned", "ns/a", "ns/b"):
+        queue.add(key)
+    with caplog.at_level(logging.ERROR):
+        await running(Controller("demo", reconcile, queue, 1), 10.0)
+    assert seen["ns/a"] == seen["ns/b"] == 1
+    assert seen["ns/poisoned"] > 5
+    assert "ns/poisoned" in caplog.text
+    assert "broken" in caplog.text
+
+
+async def test_a_key_is_with_one_worker_at_a_time_and_workers_run_side_by_side():
+    queue = WorkQueue()
+    at_work: Counter[str] = Counter()
+    most = 0
+
+    async def reconcile(key: str) -> float | None:
+        nonlocal most
+        at_work[key] += 1
+        assert at_work[key] == 1
+        most = max(most, sum(at_work.values()))
+        queue.add("a")
+        await asyncio.sleep(1.0)
+        at_work[key] -= 1
+        return None
+
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    await running(Controller("demo", reconcile, queue, 3), 5.0)
+    assert most == 3
+
+
+async def test_the_seconds_returned_bring_the_key_back_at_that_time():
+    queue = WorkQueue()
+    times: list[float] = []
+
+    async def reconcile(key: str) -> float | None:
+        times.append(asyncio.get_running_loop().time())
+        return 30.0 if len(times) < 3 else None
+
+    queue.add("a")
+    await running(Controller("demo", reconcile, queue, 1), 300.0)
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [30, 30]
+
+
+async def test_after_the_last_requeue_a_key_is_dropped_until_the_next_event():
+    queue = WorkQueue()
+    tries = 0
+
+    async def reconcile(key: str) -> float | None:
+        nonlocal tries
+        tries += 1
+        raise Conflict(Status(code=409, reason="Conflict", message="changed"))
+
+    queue.add("a")
+    await running(Controller("demo", reconcile, queue, 1, max_requeues=3), 600.0)
+    assert tries == 4
+    assert queue.requeues("a") == 0
+
+
+async def test_a_final_error_is_not_retried():
+    queue = WorkQueue()
+    tries = 0
+
+    async def reconcile(key: str) -> float | None:
+        nonlocal tries
+        tries += 1
+        raise ValueError("for good")
+
+    queue.add("a")
+    controller = Controller("demo", reconcile, queue, 1, is_final=lambda error: isinstance(error, ValueError))
+    await running(controller, 600.0)
+    assert tries == 1
+
+
+async def test_a_stale_cache_is_tried_again_soon_and_is_no_failure():
+    queue = WorkQueue()
+    tries = 0
+
+    async def reconcile(key: str) -> float | None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise StaleCache("behind")
+        return None
+
+    queue.add("a")
+    await running(Controller("demo", reconcile, queue, 1), 1.0)
+    assert tries == 4
+    assert queue.requeues("a") == 0

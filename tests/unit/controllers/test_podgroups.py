@@ -1,0 +1,134 @@
+"""Pods kept in groups, event by event."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.controllers.ownership import owned_by
+from kubeloop.controllers.replicaset.flavour import as_replica_set
+from kubeloop.controllers.replicaset.plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
+from kubeloop.controllers.replicaset.podgroups import PodGroups, grouped
+from kubeloop.controllers.replicaset.ranking import deletion_age_ratios
+from kubeloop.kube.objects import Pod, ReplicaSet, ReplicationController, convert
+
+NOW = "2026-01-01T01:00:00Z"
+
+
+def pod(name: str = "p", *, owner: str = "", ready: bool = False, **more: Any) -> Pod:
+    metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": name, "labels": more.get("labels", {"a": "1"})}
+    if owner:
+        kind, uid = owner.split("/")
+        metadata["ownerReferences"] = [{"kind": kind, "name": "rs", "uid": uid, "controller": True}]
+    if more.get("deleted"):
+        metadata["deletionTimestamp"] = NOW
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": more.get("since", NOW)}] if ready else []
+    return convert(
+        Pod, {"metadata": metadata, "status": {"phase": more.get("phase", "Running"), "conditions": conditions}}
+    )
+
+
+pods = st.builds(
+    pod,
+    st.sampled_from("pqrst"),
+    owner=st.sampled_from(["", "ReplicaSet/u1", "ReplicaSet/u2", "Job/u3"]),
+    ready=st.booleans(),
+    deleted=st.booleans(),
+    phase=st.sampled_from(["Pending", "Running", "Failed", "Succeeded"]),
+    labels=st.sampled_from([{}, {"a": "1"}, {"a": "2"}]),
+)
+
+
+@given(events=st.lists(st.tuples(pods, st.booleans()), max_size=30))
+def test_groups_hold_what_the_pods_say_whatever_came_before(events):
+    groups = PodGroups("ReplicaSet")
+    current: dict[str, Pod] = {}
+    for new, removed in events:
+        old = current.get(new.key)
+        if removed:
+            if old is not None:
+                groups.remove(old)
+                del current[new.key]
+        elif old is None:
+            groups.add(new)
+            current[new.key] = new
+        else:
+            groups.update(old, new)
+            current[new.key] = new
+        groups.check(current.values())
+        orphans = [each for each in current.values() if not each.metadata.owner_references]
+        assert groups.of("ns") == grouped(orphans)
+
+
+def replica_set(replicas: int) -> ReplicaSet:
+    return convert(
+        ReplicaSet,
+        {
+            "kind": "ReplicaSet",
+            "apiVersion": "apps/v1",
+            "metadata": {"name": "rs", "namespace": "ns", "uid": "u1"},
+            "spec": {
+                "replicas": replicas,
+                "template": {"metadata": {"labels": {"a": "1"}}, "spec": {"containers": []}},
+            },
+        },
+    )
+
+
+def test_a_plan_creates_what_is_missing_deletes_what_is_too_much_and_never_more_than_a_burst():
+    some = grouped(pod(f"p{number}", owner="ReplicaSet/u1") for number in range(3))
+
+    def plan(replicas: int, burst: int = 500) -> ReplicaPlan:
+        return plan_replicas(replica_set(replicas), some, list, datetime(2026, 1, 2, tzinfo=UTC), burst=burst)
+
+    assert plan(3) == ReplicaPlan()
+    assert plan(5) == ReplicaPlan(create=2)
+    assert plan(900) == ReplicaPlan(create=500)
+    assert len(plan(1).delete) == 2
+    assert len(plan(0, burst=2).delete) == 2
+
+
+def test_a_pod_is_named_after_its_owner_unless_no_pod_could_be():
+    assert generate_name("web-1") == "web-1-"
+    assert generate_name("n" * 253) == "n" * 253 + "-"
+    assert generate_name("n" * 254) == "n" * 254
+    assert generate_name("No_Pod") == "No_Pod"
+
+
+def test_a_pod_carries_its_controller_and_the_template_alone():
+    body = pod_from_template(replica_set(1))
+    reference = body["metadata"]["ownerReferences"][0]
+    assert (reference["kind"], reference["uid"], reference["controller"]) == ("ReplicaSet", "u1", True)
+    assert body["metadata"]["labels"] == {"a": "1"}
+    assert "namespace" not in body["metadata"]
+
+
+def test_a_replication_controller_reads_as_a_replica_set_and_keeps_its_kind():
+    rc = convert(
+        ReplicationController,
+        {
+            "kind": "ReplicationController",
+            "apiVersion": "v1",
+            "metadata": {"name": "rc", "namespace": "ns", "uid": "u9"},
+            "spec": {"replicas": 2, "selector": {"a": "1"}, "template": {"metadata": {"labels": {"a": "1"}}}},
+            "status": {"replicas": 1},
+        },
+    )
+    rs = as_replica_set(rc)
+    assert (rs.kind, rs.api_version, rs.spec.replicas, rs.status.replicas) == ("ReplicationController", "v1", 2, 1)
+    assert rs.spec.selector is not None
+    assert rs.spec.selector.match_labels == {"a": "1"}
+    assert owned_by(rs) == "ns/ReplicationController/rc/u9"
+    assert pod_from_template(rs)["metadata"]["ownerReferences"][0]["apiVersion"] == "v1"
+
+
+def test_the_age_ratio_compares_with_the_youngest_ready_pod():
+    young = pod("y", ready=True, since="2026-01-01T00:50:00Z")
+    old = pod("o", ready=True, since="2026-01-01T00:00:00Z")
+    waiting = pod("w")
+    now = datetime(2026, 1, 1, 1, tzinfo=UTC)
+    assert deletion_age_ratios([young, old, waiting], [old, waiting], now) == [6.0]
+    assert deletion_age_ratios([waiting], [waiting], now) == []

@@ -1,0 +1,124 @@
+"""What a rollout leaves in traces and events, and ReplicationControllers through the same code."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.lifecycle import PodTraces
+from kubeloop.tracing.reconcile import ReconcileTraces
+from kubeloop.tracing.spans import Trace
+from support.memory_cluster import MemoryCluster, deployment
+
+pytestmark = pytest.mark.virtual_time
+
+
+@dataclass
+class Events:
+    seen: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
+        self.seen.append((about.kind, reason, message))
+
+
+async def played(cluster: MemoryCluster, seconds: float) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(cluster.run())
+        await asyncio.sleep(seconds)
+        running.cancel()
+
+
+async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
+    finished: list[Trace] = []
+    cluster = MemoryCluster(
+        clock,
+        random.Random(1),
+        traces=ReconcileTraces(clock=clock, rng=random.Random(2), finished=finished.append),
+        pod_traces=PodTraces(clock=clock, rng=random.Random(3)),
+    )
+    cluster.apply("deployments", deployment(replicas=3))
+    await played(cluster, 60.0)
+
+    pods = [(body, headers) for body, headers in cluster.created_with if body["kind"] == "Pod"]
+    assert len(pods) == 3
+    parents = [body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for body, _ in pods]
+    assert [headers["traceparent"] for _, headers in pods] == parents
+    assert len({parent.split("-")[1] for parent in parents}) == 3, "each Pod has a trace of its own"
+    (rs,) = cluster.all("replicasets")
+    assert TRACEPARENT_ANNOTATION not in str(rs)
+
+    roots = [trace.spans[0] for trace in finished]
+    created = next(root for root in roots if any(parent in root.links for parent in parents))
+    assert created.name.startswith("reconcile replicaset default/web-")
+    assert set(parents) <= set(created.links)
+    assert created.attributes["kubeloop.reason"]
+    assert any(action.startswith("create pod") for action in created.attributes["kubeloop.actions"])
+    assert any(root.name == "reconcile deployment default/web" for root in roots)
+
+
+async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualClock):
+    finished: list[Trace] = []
+    cluster = MemoryCluster(
+        clock,
+        random.Random(1),
+        traces=ReconcileTraces(clock=clock, rng=random.Random(2), finished=finished.append),
+    )
+    cluster.apply("deployments", deployment(replicas=2))
+    await played(cluster, 60.0)
+    before = len(finished)
+    (rs,) = cluster.all("replicasets")
+    assert await cluster.deployments.process("default/web") is None
+    assert await cluster.replica_sets.process(f"default/{rs['metadata']['name']}") is None
+    assert len(finished) == before
+
+
+async def test_events_tell_the_story_in_kubernetes_words(clock: VirtualClock):
+    events = Events()
+    cluster = MemoryCluster(clock, random.Random(1), events=events)
+    cluster.apply("deployments", deployment(replicas=2))
+    await played(cluster, 60.0)
+    (rs,) = cluster.all("replicasets")
+    name = rs["metadata"]["name"]
+    assert events.seen[0] == ("Deployment", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 2")
+    assert {(kind, reason) for kind, reason, _ in events.seen[1:]} == {("ReplicaSet", "SuccessfulCreate")}
+    assert events.seen[1][2].startswith(f"Created pod: {name}-")
+
+
+async def test_a_replication_controller_keeps_its_pods(clock: VirtualClock):
+    events = Events()
+    cluster = MemoryCluster(clock, random.Random(1), events=events)
+    labels = {"app": "guestbook"}
+    cluster.apply(
+        "replicationcontrollers",
+        {
+            "metadata": {"name": "guestbook"},
+            "spec": {
+                "replicas": 3,
+                "selector": labels,
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+                },
+            },
+        },
+    )
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(cluster.run())
+        await asyncio.sleep(60.0)
+        pods = cluster.all("pods")
+        assert len(pods) == 3
+        assert {pod["metadata"]["ownerReferences"][0]["kind"] for pod in pods} == {"ReplicationController"}
+        status = cluster.get_now("replicationcontrollers", "guestbook")["status"]
+        assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
+        assert {kind for kind, _, _ in events.seen} == {"ReplicationController"}
+
+        cluster.apply("replicationcontrollers", {"metadata": {"name": "guestbook"}, "spec": {"replicas": 1}})
+        await asyncio.sleep(60.0)
+        assert len(cluster.all("pods")) == 1
+        running.cancel()

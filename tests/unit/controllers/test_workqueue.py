@@ -1,0 +1,235 @@
+"""The work queue, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeloop.controllers.ratelimiter import ExponentialBackoff, backoff_seconds, controller_rate_limiter
+from kubeloop.controllers.workqueue import QueueShutDown, WorkQueue
+from kubeloop.testing import virtual_time
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def test_keys_come_out_in_order_of_arrival_and_once():
+    queue = WorkQueue()
+    for key in ("a", "b", "a", "c"):
+        queue.add(key)
+    assert queue.ready_keys() == ["a", "b", "c"]
+    assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
+    assert len(queue) == 0
+
+
+async def test_a_key_being_processed_is_not_handed_out_again_until_it_is_done():
+    queue = WorkQueue()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.check()
+    assert queue.ready_keys() == []
+    queue.done("a")
+    assert queue.ready_keys() == ["a"]
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert queue.ready_keys() == []
+
+
+async def test_a_delayed_key_becomes_ready_at_its_time_and_not_before():
+    queue = WorkQueue()
+    queue.add_after("a", 5.0)
+    await asyncio.sleep(4.9)
+    assert queue.ready_keys() == []
+    await asyncio.sleep(0.2)
+    assert queue.ready_keys() == ["a"]
+
+
+async def test_of_several_times_the_earliest_holds():
+    queue = WorkQueue()
+    queue.add_after("a", 5.0)
+    queue.add_after("a", 1.0)
+    queue.add_after("a", 9.0)
+    queue.check()
+    await asyncio.sleep(1.1)
+    assert queue.ready_keys() == ["a"]
+    await queue.get()
+    queue.done("a")
+    await asyncio.sleep(20.0)
+    assert queue.ready_keys() == []
+
+
+async def test_a_time_that_is_not_ahead_means_now():
+    queue = WorkQueue()
+    queue.add_after("a", 0.0)
+    queue.add_after("b", -1.0)
+    assert queue.ready_keys() == ["a", "b"]
+
+
+async def test_failures_back_off_per_key_until_forgotten():
+    queue = WorkQueue(limiter=ExponentialBackoff())
+    for failures, seconds in enumerate((0.005, 0.010, 0.020)):
+        assert queue.requeues("a") == failures
+        before = asyncio.get_running_loop().time()
+        queue.add_rate_limited("a")
+        await queue.get()
+        queue.done("a")
+        assert asyncio.get_running_loop().time() - before == pytest.approx(seconds, abs=0.001)
+    queue.forget("a")
+    assert queue.requeues("a") == 0
+
+
+async def test_keys_that_are_only_too_early_take_no_token_from_those_that_failed():
+    queue = WorkQueue(limiter=controller_rate_limiter())
+    for number in range(500):
+        queue.add_rate_limited(f"early-{number}", failed=False)
+    queue.add_rate_limited("failed")
+    await asyncio.sleep(0.01)
+    assert "failed" in queue.ready_keys()
+    assert queue.requeues("early-1") == 0
+
+
+async def test_a_waiting_getter_is_woken_and_a_cancelled_one_takes_nothing():
+    queue = WorkQueue()
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(queue.get())
+        second = tasks.create_task(queue.get())
+        await asyncio.sleep(0.1)
+        queue.add("a")
+        first.cancel()  # woken for "a", and cancelled before it ran
+        await asyncio.sleep(0.1)
+        assert second.done()
+        assert second.result() == "a"
+
+
+async def test_after_shut_down_what_is_ready_is_still_handed_out_and_nothing_is_taken_in():
+    queue = WorkQueue()
+    queue.add("a")
+    queue.add_after("later", 1.0)
+    queue.shut_down()
+    queue.add("b")
+    assert await queue.get() == "a"
+    with pytest.raises(QueueShutDown):
+        await queue.get()
+
+
+async def test_shut_down_ends_waiting_getters():
+    queue = WorkQueue()
+
+    async def worker() -> str:
+        try:
+            return await queue.get()
+        except QueueShutDown:
+            return "ended"
+
+    async with asyncio.TaskGroup() as tasks:
+        workers = [tasks.create_task(worker()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        queue.shut_down()
+    assert [each.result() for each in workers] == ["ended"] * 3
+
+
+async def test_draining_waits_for_the_keys_handed_out_and_those_added_again():
+    queue = WorkQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    async with asyncio.TaskGroup() as tasks:
+        drain = tasks.create_task(queue.shut_down_with_drain())
+        await asyncio.sleep(1.0)
+        assert not drain.done()
+        queue.done("a")
+        await asyncio.sleep(1.0)
+        assert not drain.done()
+        assert await queue.get() == "a"
+        queue.done("a")
+        await asyncio.sleep(1.0)
+        assert drain.done()
+
+
+class Measured:
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.queue: Any = None
+
+    def attach(self, queue: Any) -> None:
+        self.queue = queue
+
+    def added(self) -> None:
+        self.seen.append("added")
+
+    def retried(self) -> None:
+        self.seen.append("retried")
+
+    def started(self, waited_seconds: float) -> None:
+        self.seen.append(("started", round(waited_seconds, 3)))
+
+    def finished(self, worked_seconds: float) -> None:
+        self.seen.append(("finished", round(worked_seconds, 3)))
+
+
+async def test_metrics_tell_waiting_and_work():
+    metrics = Measured()
+    queue = WorkQueue("q", metrics=metrics)
+    assert metrics.queue is queue
+    queue.add_after("a", 1.0)
+    await asyncio.sleep(3.0)
+    await queue.get()
+    queue.add("b")
+    await queue.get()
+    await asyncio.sleep(2.0)
+    assert queue.unfinished_work_seconds() == pytest.approx(4.0)
+    assert queue.longest_running_processor_seconds() == pytest.approx(2.0)
+    queue.done("a")
+    assert metrics.seen == ["retried", "added", ("started", 2.0), "added", ("started", 0.0), ("finished", 2.0)]
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "after", "get", "done", "sleep"]), st.sampled_from("abcd"), st.floats(0, 3)),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=steps)
+def test_nothing_is_lost_and_nothing_is_handed_out_twice(steps):
+    async def main() -> None:
+        queue = WorkQueue()
+        wanted: set[str] = set()
+        held: list[str] = []
+        for step, key, seconds in steps:
+            match step:
+                case "add":
+                    queue.add(key)
+                    wanted.add(key)
+                case "after":
+                    queue.add_after(key, seconds)
+                    wanted.add(key)
+                case "get" if len(queue):
+                    taken = await queue.get()
+                    assert taken not in held
+                    held.append(taken)
+                case "done" if held:
+                    queue.done(held.pop(0))
+                case "sleep":
+                    await asyncio.sleep(seconds)
+            queue.check()
+        await asyncio.sleep(4.0)
+        got = set(held)
+        for key in held:
+            queue.done(key)
+        while len(queue):
+            key = await queue.get()
+            got.add(key)
+            queue.done(key)
+        assert got <= wanted
+
+    virtual_time.run(main())
+
+
+@given(failures=st.integers(0, 5000))
+def test_backoff_never_overflows_and_never_shrinks(failures):
+    assert 0.005 <= backoff_seconds(failures) <= backoff_seconds(failures + 1) <= 1000.0
