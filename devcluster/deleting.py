@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.registry import Served
@@ -51,12 +53,11 @@ def delete_options(body: JSON, query: dict[str, str]) -> DeleteOptions:
         text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         causes.append(errors.cause("FieldValueInvalid", "propagationPolicy", text))
     if policy and policy not in _POLICIES:
-        text = f'Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"'
+        text = f'Unsupported value: "{policy}": supported values: "Foreground", "Background", "Orphan", "nil"'
         causes.append(errors.cause("FieldValueNotSupported", "propagationPolicy", text))
-    for value in dry_run:
-        if value != "All":
-            text = f'Unsupported value: "{value}": supported values: "All"'
-            causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
+    if any(value != "All" for value in dry_run):
+        text = f'Unsupported value: {msgspec.json.encode(dry_run).decode()}: supported values: "All"'
+        causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
     if causes:
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", causes)
     if isinstance(orphan, str):
@@ -102,7 +103,11 @@ class Deleting:
         if not pending:
             if options.dry_run:
                 return now, True
-            return self._store.table(resource).delete(before, now).object, True
+            table = self._store.table(resource)
+            if metadata != obj["metadata"]:
+                # even a pod that goes at once is first marked: its watchers see a change and then the deletion
+                before = table.update(before, now)
+            return table.delete(before).object, True
         if now == obj:
             return obj, False
         if options.dry_run:
@@ -123,12 +128,7 @@ class Deleting:
                 return now, True
             return table.delete(before, now).object, True
         if now == obj:
-            raise errors.conflict(
-                NAMESPACES,
-                metadata["name"],
-                "The system is ensuring all content is removed from this namespace.  "
-                "Upon completion, this namespace will automatically be purged by the system.",
-            )
+            return obj, False
         if options.dry_run:
             return now, False
         return table.update(before, now).object, False

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.decoding import decode
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.selection import Selection, selection
@@ -272,11 +273,13 @@ def open_watch(
     watcher.open(changes)
     resource = served.resource
 
+    empty = decode(resource, {})[0]
+
     def bookmark(initial_events_end: bool) -> bytes:
-        metadata: JSON = {"resourceVersion": str(revision_now()), "creationTimestamp": None}
+        metadata: JSON = {"resourceVersion": str(revision_now())}
         if initial_events_end:
             metadata["annotations"] = INITIAL_EVENTS_END
-        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
         return plain_frame("BOOKMARK", obj) if frame is None else frame("BOOKMARK", obj)
 
     timeout = options.timeout_seconds or MIN_WATCH_SECONDS * (1 + rng.random())

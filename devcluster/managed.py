@@ -146,6 +146,8 @@ def _entry(served: Served, manager: str, operation: str, subresource: str, field
     }
     if subresource:
         entry["subresource"] = subresource
+    if subresource == "scale":
+        del entry["time"]  # kube-apiserver notes none there
     return entry
 
 

@@ -24,8 +24,8 @@ from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
 from kubeloop.devcluster.events_api import from_events_api, in_events_api
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
-from kubeloop.devcluster.managed import Writer
-from kubeloop.devcluster.registry import EVENTS_V1, VIRTUAL, Served, served
+from kubeloop.devcluster.managed import Writer, track_create
+from kubeloop.devcluster.registry import EVENTS_V1, SELF_SUBJECT_REVIEWS, VIRTUAL, Served, served
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import Route, verb
@@ -40,6 +40,7 @@ from kubeloop.kube.resources import EVENTS, PODS, Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 _MAX_MANAGER = 128
 _CORE_EVENTS = served(EVENTS)
@@ -281,7 +282,10 @@ class Rest:
             name = body.obj["metadata"].get("name", "")
             self._bind(request, found.namespace, name, body.obj)
             return json_response(201, {**_SUCCESS, "code": 201})
+        track_create(target, body.obj, self._writer(request), self._writing.now)
         obj = review(target.resource, body.obj, self._token)
+        if target.resource is SELF_SUBJECT_REVIEWS:
+            obj["metadata"]["creationTimestamp"] = self._writing.now()
         return self._object(request, target, 201, obj, warnings=body.warnings)
 
     def _update(self, request: Request, found: Route, subresource: str = "") -> Response:
@@ -592,7 +596,8 @@ def _patched(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
         raise errors.bad_request("error decoding patch: unexpected end of JSON input") from error
     expected: Callable[[Any], bool] = (lambda value: isinstance(value, list)) if kind == _JSON_PATCH else _is_map
     if not expected(patch):
-        raise errors.bad_request("error decoding patch: json: cannot unmarshal")
+        target = "jsonpatch.Patch" if kind == _JSON_PATCH else "map[string]interface {}"
+        raise errors.bad_request(f"error decoding patch: json: cannot unmarshal {_kind_of(patch)} into Go value of type {target}")
     if kind == _JSON_PATCH:
         try:
             return patching.json_patch(live, patch), duplicates
@@ -607,6 +612,10 @@ def _patched(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
         raise errors.internal(str(error)) from error
 
 
+def _kind_of(value: Any) -> str:
+    return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
+
+
 def _is_map(value: Any) -> bool:
     return isinstance(value, dict)
 
@@ -615,12 +624,12 @@ def _decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any],
     """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
 
     def refused(why: str) -> errors.StatusError:
-        text = f"Invalid value: {_quoted(_encode(patched).decode())}: {why}"
+        text = f"Invalid value: {_quoted(_encode_sorted(patched).decode())}: {why}"
         failure = errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
         return failure
 
     if not isinstance(patched, dict):
-        raise refused("json: cannot unmarshal into Go value")
+        raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type map[string]interface {{}}")
     kind, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
     if (kind, api_version) != (resource.kind, resource.api_version):
         raise refused(f'no kind "{kind}" is registered for version "{api_version}"')

@@ -13,7 +13,7 @@ from kubeloop.devcluster.registry import Served
 from kubeloop.kube.quantity import parse_quantity
 
 JSON = dict[str, Any]
-Prepare = Callable[[JSON], None]
+Prepare = Callable[[JSON, str], None]
 PrepareUpdate = Callable[[JSON, JSON], None]
 
 
@@ -52,7 +52,7 @@ def qos_class(spec: JSON) -> str:
 # --- create -----------------------------------------------------------------------------------------------------------
 
 
-def _create_pod(pod: JSON) -> None:
+def _create_pod(pod: JSON, now: str) -> None:
     pod["metadata"]["generation"] = 1
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
@@ -61,14 +61,14 @@ def _create_pod(pod: JSON) -> None:
                 "type": "PodScheduled",
                 "status": "False",
                 "lastProbeTime": None,
-                "lastTransitionTime": None,
+                "lastTransitionTime": now,
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
         ]
 
 
-def _create_namespace(namespace: JSON) -> None:
+def _create_namespace(namespace: JSON, _now: str) -> None:
     namespace["status"] = {"phase": "Active"}
     spec = namespace.setdefault("spec", {})
     if "kubernetes" not in spec.get("finalizers", ()):
@@ -76,14 +76,14 @@ def _create_namespace(namespace: JSON) -> None:
 
 
 def _create_volume(phase: str) -> Prepare:
-    def create(obj: JSON) -> None:
+    def create(obj: JSON, _now: str) -> None:
         obj["status"] = {"phase": phase}
 
     return create
 
 
-def _keep_status(obj: JSON) -> None:
-    del obj
+def _keep_status(_obj: JSON, _now: str) -> None:
+    """The client may set it, as kubelets do."""
 
 
 _EMPTY_STATUS: dict[str, JSON] = {
@@ -117,12 +117,12 @@ _CREATE: dict[str, Prepare] = {
 }
 
 
-def prepare_for_create(served: Served, obj: JSON) -> None:
-    """Reset what a client may not set, and set what only the server does."""
+def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
+    """Reset what a client may not set, and set what only the server does. `now` as it stands in objects."""
     name = served.resource.group_resource
     create = _CREATE.get(name)
     if create is not None:
-        create(obj)
+        create(obj, now)
     elif served.has_status:
         obj["status"] = dict(_EMPTY_STATUS.get(name, {}))
     metadata = obj["metadata"]
@@ -169,7 +169,8 @@ _UPDATE: dict[str, PrepareUpdate] = {
     "services": _update_service,
 }
 
-_SERVER_OWNED = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
+_SERVER_OWNED = ("generation", "selfLink")
+_KEPT_IF_LEFT_OUT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
@@ -180,7 +181,9 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
             metadata[name] = before[name]
         else:
             metadata.pop(name, None)
-    metadata.setdefault("uid", before["uid"])
+    for name in _KEPT_IF_LEFT_OUT:
+        if name in before:
+            metadata.setdefault(name, before[name])
     if served.has_status:
         if "status" in old:
             obj["status"] = old["status"]

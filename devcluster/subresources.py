@@ -6,12 +6,12 @@ Source: pkg/registry/core/pod/storage, pkg/registry/apps/*/storage, pkg/registry
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.deleting import DeleteOptions, Deleting
-from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.managed import Writer, track_update
+from kubeloop.devcluster.registry import Served, served
 from kubeloop.devcluster.storage import Store, Stored
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube.clock import Clock, rfc3339
@@ -22,7 +22,7 @@ from kubeloop.kube.selectors import Selector, selector_from
 JSON = dict[str, Any]
 
 _MAX_DISRUPTED_PODS = 2000
-_DELETION_TIMEOUT = timedelta(minutes=2)
+_BUDGETS = served(POD_DISRUPTION_BUDGETS)
 
 
 # --- scale ------------------------------------------------------------------------------------------------------------
@@ -255,7 +255,11 @@ class PodSubresources:
             }
             others = [each for each in status.get("conditions", ()) if each["type"] != "DisruptionAllowed"]
             new_status["conditions"] = [*others, condition]
-        self._store.update(POD_DISRUPTION_BUDGETS, {**budget, "status": new_status})
+        counted = {**budget, "metadata": {**budget["metadata"]}, "status": new_status}
+        track_update(
+            _BUDGETS, counted, budget, Writer("kube-apiserver"), self._writing.now, subresource="status"
+        )
+        self._store.update(POD_DISRUPTION_BUDGETS, counted)
 
 
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")

@@ -63,7 +63,7 @@ class Writing:
         metadata["uid"] = self.new_uid()
         metadata["creationTimestamp"] = self.now()
         self._admission.admit_create(resource, obj, namespace)
-        strategies.prepare_for_create(served, obj)
+        strategies.prepare_for_create(served, obj, metadata["creationTimestamp"])
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
@@ -122,7 +122,7 @@ class Writing:
         if is_finished_deletion(obj):
             if dry_run:
                 return obj
-            table.delete(before, obj)
+            table.delete(before)  # its watchers see the last stored state, the caller what it has written
             return obj
         if obj == before.object:
             return before.object
