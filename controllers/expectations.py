@@ -54,13 +54,6 @@ class Expectations:
             return True
         return self._clock.now() - expected.noted_at > EXPECTATIONS_TIMEOUT
 
-    def expire_in(self, key: str) -> float | None:
-        """Seconds until unmet expectations expire; None if nothing is awaited."""
-        expected = self._expected.get(key)
-        if expected is None or expected.fulfilled:
-            return None
-        return (expected.noted_at + EXPECTATIONS_TIMEOUT - self._clock.now()).total_seconds()
-
     def expect_creations(self, key: str, count: int) -> None:
         self._set(key, count, 0)
 

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 MAX_REQUEUES = 15  # a key that failed that often in a row is dropped: the last wait was 82 s
 STALE_RECHECK_SECONDS = 1.0
+RESYNC_SECONDS = 600.0  # a net under lost events
 
 
 class InvalidSelector(ReconcileFailed):
@@ -107,7 +108,8 @@ class DeploymentController:
                     on_add=self.on_deployment_add,
                     on_update=self.on_deployment_update,
                     on_delete=self.on_deployment_delete,
-                )
+                ),
+                resync_seconds=RESYNC_SECONDS,
             ),
             self._rs_informer.add_handler(
                 Handlers(

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 BURST_REPLICAS = 500
 STATUS_UPDATE_RETRIES = 1
+RESYNC_SECONDS = 600.0  # a net under lost events: expectations that nothing will meet expire, but wake nobody
 HASH_LABEL = "pod-template-hash"
 
 
@@ -107,7 +108,8 @@ class ReplicaSetController:
         self._controller = Controller(flavour.name, self.reconcile, queue, workers, metrics=metrics)
         self._registrations = (
             self._owner_informer.add_handler(
-                Handlers(on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete)
+                Handlers(on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete),
+                resync_seconds=RESYNC_SECONDS,
             ),
             self._pod_informer.add_handler(
                 Handlers(on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete)
