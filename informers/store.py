@@ -32,7 +32,11 @@ class Store(Generic[T]):
     where building over a full store would hold up the loop (1 us an object).
     """
 
+    version: int
+    """Grows with every change: whoever derives something from all objects can tell whether it still holds."""
+
     def __init__(self) -> None:
+        self.version = 0
         self._objects: dict[str, T] = {}
         self._functions: dict[str, IndexFunction[T]] = {}
         self._indexes: dict[str, dict[str, dict[str, T]]] = {}  # index -> value -> key -> object; no empty innermost
@@ -102,6 +106,7 @@ class Store(Generic[T]):
 
     def put(self, key: str, obj: T) -> T | None:
         """Set what stands under `key`; the object that stood there before, if any. For the informer only."""
+        self.version += 1
         old = self._objects.get(key)
         self._objects[key] = obj
         for name, function in self._functions.items():
@@ -122,6 +127,7 @@ class Store(Generic[T]):
         """Remove what stands under `key` and return it. For the informer only."""
         old = self._objects.pop(key, None)
         if old is not None:
+            self.version += 1
             for name, function in self._functions.items():
                 for value in function(old):
                     self._drop(self._indexes[name], value, key)

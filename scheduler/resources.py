@@ -139,7 +139,7 @@ def requests_nano(
 ) -> NanoList:
     """pod_requests before rounding. `default` stands in for resources that a container does not request."""
     spec, status = pod.spec, pod.status
-    use_status = use_status and _has_resize_status(pod)
+    use_status = use_status and has_resize_status(pod)
     infeasible = use_status and is_resize_infeasible(pod)
     if use_status:
         sidecars = {each.name for each in spec.init_containers if each.restart_policy == "Always"}
@@ -181,7 +181,7 @@ def _in_place_requests(container: Container, statuses: Mapping[str, ContainerSta
     return amounts
 
 
-def _has_resize_status(pod: Pod) -> bool:
+def has_resize_status(pod: Pod) -> bool:
     """Does the status say anything about resources? Most pods' does not, and they are counted once, by their spec."""
     status = pod.status
     return bool(

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
 from kubeloop.scheduler.plugins.args import NodeResourcesBalancedAllocationArgs
-from kubeloop.scheduler.plugins.resource_scores import Int64, ResourceAmounts, balance, balance_gained
-from kubeloop.scheduler.plugins.verdicts import skip
-from kubeloop.scheduler.resources import pod_requests
+from kubeloop.scheduler.plugins.resource_scores import Int64, ResourceAmounts, balance, balance_gained, balance_of_node
+from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, scores_one_by_one, skip
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -30,7 +29,7 @@ class NodeResourcesBalancedAllocation:
         self._amounts = ResourceAmounts(args.resources, use_requested=True)
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        request = pod_requests(pod.pod, use_status=True)
+        request = pod.requests
         if not any(request.get(name) for name in self._resources):
             return skip(self.name)  # pods that ask for nothing would all go to the same node
         state.write(_REQUEST, request)
@@ -38,12 +37,15 @@ class NodeResourcesBalancedAllocation:
 
     def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         request: dict[str, int] | None = state.get(_REQUEST)
-        return pod_requests(pod.pod, use_status=True) if request is None else request
+        return pod.requests if request is None else request
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        return int(self._gained(*self._amounts.of_node(self._request(state, pod), node))[0])
+        before, after, there = zip(*self._amounts.of_node(self._request(state, pod), node), strict=True)
+        return balance_gained(balance_of_node(before, there), balance_of_node(after, there))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        if len(rows) <= FEW_ROWS:
+            return scores_one_by_one(self.score, state, pod, snapshot, rows)
         return self._gained(*self._amounts.of_rows(self._request(state, pod), snapshot, rows))
 
     @staticmethod

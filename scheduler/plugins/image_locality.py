@@ -13,7 +13,7 @@ from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Rows, Scores
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import at
+from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, at, scores_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -41,6 +41,8 @@ class ImageLocality:
         return _score(sum_bytes, _containers(pod.pod))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        if len(rows) <= FEW_ROWS:
+            return scores_one_by_one(self.score, state, pod, snapshot, rows)
         images = _images(pod.pod)
         sum_bytes = np.zeros(len(rows), np.int64)  # [K]
         for name in images:

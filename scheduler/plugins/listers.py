@@ -31,6 +31,11 @@ T = TypeVar("T")
 class Lister(Protocol[T]):
     """The reading half of an informer's store; keys are "namespace/name", or "name" for cluster-scoped kinds."""
 
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        ...
+
     def get(self, key: str) -> T | None: ...
 
     def list(self) -> builtins.list[T]: ...

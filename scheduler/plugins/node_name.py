@@ -18,7 +18,7 @@ from kubeloop.scheduler.framework.interface import (
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, on, unresolvable
+from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, on, unresolvable, verdicts_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -37,6 +37,8 @@ class NodeName:
         return None if not wanted or wanted == node.name else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        if len(rows) <= FEW_ROWS:
+            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
         wanted = pod.pod.spec.node_name
         if not wanted:
             return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))

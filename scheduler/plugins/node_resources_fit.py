@@ -28,15 +28,21 @@ from kubeloop.scheduler.framework.interface import (
 )
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.resource_scores import (
+    LeastAllocated,
+    MostAllocated,
+    RequestedToCapacityRatio,
     ResourceAmounts,
     Scorer,
-    least_allocated,
-    most_allocated,
-    requested_to_capacity_ratio,
-    weighted_mean,
 )
-from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, on
-from kubeloop.scheduler.resources import pod_requests
+from kubeloop.scheduler.plugins.verdicts import (
+    FEW_ROWS,
+    at,
+    counts_on_a_node,
+    on,
+    scores_one_by_one,
+    verdicts_one_by_one,
+)
+from kubeloop.scheduler.resources import has_resize_status, pod_requests
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -62,7 +68,7 @@ class NodeResourcesFit:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
-        state.write(_REQUEST, self._counted(pod_requests(pod.pod)))
+        state.write(_REQUEST, self._wanted(pod))
         return None, None
 
     def _counted(self, requests: dict[str, int]) -> dict[str, int]:
@@ -80,7 +86,11 @@ class NodeResourcesFit:
 
     def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         request: dict[str, int] | None = state.get(_REQUEST)
-        return self._counted(pod_requests(pod.pod)) if request is None else request
+        return self._wanted(pod) if request is None else request
+
+    def _wanted(self, pod: PodInfo) -> dict[str, int]:
+        # A resize under way is the business of pods that run; what is wanted from a node stands in the spec.
+        return self._counted(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         reasons = [_TOO_MANY_PODS] if len(node.pods) + 1 > node.allocatable.get("pods", 0) else []
@@ -101,6 +111,8 @@ class NodeResourcesFit:
         return of_reasons[resolvable]
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        if len(rows) <= FEW_ROWS:
+            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
         columns = snapshot.columns
         request = self._request(state, pod)
         pods_allowed = at(columns.allocatable[columns.resource("pods")], rows, snapshot)  # [K]
@@ -126,20 +138,21 @@ class NodeResourcesFit:
         return RowVerdicts(passed, explain)
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        state.write(_SCORED, _scored_requests(pod.pod))
+        state.write(_SCORED, _scored_requests(pod))
         return None
 
     def _scored(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         scored: dict[str, int] | None = state.get(_SCORED)
-        return _scored_requests(pod.pod) if scored is None else scored
+        return _scored_requests(pod) if scored is None else scored
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        wanted, requested, allocatable = self._amounts.of_node(self._scored(state, pod), node)
-        return int(self._scorer(requested + wanted, allocatable)[0])
+        return self._scorer.of_node(self._amounts.of_node(self._scored(state, pod), node))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        if len(rows) <= FEW_ROWS:
+            return scores_one_by_one(self.score, state, pod, snapshot, rows)
         wanted, requested, allocatable = self._amounts.of_rows(self._scored(state, pod), snapshot, rows)
-        return self._scorer(requested + wanted, allocatable)
+        return self._scorer.of_rows(requested + wanted, allocatable)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -183,9 +196,11 @@ class NodeResourcesFit:
         return Hint.SKIP
 
 
-def _scored_requests(pod: Pod) -> dict[str, int]:
+def _scored_requests(pod: PodInfo) -> dict[str, int]:
     """v1.36 leaves pod-level resources out of this score, though it counts those of pods already on the node."""
-    return pod_requests(pod, non_zero=True, pod_level=False)
+    if pod.pod.spec.resources is None and not has_resize_status(pod.pod):
+        return pod.requests | {"cpu": pod.non_zero_milli_cpu, "memory": pod.non_zero_memory}
+    return pod_requests(pod.pod, non_zero=True, pod_level=False)
 
 
 def extended_resource_of(device_class: Any) -> str:
@@ -202,11 +217,11 @@ def _scorer(args: NodeResourcesFitArgs) -> Scorer:
     strategy = args.scoring_strategy
     resources = strategy.resources
     if strategy.type == "LeastAllocated":
-        return weighted_mean(resources, least_allocated)
+        return LeastAllocated(resources)
     if strategy.type == "MostAllocated":
-        return weighted_mean(resources, most_allocated)
+        return MostAllocated(resources)
     if strategy.type == "RequestedToCapacityRatio" and strategy.requested_to_capacity_ratio is not None:
-        return requested_to_capacity_ratio(resources, strategy.requested_to_capacity_ratio.shape)
+        return RequestedToCapacityRatio(resources, strategy.requested_to_capacity_ratio.shape)
     raise UserError(
         f"scoring strategy {strategy.type} is not supported",
         hint="use LeastAllocated, MostAllocated or RequestedToCapacityRatio (with requestedToCapacityRatio.shape)",

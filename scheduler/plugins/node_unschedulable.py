@@ -21,7 +21,7 @@ from kubeloop.scheduler.framework.interface import (
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, at, on, unresolvable
+from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, at, on, unresolvable, verdicts_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -43,6 +43,8 @@ class NodeUnschedulable:
         return self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        if len(rows) <= FEW_ROWS:
+            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
         unschedulable = at(snapshot.columns.unschedulable, rows, snapshot)  # [K]
         if is_tolerated(_TAINT, pod.pod.spec.tolerations):
             return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))

@@ -42,9 +42,9 @@ from kubeloop.scheduler.plugins.spread_constraints import (
     HOSTNAME,
     SCHEDULE_ANYWAY,
     SYSTEM_DEFAULTS,
+    DefaultSelectors,
     SpreadConstraint,
     compile_constraints,
-    default_selector,
     with_selector,
 )
 from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
@@ -68,15 +68,28 @@ class _Domains:
     codes int32 [N]: domain of each node that takes part, D for the others. present bool [D]: domains with such a node.
     """
 
-    __slots__ = ("codes", "column", "count", "present")
+    __slots__ = ("_domains_of_all", "codes", "column", "count", "present")
 
     def __init__(self, column: LabelColumn, taking_part: Mask) -> None:
+        self._domains_of_all: int | None = None
         self.column = column
         self.count = len(column.values)
         self.codes = np.where(taking_part & (column.codes != ABSENT), column.codes, self.count)  # [N]
         self.present = np.zeros(self.count + 1, np.bool_)
         self.present[self.codes] = True
         self.present = self.present[: self.count]  # [D]
+
+    def domains_among(self, rows: Rows, snapshot: Snapshot) -> int:
+        """How many domains `rows` are in; nodes without the label are one more, as in Kubernetes."""
+        all_rows = rows is snapshot.all_rows
+        if all_rows and self._domains_of_all is not None:
+            return self._domains_of_all
+        seen = np.zeros(self.count + 1, np.bool_)
+        seen[at(self.column.codes, rows, snapshot)] = True
+        number = int(np.count_nonzero(seen))
+        if all_rows:
+            self._domains_of_all = number
+        return number
 
     def sums(self, pods: Int64) -> Int64:
         """Pods per node [N] -> pods per domain [D]."""
@@ -187,6 +200,7 @@ class PodTopologySpread:
 
     def __init__(self, args: PodTopologySpreadArgs, handle: Handle) -> None:
         self._handle = handle
+        self._selectors = DefaultSelectors(handle.listers)
         self._system_defaulted = args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system_defaulted else args.default_constraints
         self._default_hard = compile_constraints(self._defaults, {}, DO_NOT_SCHEDULE)
@@ -199,7 +213,7 @@ class PodTopologySpread:
 
     # --- which constraints -----------------------------------------------------------------------------------------
 
-    def _constraints(self, pod: Pod, action: str) -> tuple[SpreadConstraint, ...]:
+    def _constraints(self, pod: Pod, action: str, class_number: int | None = None) -> tuple[SpreadConstraint, ...]:
         """Raises SelectorError."""
         own = pod.spec.topology_spread_constraints
         if own:
@@ -207,7 +221,7 @@ class PodTopologySpread:
         defaults = self._default_hard if action == DO_NOT_SCHEDULE else self._default_soft
         if not defaults:
             return ()
-        selector = default_selector(pod, self._handle.listers)
+        selector = self._selectors.of(pod, class_number)
         return () if selector.empty else with_selector(defaults, selector)
 
     def _domains_of(
@@ -254,7 +268,7 @@ class PodTopologySpread:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
         try:
-            constraints = self._constraints(pod.pod, DO_NOT_SCHEDULE)
+            constraints = self._constraints(pod.pod, DO_NOT_SCHEDULE, snapshot.classes.number(pod.pod))
         except ValueError as error:
             return None, failed(self.name, error)
         if not constraints:
@@ -320,7 +334,7 @@ class PodTopologySpread:
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         try:
-            constraints = self._constraints(pod.pod, SCHEDULE_ANYWAY)
+            constraints = self._constraints(pod.pod, SCHEDULE_ANYWAY, snapshot.classes.number(pod.pod))
         except ValueError as error:
             return failed(self.name, error)
         if not constraints:
@@ -342,10 +356,7 @@ class PodTopologySpread:
             if constraint.topology_key == HOSTNAME:
                 size, per_domain = len(candidates), None
             else:
-                # nodes without the label are one more domain, as in Kubernetes
-                seen = np.zeros(each.count + 1, np.bool_)
-                seen[at(each.column.codes, candidates, snapshot)] = True
-                size, per_domain = int(np.count_nonzero(seen)), each.sums(per_node)
+                size, per_domain = each.domains_among(candidates, snapshot), each.sums(per_node)
             soft.append(_Soft(constraint, each.column, per_domain, per_node, math.log(size + 2)))
         state.write(_SOFT, _SoftState(tuple(soft), ignored))
         return None

@@ -8,8 +8,8 @@ Source: plugins/noderesources of v1.36; integer divisions and float64 truncation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,21 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
-Scorer = Callable[[Int64, Int64], Scores]
-"""(requested [S, K], allocatable [S, K]) -> scores [K]; the pod's own wish is part of what is requested"""
+Amounts = tuple[int, int, int]
+"""Of one resource on one node: requested by others, requested with the pod, allocatable; 0 if it takes no part."""
+
+_ABSENT: Amounts = (0, 0, 0)
+
+
+class Scorer(Protocol):
+    """A scoring strategy, for one node and for many."""
+
+    def of_node(self, amounts: Sequence[Amounts]) -> int: ...
+
+    def of_rows(self, requested: Int64, allocatable: Int64) -> Scores:
+        """requested [S, K] with the pod, allocatable [S, K], 0 if a resource takes no part -> scores [K]."""
+        ...
+
 
 _MAX_UTILIZATION = 100
 _SCORE_PER_SHAPE_SCORE = MAX_NODE_SCORE // 10
@@ -41,19 +54,19 @@ class ResourceAmounts:
         self._names = tuple(each.name for each in resources)
         self._use_requested = use_requested
 
-    def of_node(self, wanted: dict[str, int], node: NodeInfo) -> tuple[Int64, Int64, Int64]:
-        """(what the pod wants [S, 1], what others have [S, 1], what there is [S, 1])"""
-        wishes, requested, allocatable = [], [], []
+    def of_node(self, wanted: Mapping[str, int], node: NodeInfo) -> list[Amounts]:
+        """(requested by others, requested with the pod, allocatable) of each scored resource that counts there."""
+        found = []
         for name in self._names:
             wish, there = wanted.get(name, 0), node.allocatable.get(name, 0)
+            if not there or _bypassed(name, wish):
+                found.append(_ABSENT)
+                continue
             used = node.requested.get(name, 0)
             if not self._use_requested and name in ("cpu", "memory"):
                 used = node.non_zero_milli_cpu if name == "cpu" else node.non_zero_memory
-            counts = there != 0 and not _bypassed(name, wish)
-            wishes.append(wish if counts else 0)
-            requested.append(used if counts else 0)
-            allocatable.append(there if counts else 0)
-        return _column(wishes), _column(requested), _column(allocatable)
+            found.append((used, used + wish, there))
+        return found
 
     def of_rows(self, wanted: dict[str, int], snapshot: Snapshot, rows: Rows) -> tuple[Int64, Int64, Int64]:
         """(what the pod wants [S, 1], what others have [S, K], what there is [S, K])"""
@@ -84,47 +97,95 @@ def _bypassed(name: str, wanted: int) -> bool:
     return name not in ("cpu", "memory", "ephemeral-storage") and (wanted == 0 or not is_scalar_resource(name))
 
 
-def weighted_mean(resources: Sequence[ResourceSpec], score: Callable[[Int64, Int64], Int64]) -> Scorer:
-    """Mean of the resources' scores by weight, rounded down; `score` is given no allocatable of 0."""
-    weights = np.array([each.weight for each in resources], np.int64)[:, None]  # [S, 1]
+class LeastAllocated:
+    """100 for an empty node, 0 for a full one: the mean by weight of the resources, rounded down."""
 
-    def scorer(requested: Int64, allocatable: Int64) -> Scores:
-        present = allocatable != 0  # [S, K]
-        scores = np.where(present, score(requested, np.where(present, allocatable, 1)), 0)
-        weight_sum = (weights * present).sum(axis=0)  # [K]
-        mean: Scores = (scores * weights).sum(axis=0) // np.maximum(weight_sum, 1)
-        return mean
+    def __init__(self, resources: Sequence[ResourceSpec]) -> None:
+        self._weights = [each.weight for each in resources]
 
-    return scorer
+    def of_node(self, amounts: Sequence[Amounts]) -> int:
+        return _mean_down(amounts, self._weights, _free_share)
 
-
-def least_allocated(requested: Int64, allocatable: Int64) -> Int64:
-    """100 for an empty node, 0 for a full one."""
-    return np.where(requested > allocatable, 0, (allocatable - requested) * MAX_NODE_SCORE // allocatable)
+    def of_rows(self, requested: Int64, allocatable: Int64) -> Scores:
+        capacity = np.maximum(allocatable, 1)
+        scores = np.where(requested > capacity, 0, (capacity - requested) * MAX_NODE_SCORE // capacity)
+        return _mean_down_rows(scores, allocatable, self._weights)
 
 
-def most_allocated(requested: Int64, allocatable: Int64) -> Int64:
-    """0 for an empty node, 100 for a full one."""
-    return np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
+class MostAllocated:
+    """0 for an empty node, 100 for a full one: the mean by weight of the resources, rounded down."""
+
+    def __init__(self, resources: Sequence[ResourceSpec]) -> None:
+        self._weights = [each.weight for each in resources]
+
+    def of_node(self, amounts: Sequence[Amounts]) -> int:
+        return _mean_down(amounts, self._weights, _used_share)
+
+    def of_rows(self, requested: Int64, allocatable: Int64) -> Scores:
+        capacity = np.maximum(allocatable, 1)
+        scores = np.minimum(requested, capacity) * MAX_NODE_SCORE // capacity
+        return _mean_down_rows(scores, allocatable, self._weights)
 
 
-def requested_to_capacity_ratio(resources: Sequence[ResourceSpec], shape: Sequence[UtilizationShapePoint]) -> Scorer:
-    """Mean by weight of a broken linear function of the utilization, over the resources that score above 0."""
-    weights = np.array([each.weight for each in resources], np.int64)[:, None]  # [S, 1]
-    points = [(point.utilization, point.score * _SCORE_PER_SHAPE_SCORE) for point in shape]
-    of_percent = np.array([_broken_linear(points, percent) for percent in range(_MAX_UTILIZATION + 1)], np.int64)
+def _free_share(requested: int, allocatable: int) -> int:
+    return 0 if requested > allocatable else (allocatable - requested) * MAX_NODE_SCORE // allocatable
 
-    def scorer(requested: Int64, allocatable: Int64) -> Scores:
+
+def _used_share(requested: int, allocatable: int) -> int:
+    return min(requested, allocatable) * MAX_NODE_SCORE // allocatable
+
+
+def _mean_down(amounts: Sequence[Amounts], weights: Sequence[int], share: Callable[[int, int], int]) -> int:
+    total = weight_sum = 0
+    for (_, requested, allocatable), weight in zip(amounts, weights, strict=True):
+        if allocatable:
+            total += share(requested, allocatable) * weight
+            weight_sum += weight
+    return total // weight_sum if weight_sum else 0
+
+
+def _mean_down_rows(scores: Int64, allocatable: Int64, weights: Sequence[int]) -> Scores:
+    """scores, allocatable [S, K] -> [K]."""
+    total = np.zeros(scores.shape[1], np.int64)
+    weight_sum = np.zeros(scores.shape[1], np.int64)
+    for index, weight in enumerate(weights):
+        present = allocatable[index] != 0
+        total += np.where(present, scores[index] * weight, 0)
+        weight_sum += present * weight
+    mean: Scores = total // np.maximum(weight_sum, 1)
+    return mean
+
+
+class RequestedToCapacityRatio:
+    """A broken linear function of each resource's utilization; the mean by weight of those that score above 0."""
+
+    def __init__(self, resources: Sequence[ResourceSpec], shape: Sequence[UtilizationShapePoint]) -> None:
+        self._weights = [each.weight for each in resources]
+        points = [(point.utilization, point.score * _SCORE_PER_SHAPE_SCORE) for point in shape]
+        self._of_percent = [_broken_linear(points, percent) for percent in range(_MAX_UTILIZATION + 1)]
+
+    def of_node(self, amounts: Sequence[Amounts]) -> int:
+        total = weight_sum = 0
+        for (_, requested, allocatable), weight in zip(amounts, self._weights, strict=True):
+            if not allocatable:
+                continue
+            full = requested > allocatable
+            score = self._of_percent[_MAX_UTILIZATION if full else requested * _MAX_UTILIZATION // allocatable]
+            if score > 0:
+                total += score * weight
+                weight_sum += weight
+        return math.floor(total / weight_sum + 0.5) if weight_sum else 0  # Go rounds halves away from zero
+
+    def of_rows(self, requested: Int64, allocatable: Int64) -> Scores:
+        weights = np.array(self._weights, np.int64)[:, None]  # [S, 1]
         present = allocatable != 0  # [S, K]
         capacity = np.where(present, allocatable, 1)
         percent = np.where(requested > capacity, _MAX_UTILIZATION, requested * _MAX_UTILIZATION // capacity)
-        scores = np.where(present, of_percent[np.clip(percent, 0, _MAX_UTILIZATION)], 0)
+        scores = np.where(present, np.array(self._of_percent, np.int64)[np.clip(percent, 0, _MAX_UTILIZATION)], 0)
         weight_sum = (weights * (scores > 0)).sum(axis=0)  # [K]
         mean = (scores * weights).sum(axis=0) / np.maximum(weight_sum, 1)
-        rounded: Scores = np.floor(mean + 0.5).astype(np.int64)  # Go rounds halves away from zero
+        rounded: Scores = np.floor(mean + 0.5).astype(np.int64)
         return rounded
-
-    return scorer
 
 
 def _broken_linear(points: Sequence[tuple[int, int]], x: int) -> int:
@@ -137,29 +198,39 @@ def _broken_linear(points: Sequence[tuple[int, int]], x: int) -> int:
     return points[-1][1]
 
 
-def balance(requested: Int64, allocatable: Int64) -> Scores:
+def balance_of_node(requested: Sequence[int], allocatable: Sequence[int]) -> int:
     """100 where all resources are used to the same share, less by the standard deviation of the shares."""
-    present = allocatable != 0  # [S, K]
     # float64, and truncated at the end alone, as Go does
-    share = np.minimum(requested / np.where(present, allocatable, 1), 1.0)  # [S, K]
-    if len(share) == 2:
-        deviation = np.where(present.all(axis=0), np.abs((share[0] - share[1]) / 2), 0.0)  # [K]
-        return ((1 - deviation) * float(MAX_NODE_SCORE)).astype(np.int64)
-    count = present.sum(axis=0)  # [K]
-    deviation = np.zeros(share.shape[1])
-    for column in range(share.shape[1]):
-        shares = share[present[:, column], column].tolist()
-        if count[column] == 2:
-            deviation[column] = abs((shares[0] - shares[1]) / 2)
-        elif count[column] > 2:
-            mean = sum(shares) / len(shares)
-            squares = 0.0
-            for each in shares:
-                squares += (each - mean) * (each - mean)
-            deviation[column] = math.sqrt(squares / len(shares))
-    return ((1 - deviation) * float(MAX_NODE_SCORE)).astype(np.int64)
+    shares = [min(used / there, 1.0) for used, there in zip(requested, allocatable, strict=True) if there]
+    deviation = 0.0
+    if len(shares) == 2:
+        deviation = abs((shares[0] - shares[1]) / 2)
+    elif len(shares) > 2:
+        mean = sum(shares) / len(shares)
+        squares = 0.0
+        for share in shares:
+            squares += (share - mean) * (share - mean)
+        deviation = math.sqrt(squares / len(shares))
+    return int((1 - deviation) * float(MAX_NODE_SCORE))
 
 
-def balance_gained(before: Scores, after: Scores) -> Scores:
+def balance(requested: Int64, allocatable: Int64) -> Scores:
+    """balance_of_node of many nodes: requested, allocatable [S, K] -> [K]."""
+    present = allocatable != 0  # [S, K]
+    if len(requested) == 2:
+        share = np.minimum(requested / np.where(present, allocatable, 1), 1.0)  # [S, K]
+        deviation = np.abs((share[0] - share[1]) / 2)  # [K]
+        if not present.all():
+            deviation = np.where(present.all(axis=0), deviation, 0.0)
+        balanced: Scores = ((1 - deviation) * float(MAX_NODE_SCORE)).astype(np.int64)
+        return balanced
+    columns = zip(requested.T.tolist(), allocatable.T.tolist(), strict=True)
+    return np.array([balance_of_node(used, there) for used, there in columns], np.int64)
+
+
+Score = TypeVar("Score", int, Scores)
+
+
+def balance_gained(before: Score, after: Score) -> Score:
     """75 where the pod leaves the balance as it is, up to 100 where it improves it, down to 50 where it spoils it."""
     return (3 * MAX_NODE_SCORE // 2 + after - before) // 2

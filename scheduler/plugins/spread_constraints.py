@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeloop.kube.objects import OwnerReference, Pod, TopologySpreadConstraint
+from kubeloop.kube.objects import LabelSelector, OwnerReference, Pod, TopologySpreadConstraint
 from kubeloop.kube.selectors import Selector, selector_from, selector_from_map
 from kubeloop.scheduler.plugins.listers import Listers
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
+
+_MAX_SELECTORS = 1024  # kept, one per class of pods
 
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -66,35 +68,68 @@ def _selector(constraint: TopologySpreadConstraint, pod_labels: Mapping[str, str
     return Selector((*selector_from_map(same).requirements, *selector.requirements))
 
 
+class DefaultSelectors:
+    """What selects the pods that belong together with a pod: by its services and its controller.
+
+    Kept per class of pods for as long as no service changes and its controller keeps its selector.
+    """
+
+    def __init__(self, listers: Listers) -> None:
+        self._listers = listers
+        self._kept: dict[int, tuple[object, object, Selector]] = {}
+
+    def of(self, pod: Pod, class_number: int | None) -> Selector:
+        """`class_number` None: do not remember."""
+        owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+        stamp = self._listers.services.version
+        controlled = self._controlled(pod, owner)
+        kept = self._kept.get(class_number) if class_number is not None else None
+        if kept is not None and kept[0] == stamp and (kept[1] is controlled or kept[1] == controlled):
+            return kept[2]
+        selector = self._find(pod, controlled)
+        if class_number is not None:
+            if len(self._kept) >= _MAX_SELECTORS:
+                self._kept.clear()
+            self._kept[class_number] = (stamp, controlled, selector)
+        return selector
+
+    def _find(self, pod: Pod, controlled: LabelSelector | Mapping[str, str] | None) -> Selector:
+        labels = pod.metadata.labels
+        same: dict[str, str] = {}
+        for service in self._listers.services.by_index("namespace", pod.metadata.namespace):
+            wanted = service.spec.selector
+            if wanted and wanted.items() <= labels.items():
+                same.update(wanted)
+        if isinstance(controlled, LabelSelector):
+            try:
+                added = selector_from(controlled).requirements
+            except ValueError:  # an owner with a malformed selector adds nothing, as in kube-scheduler
+                added = ()
+            return Selector((*selector_from_map(same).requirements, *added))
+        return selector_from_map(same | dict(controlled or {}))
+
+    def _controlled(self, pod: Pod, owner: OwnerReference | None) -> LabelSelector | Mapping[str, str] | None:
+        """The selector of the pod's controller, if that is one that spreads its pods."""
+        if owner is None:
+            return None
+        listers = self._listers
+        key = f"{pod.metadata.namespace}/{owner.name}"
+        match owner.api_version, owner.kind:
+            case "apps/v1", "ReplicaSet":
+                replica_set = listers.replica_sets.get(key)
+                return None if replica_set is None else replica_set.spec.selector
+            case "apps/v1", "StatefulSet":
+                stateful_set = listers.stateful_sets.get(key)
+                return None if stateful_set is None else stateful_set.spec.selector
+            case "v1", "ReplicationController":
+                controller = listers.replication_controllers.get(key)
+                return None if controller is None else controller.spec.selector
+        return None
+
+
 def default_selector(pod: Pod, listers: Listers) -> Selector:
-    """What selects the pods that belong together with `pod`: by its services and its controller."""
-    namespace, labels = pod.metadata.namespace, pod.metadata.labels
-    same: dict[str, str] = {}
-    for service in listers.services.by_index("namespace", namespace):
-        wanted = service.spec.selector
-        if wanted and wanted.items() <= labels.items():
-            same.update(wanted)
-    owner = next((each for each in pod.metadata.owner_references if each.controller), None)
-    if owner is None:
-        return selector_from_map(same)
-    key = f"{namespace}/{owner.name}"
-    if (owner.api_version, owner.kind) == ("v1", "ReplicationController"):
-        controller = listers.replication_controllers.get(key)
-        return selector_from_map(same | (controller.spec.selector if controller is not None else {}))
-    added = _owner_selector(owner, key, listers)
-    return Selector((*selector_from_map(same).requirements, *(added.requirements if added is not None else ())))
-
-
-def _owner_selector(owner: OwnerReference, key: str, listers: Listers) -> Selector | None:
-    if owner.api_version != "apps/v1" or owner.kind not in ("ReplicaSet", "StatefulSet"):
-        return None
-    found = listers.replica_sets.get(key) if owner.kind == "ReplicaSet" else listers.stateful_sets.get(key)
-    if found is None:
-        return None
-    try:
-        return selector_from(found.spec.selector)
-    except ValueError:  # an owner with a malformed selector adds nothing, as in kube-scheduler
-        return None
+    """As DefaultSelectors says, for one question."""
+    return DefaultSelectors(listers).of(pod, None)
 
 
 def with_selector(constraints: Sequence[SpreadConstraint], selector: Selector) -> tuple[SpreadConstraint, ...]:

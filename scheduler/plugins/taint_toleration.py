@@ -25,7 +25,16 @@ from kubeloop.scheduler.framework.interface import (
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, at, default_normalize, on, unresolvable
+from kubeloop.scheduler.plugins.verdicts import (
+    FEW_ROWS,
+    always,
+    at,
+    default_normalize,
+    on,
+    scores_one_by_one,
+    unresolvable,
+    verdicts_one_by_one,
+)
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -44,6 +53,8 @@ class TaintToleration:
         return None if untolerated is None else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        if len(rows) <= FEW_ROWS:
+            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
         codes = at(taints.codes, rows, snapshot)  # [K]
@@ -57,6 +68,8 @@ class TaintToleration:
         return 0 if node.node is None else _disliked(node.node.spec.taints, pod.pod.spec.tolerations)
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        if len(rows) <= FEW_ROWS:
+            return scores_one_by_one(self.score, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
         codes = at(taints.codes, rows, snapshot)  # [K]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -46,6 +47,7 @@ def failed(plugin: str, error: BaseException | str) -> Status:
     return Status(Code.ERROR, (str(error),), plugin, error if isinstance(error, BaseException) else None)
 
 
+@cache
 def skip(plugin: str) -> Status:
     return Status(Code.SKIP, (), plugin)
 
@@ -71,6 +73,39 @@ def explained_per_node(
         return status
 
     return RowVerdicts(passed, explain)
+
+
+FEW_ROWS = 4
+"""Up to so many nodes are cheaper one by one than as arrays: what the class cache asks for between two pods."""
+
+
+def scores_one_by_one(
+    score: Callable[[CycleState, PodInfo, NodeInfo], int],
+    state: CycleState,
+    pod: PodInfo,
+    snapshot: Snapshot,
+    rows: Rows,
+) -> Scores:
+    infos = snapshot.node_infos
+    return np.array([score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
+
+
+def verdicts_one_by_one(
+    filter_: Callable[[CycleState, PodInfo, NodeInfo], Status | None],
+    state: CycleState,
+    pod: PodInfo,
+    snapshot: Snapshot,
+    rows: Rows,
+) -> RowVerdicts:
+    infos = snapshot.node_infos
+    statuses = [filter_(state, pod, infos[row]) for row in rows.tolist()]
+
+    def explain(index: int) -> Status:
+        status = statuses[index]
+        assert status is not None
+        return status
+
+    return RowVerdicts(np.array([status is None for status in statuses], np.bool_), explain)
 
 
 def at(array: npt.NDArray[Number], rows: Rows, snapshot: Snapshot) -> npt.NDArray[Number]:

@@ -1,0 +1,204 @@
+"""CPU time of one scheduling cycle, from the snapshot's update to the chosen node, without the API.
+
+    python benchmarks/scheduler_cycle.py [--nodes 5000] [--pods 20000] [--deployments 100] [--cycles 300] [--profile]
+
+Pods of Deployments (default spread constraints, CPU and memory requests) fill the cluster, and then one pod after the
+other is scheduled and assumed. Two runs: all pods of one class, and each pod of another class than the one before it
+(classes come round again) or of one never seen. Prints microseconds of CPU per cycle and part, and the memory in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import itertools
+import pstats
+import random
+import resource
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects import Node, Pod, ReplicaSet, Service, convert
+from kubeloop.scheduler.algorithm import Algorithm
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.framework.interface import CycleState
+from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return STARTED
+
+    def time_ns(self) -> int:
+        return 0
+
+
+class Bench:
+    """The scheduler's parts that decide, over a made-up cluster; also the handle the plugins get."""
+
+    def __init__(self, nodes: int, deployments: int) -> None:
+        self.listers = Listers()
+        self.cache = Cache(lambda: 0.0)
+        self.snapshot = Snapshot()
+        self.clock = FixedClock()
+        self.rng = random.Random(0)
+        self.client: Any = None
+        self.recorder: Any = None
+        self.traces = NoTraces()
+        self.nominator = Nominator(lambda key: None)
+        document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+        profile = read_configuration(document).profiles[0]
+        self.framework = Framework(profile, self, lambda: self.nominator)  # type: ignore[arg-type]
+        self.algorithm = Algorithm(
+            self.snapshot,
+            percentage_of_nodes_to_score=None,
+            tie_break="random",
+            extenders=(),
+            rng=self.rng,
+            traces=self.traces,
+        )
+        for index in range(nodes):
+            self.cache.add_node(convert(Node, node(index)))
+        self.replica_sets: Store[ReplicaSet] = Store()
+        self.services: Store[Service] = Store()
+        self.listers.replica_sets = self.replica_sets
+        self.listers.services = self.services
+        self.names = [f"web-{number}" for number in range(deployments)]
+        for name in self.names:
+            self.add_deployment(name)
+        self.serial = itertools.count()
+        self.parts: dict[str, int] = {}
+
+    def add_deployment(self, name: str) -> None:
+        labels = {"app": name}
+        replica_set = {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}},
+        }
+        service = {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": labels}}
+        self.replica_sets.put(f"default/{name}", convert(ReplicaSet, replica_set))
+        self.services.put(f"default/{name}", convert(Service, service))
+
+    def pod(self, app: str, node_name: str = "") -> Pod:
+        return convert(Pod, pod(next(self.serial), app, node_name))
+
+    def run_filters_with_nominated_pods(self, *args: Any) -> Any:
+        return self.framework.run_filters_with_nominated_pods(*args)
+
+    async def cycle(self, pending: Pod) -> None:
+        """One cycle; what each part took is added to `parts`."""
+        marks = [("", time.process_time_ns())]
+        info = PodInfo(pending)
+        marks.append(("pod info", time.process_time_ns()))
+        self.cache.update_snapshot(self.snapshot)
+        marks.append(("snapshot update", time.process_time_ns()))
+        state, facts = CycleState(), AttemptFacts("scheduled")
+        facts_ns = time.process_time_ns()
+        placement = await self.algorithm.schedule(self.framework, state, info, facts)
+        marks.append(("algorithm", time.process_time_ns()))
+        bound = msgspec.structs.replace(pending, spec=msgspec.structs.replace(pending.spec, node_name=placement.node))
+        self.cache.assume_pod(bound, info.with_pod(bound))
+        marks.append(("assume", time.process_time_ns()))
+        for (_, start), (name, end) in itertools.pairwise(marks):
+            self.parts[name] = self.parts.get(name, 0) + end - (facts_ns if name == "algorithm" else start)
+
+    async def measure(self, title: str, apps: Iterator[str], cycles: int, profiled: bool) -> None:
+        await self.cycle(self.pod(next(apps)))
+        self.parts.clear()
+        pods = [self.pod(app) for app in itertools.islice(apps, cycles)]
+        profile = cProfile.Profile()
+        if profiled:
+            profile.enable()
+        for pending in pods:
+            await self.cycle(pending)
+        profile.disable()
+        total = sum(self.parts.values())
+        parts = ", ".join(f"{name} {ns / cycles / 1000:.0f}" for name, ns in self.parts.items())
+        print(f"{title}: {total / cycles / 1000:.0f} us per cycle ({parts})")
+        if profiled:
+            pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+
+
+def node(index: int) -> dict[str, Any]:
+    name = f"node-{index}"
+    labels = {
+        "kubernetes.io/hostname": name,
+        "topology.kubernetes.io/zone": f"zone-{index % 3}",
+        "kubernetes.io/os": "linux",
+    }
+    capacity = {"cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+    return {"metadata": {"name": name, "uid": name, "labels": labels}, "status": {"allocatable": capacity}}
+
+
+def pod(number: int, app: str, node_name: str) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": True}
+    metadata = {
+        "name": f"{app}-{number}",
+        "namespace": "default",
+        "uid": f"uid-{number}",
+        "labels": {"app": app, "pod-template-hash": "abc"},
+        "ownerReferences": [owner],
+    }
+    container = {
+        "name": "c",
+        "image": "registry.example/web:1",
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    }
+    tolerations = [
+        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for what in ("not-ready", "unreachable")
+    ]
+    spec: dict[str, Any] = {"containers": [container], "tolerations": tolerations, "schedulerName": "default-scheduler"}
+    if node_name:
+        spec["nodeName"] = node_name
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running" if node_name else "Pending"}}
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=20000)
+    parser.add_argument("--deployments", type=int, default=100)
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    options = parser.parse_args()
+    bench = Bench(options.nodes, options.deployments)
+    for number in range(options.pods):
+        name = f"node-{bench.rng.randrange(options.nodes)}"
+        bench.cache.add_pod(bench.pod(bench.names[number % options.deployments], name))
+    start_ns = time.process_time_ns()
+    bench.cache.update_snapshot(bench.snapshot)
+    print(
+        f"{options.nodes} nodes, {options.pods} pods; first snapshot {(time.process_time_ns() - start_ns) / 1e6:.0f} ms"
+    )
+    same, known = itertools.repeat(bench.names[0]), itertools.cycle(bench.names)
+    fresh = (f"fresh-{number}" for number in itertools.count())
+    await bench.measure("same class", same, options.cycles, options.profile)
+    await bench.measure("classes in turn, seen before", known, options.cycles, False)
+    await bench.measure("classes in turn, again", known, options.cycles, False)
+
+    def never_seen() -> Iterator[str]:
+        for name in fresh:
+            bench.add_deployment(name)
+            yield name
+
+    await bench.measure("a new class each", never_seen(), min(options.cycles, 100), options.profile)
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
