@@ -1,313 +1,431 @@
-"""OpenAPI documents of what the server serves: /openapi/v3 with one document per group version, and /openapi/v2.
+"""The OpenAPI documents of the server: /openapi/v3 with one document per group version, and /openapi/v2 with all.
 
-Generated from the type table and the registry when somebody first asks, then kept. They hold what clients act on: types,
-required fields, list and patch semantics, and the operations with their parameters; no prose, so `kubectl explain`
-shows fields and types without descriptions. Source of the form: kube-openapi and apiserver pkg/endpoints/openapi.
+Generated from kube.schema and the registry on first use and kept as bytes. They hold what clients act on: paths with
+their operations, parameters and kinds, types with their fields, merge keys and list types. They hold no prose, so
+`kubectl explain` shows fields and types without descriptions. Source of the forms: k8s.io/kube-openapi.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha512
 from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
-from kubeloop.devcluster.registry import SERVED, VERSIONS, Served, served
+from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
+from kubeloop.devcluster.openapi_protobuf import encode
+from kubeloop.devcluster.registry import SERVED, VERSIONS, Served, api_groups, served
+from kubeloop.devcluster.request import JSON_TYPE, Request, Response
 from kubeloop.kube import schema
+from kubeloop.kube.schema import Field, StructType, TypeRef
 
 JSON = dict[str, Any]
-JSON_TYPE = "application/json"
-TEXT_TYPE = "text/plain; charset=utf-8"
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_INDEX_TYPE = "text/plain; charset=utf-8"
+_PROTOBUF_ACCEPTED = (PROTOBUF_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+
 _PACKAGES = {
-    "meta/v1": _META,
+    "meta/v1": "io.k8s.apimachinery.pkg.apis.meta.v1",
     "resource": "io.k8s.apimachinery.pkg.api.resource",
     "intstr": "io.k8s.apimachinery.pkg.util.intstr",
     "runtime": "io.k8s.apimachinery.pkg.runtime",
 }
-_PATCHES = (
-    "application/apply-patch+yaml",
+_PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
+_PATCH_TYPES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 )
-_BODIES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
-_SCALARS: dict[str, JSON] = {
+_PLAIN: dict[str, JSON] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
     "int64": {"type": "integer", "format": "int64"},
     "float64": {"type": "number", "format": "double"},
+    "byte": {"type": "integer", "format": "byte"},
     "bytes": {"type": "string", "format": "byte"},
-    "byte": {"type": "integer"},
 }
-_NAMED_V3: dict[str, JSON] = {
-    "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-    "intOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+_ZERO: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
+_SCALARS_V2: dict[str, JSON] = {
+    "quantity": {"type": "string"},
+    "intOrString": {"type": "string", "format": "int-or-string"},
     "time": {"type": "string", "format": "date-time"},
     "microTime": {"type": "string", "format": "date-time"},
     "duration": {"type": "string"},
     "fieldsV1": {"type": "object"},
     "raw": {"type": "object"},
 }
-_NAMED_V2 = {**_NAMED_V3, "quantity": {"type": "string"}, "intOrString": {"type": "string", "format": "int-or-string"}}
+_SCALARS_V3 = _SCALARS_V2 | {
+    "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "intOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+}
+
+_LIST_PARAMETERS = {
+    "allowWatchBookmarks": "boolean",
+    "continue": "string",
+    "fieldSelector": "string",
+    "labelSelector": "string",
+    "limit": "integer",
+    "resourceVersion": "string",
+    "resourceVersionMatch": "string",
+    "sendInitialEvents": "boolean",
+    "timeoutSeconds": "integer",
+    "watch": "boolean",
+}
+_WRITE_PARAMETERS = {"dryRun": "string", "fieldManager": "string", "fieldValidation": "string"}
+_DELETE_PARAMETERS = {
+    "dryRun": "string",
+    "gracePeriodSeconds": "integer",
+    "ignoreStoreReadErrorWithClusterBreakingPotential": "boolean",
+    "orphanDependents": "boolean",
+    "propagationPolicy": "string",
+}
+_PARAMETERS: dict[str, dict[str, str]] = {
+    "get": {},
+    "list": _LIST_PARAMETERS,
+    "create": _WRITE_PARAMETERS,
+    "update": _WRITE_PARAMETERS,
+    "patch": _WRITE_PARAMETERS | {"force": "boolean"},
+    "delete": _DELETE_PARAMETERS,
+    "deletecollection": {name: type_ for name, type_ in _LIST_PARAMETERS.items() if name != "watch"}
+    | _DELETE_PARAMETERS,
+}
+_METHODS = {
+    "get": "get",
+    "list": "get",
+    "create": "post",
+    "update": "put",
+    "patch": "patch",
+    "delete": "delete",
+    "deletecollection": "delete",
+}
+_ACTIONS = {"create": "post", "update": "put"}
+"""What x-kubernetes-action says where it is not the verb."""
 
 
-def schema_name(type_name: str) -> str:
-    """ "core/v1.Pod" -> "io.k8s.api.core.v1.Pod"."""
+def _schema_name(type_name: str) -> str:
+    """ "io.k8s.api.core.v1.PodSpec" of "core/v1.PodSpec"."""
     package, _, name = type_name.rpartition(".")
-    return f"{_PACKAGES.get(package) or 'io.k8s.api.' + package.replace('/', '.')}.{name}"
-
-
-class _Schemas:
-    """The schemas that a document refers to, collected as references are made."""
-
-    def __init__(self, prefix: str, *, v2: bool) -> None:
-        self._prefix = prefix
-        self._v2 = v2
-        self.definitions: dict[str, JSON] = {}
-
-    def reference(self, type_name: str) -> JSON:
-        """A $ref; the schema behind it becomes part of the document."""
-        name = schema_name(type_name)
-        if name not in self.definitions:
-            self.definitions[name] = {}
-            self.definitions[name] = self._definition(type_name)
-        return {"$ref": f"{self._prefix}{name}"}
-
-    def _definition(self, type_name: str) -> JSON:
-        if type_name in schema.SCALARS:
-            return (_NAMED_V2 if self._v2 else _NAMED_V3)[schema.SCALARS[type_name]]
-        struct = schema.type_named(type_name)
-        assert struct is not None, type_name
-        definition: JSON = {"type": "object"}
-        if struct.json:
-            definition["properties"] = {name: self._property(field) for name, field in struct.json.items()}
-        required = [name for name, field in struct.json.items() if field.required]
-        if required:
-            definition["required"] = required
-        kinds = _kinds_of().get(type_name)
-        if kinds:
-            definition["x-kubernetes-group-version-kind"] = kinds
-        if struct.atomic:
-            definition["x-kubernetes-map-type"] = "atomic"
-        return definition
-
-    def _property(self, field: schema.Field) -> JSON:
-        result = self._type(field.type)
-        if field.default is not None and not str(field.default).startswith("ref("):
-            result["default"] = field.default
-        for name, value in (
-            ("x-kubernetes-list-type", field.list_type),
-            ("x-kubernetes-list-map-keys", list(field.list_map_keys)),
-            ("x-kubernetes-map-type", field.map_type or field.struct_type),
-            ("x-kubernetes-patch-strategy", ",".join(field.patch_strategy)),
-            ("x-kubernetes-patch-merge-key", field.patch_merge_key),
-        ):
-            if value:
-                result[name] = value
-        return result
-
-    def _type(self, ref: schema.TypeRef) -> JSON:
-        if ref.kind == "list" and ref.element is not None:
-            return {"type": "array", "items": self._type(ref.element)}
-        if ref.kind == "map" and ref.element is not None:
-            return {"type": "object", "additionalProperties": self._type(ref.element)}
-        if ref.kind in _SCALARS:
-            return dict(_SCALARS[ref.kind])
-        # beside a $ref nothing else counts in OpenAPI 3.0, so it stands in an allOf
-        found = self.reference(ref.named)
-        return found if self._v2 else {"allOf": [found]}
+    prefix = _PACKAGES.get(package) or "io.k8s.api." + package.replace("/", ".")
+    return f"{prefix}.{name}"
 
 
 @cache
-def _kinds_of() -> dict[str, list[JSON]]:
-    """The group, version and kind under which each type appears."""
-    kinds: dict[str, list[JSON]] = {}
+def _kinds_of_type() -> dict[str, list[JSON]]:
+    result: dict[str, list[JSON]] = {}
     for (group, version, kind), name in schema.kinds().items():
-        if name.partition("/")[0] != "meta":
-            kinds.setdefault(name, []).append({"group": group, "kind": kind, "version": version})
-    return kinds
-
-
-# --- operations -------------------------------------------------------------------------------------------------------
-
-
-def _query(name: str, kind: str, *, v2: bool) -> JSON:
-    parameter: JSON = {"name": name, "in": "query"}
-    return {**parameter, "type": kind} if v2 else {**parameter, "schema": {"type": kind}}
-
-
-def _parameters(action: str, *, v2: bool) -> list[JSON]:
-    writes = [("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")]
-    lists = [
-        ("allowWatchBookmarks", "boolean"), ("continue", "string"), ("fieldSelector", "string"),
-        ("labelSelector", "string"), ("limit", "integer"), ("resourceVersion", "string"),
-        ("resourceVersionMatch", "string"), ("sendInitialEvents", "boolean"), ("timeoutSeconds", "integer"),
-        ("watch", "boolean"),
-    ]  # fmt: skip
-    deletes = [("dryRun", "string"), ("gracePeriodSeconds", "integer"), ("orphanDependents", "boolean"),
-               ("propagationPolicy", "string")]  # fmt: skip
-    by_action = {
-        "post": writes,
-        "put": writes,
-        "patch": [*writes, ("force", "boolean")],
-        "list": lists,
-        "delete": deletes,
-        "deletecollection": [*deletes, *lists],
+        result.setdefault(name, []).append({"group": group, "kind": kind, "version": version})
+    groups = [{"group": group, "kind": "DeleteOptions", "version": version} for group, version in VERSIONS.items()]
+    return result | {
+        "meta/v1.DeleteOptions": groups,
+        "meta/v1.Status": [{"group": "", "kind": "Status", "version": "v1"}],
     }
-    return [_query(name, kind, v2=v2) for name, kind in by_action.get(action, [])]
 
 
-_ACTION_METHODS = {
-    "get": "get", "list": "get", "post": "post", "put": "put", "patch": "patch", "delete": "delete",
-    "deletecollection": "delete",
-}  # fmt: skip
-_VERB_ACTIONS = {"create": "post", "update": "put"}
+# --- types ------------------------------------------------------------------------------------------------------------
 
 
-def _operation(schemas: _Schemas, action: str, kind: JSON, type_name: str, *, v2: bool) -> JSON:
-    operation: JSON = {
-        "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": kind,
-        "parameters": _parameters(action, v2=v2),
-    }
-    body = {"post": type_name, "put": type_name, "patch": "meta/v1.Patch", "delete": "meta/v1.DeleteOptions"}.get(
-        action
-    )
-    media = _PATCHES if action == "patch" else _BODIES
-    if v2:
-        operation["consumes"], operation["produces"] = list(media), list(_BODIES)
-        if body is not None:
-            content = {"type": "object"} if action == "patch" else schemas.reference(body)
-            operation["parameters"].append({"name": "body", "in": "body", "schema": content})
-        operation["responses"] = {"200": {"description": "OK", "schema": schemas.reference(type_name)}}
-        return operation
-    if body is not None:
-        content = {"type": "object"} if action == "patch" else schemas.reference(body)
-        operation["requestBody"] = {"content": {each: {"schema": content} for each in media}}
-    answer = {each: {"schema": schemas.reference(type_name)} for each in _BODIES}
-    operation["responses"] = {"200": {"description": "OK", "content": answer}}
-    return operation
+class _Schemas:
+    """The types that a document refers to, in the form of OpenAPI 2 or 3; grows as references are made."""
+
+    def __init__(self, *, v3: bool) -> None:
+        self._v3 = v3
+        self._scalars = _SCALARS_V3 if v3 else _SCALARS_V2
+        self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
+        self.schemas: dict[str, JSON] = {}
+
+    def reference(self, type_name: str) -> JSON:
+        name = _schema_name(type_name)
+        if name not in self.schemas:
+            struct = schema.type_named(type_name)
+            if struct is None:
+                raise KeyError(type_name)
+            self.schemas[name] = {}  # before its fields: types may contain themselves
+            self.schemas[name] = self._struct(struct)
+        return {"$ref": self._prefix + name}
+
+    def patch(self) -> JSON:
+        self.schemas[_PATCH] = {"type": "object"}
+        return {"$ref": self._prefix + _PATCH}
+
+    def _scalar(self, ref: TypeRef) -> JSON:
+        name = _schema_name(ref.named)
+        self.schemas.setdefault(name, self._scalars[ref.kind])
+        return {"$ref": self._prefix + name}
+
+    def _named(self, reference: JSON, default: Any = None) -> JSON:
+        """A reference as a property: in OpenAPI 3 nothing may stand beside $ref, hence allOf."""
+        if not self._v3:
+            return dict(reference)
+        return {"allOf": [reference]} if default is None else {"allOf": [reference], "default": default}
+
+    def _value(self, ref: TypeRef, *, nested: bool = False) -> JSON:
+        """`nested`: an element of a list or map, which is there or not and so has a zero value as its default."""
+        if ref.kind == "struct":
+            return self._named(self.reference(ref.named), None if ref.pointer or not nested else {})
+        if ref.kind in self._scalars:
+            return self._named(self._scalar(ref))
+        if ref.kind == "list" and ref.element is not None:
+            return {"type": "array", "items": self._value(ref.element, nested=True)}
+        if ref.kind == "map" and ref.element is not None:
+            return {"type": "object", "additionalProperties": self._value(ref.element, nested=True)}
+        value = dict(_PLAIN[ref.kind])
+        if ref.enum:
+            value["enum"] = sorted(ref.enum)
+        if nested and self._v3 and not ref.pointer:
+            value["default"] = _ZERO.get(ref.kind, "")
+        return value
+
+    def _property(self, field: Field) -> JSON:
+        value = self._value(field.type)
+        kind = field.type.kind
+        if field.default is not None:
+            value["default"] = field.default
+        elif self._v3 and not field.type.pointer:
+            if kind == "struct":
+                value["default"] = {}
+            elif field.required and kind in _ZERO and not field.type.enum:
+                value["default"] = _ZERO[kind]
+        if field.patch_strategy:
+            value["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
+        if field.patch_merge_key:
+            value["x-kubernetes-patch-merge-key"] = field.patch_merge_key
+        if field.list_type:
+            value["x-kubernetes-list-type"] = field.list_type
+        if field.list_map_keys:
+            value["x-kubernetes-list-map-keys"] = list(field.list_map_keys)
+        if atomic := field.map_type or field.struct_type:
+            value["x-kubernetes-map-type"] = atomic
+        return value
+
+    def _struct(self, struct: StructType) -> JSON:
+        result: JSON = {"type": "object"}
+        properties = {name: self._property(field) for name, field in sorted(struct.json.items())}
+        if required := sorted(name for name, field in struct.json.items() if field.required):
+            result["required"] = required
+        if properties:
+            result["properties"] = properties
+        if kinds := _kinds_of_type().get(struct.name):
+            result["x-kubernetes-group-version-kind"] = kinds
+        if struct.atomic:
+            result["x-kubernetes-map-type"] = "atomic"
+        return result
 
 
-def _path_parameters(path: str, *, v2: bool) -> list[JSON]:
-    found = []
-    for name in ("name", "namespace"):
-        if f"{{{name}}}" in path:
-            parameter: JSON = {"name": name, "in": "path", "required": True}
-            found.append({**parameter, "type": "string"} if v2 else {**parameter, "schema": {"type": "string"}})
-    return found
+# --- paths ------------------------------------------------------------------------------------------------------------
 
 
-def _endpoints(each: Served) -> Iterator[tuple[str, str, str, tuple[str, str, str]]]:
-    """(path, suffix, action, (group, version, kind)) of all operations of a resource and its subresources."""
-    resource = each.resource
-    own = (resource.group, resource.version, resource.kind)
-    namespace = "{namespace}" if resource.namespaced else ""
-    collection = resource.path(namespace)
-    for verb, action in (("list", "list"), ("create", "post"), ("deletecollection", "deletecollection")):
-        if verb in each.verbs:
-            yield collection, "", action, own
-    if resource.namespaced and "list" in each.verbs:
-        yield resource.path(), "", "list", own
-    for verb in ("get", "update", "patch", "delete"):
-        if verb in each.verbs:
-            yield resource.path(namespace, "{name}"), "", _VERB_ACTIONS.get(verb, verb), own
-    for subresource in resource.subresources:
-        group, version, kind = subresource_kind(each, subresource)
-        of = (group or resource.group, version or resource.version, kind) if (group or version) else (*own[:2], kind)
-        for verb in subresource_verbs(subresource):
-            action = _VERB_ACTIONS.get(verb, verb)
-            if action in _ACTION_METHODS:
-                yield resource.path(namespace, "{name}", subresource), subresource, action, of
+def _kind_type(group: str, version: str, kind: str) -> str:
+    """The Go type of a kind; options of pods/exec and their like are answered as plain text and have none."""
+    struct = schema.type_for(group, version, kind)
+    return struct.name if struct is not None else ""
 
 
-def _type_name(kind: tuple[str, str, str], fallback: tuple[str, str, str]) -> str | None:
-    for each in (kind, fallback):
-        struct = schema.type_for(*each)
-        if struct is not None:
-            return struct.name
-    return None
+class _Paths:
+    """Paths of the resources of a group."""
 
+    def __init__(self, schemas: _Schemas, *, v3: bool) -> None:
+        self._schemas, self._v3 = schemas, v3
+        self.paths: dict[str, JSON] = {}
 
-def _paths(schemas: _Schemas, resources: list[Served], *, v2: bool) -> JSON:
-    paths: JSON = {}
-    for each in resources:
+    def add(self, each: Served) -> None:
         resource = each.resource
-        own = (resource.group, resource.version, resource.kind)
-        for path, _, action, of in _endpoints(each):
-            shown = (*own[:2], resource.kind + "List") if action == "list" else of
-            type_name = _type_name(shown, own)
-            if type_name is None:
-                continue
-            group, version, kind = of
-            item = paths.setdefault(path, {"parameters": _path_parameters(path, v2=v2)})
-            told = {"group": group, "kind": kind, "version": version}
-            item[_ACTION_METHODS[action]] = _operation(schemas, action, told, type_name, v2=v2)
-        if schema.type_for(*own) is not None:
-            schemas.reference(_type_name(own, own) or "")
-    return paths
+        root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+        collection = f"{root}/{resource.plural}"
+        if resource.namespaced:
+            if "list" in each.verbs:
+                self._item(collection, each, ("list",), scope="ForAllNamespaces")
+            collection = f"{root}/namespaces/{{namespace}}/{resource.plural}"
+        self._item(collection, each, ("list", "create", "deletecollection"))
+        self._item(f"{collection}/{{name}}", each, ("get", "update", "patch", "delete"))
+        for subresource in resource.subresources:
+            self._item(f"{collection}/{{name}}/{subresource}", each, subresource_verbs(subresource), subresource)
 
+    def _item(self, path: str, each: Served, verbs: tuple[str, ...], subresource: str = "", *, scope: str = "") -> None:
+        allowed = verbs if subresource else tuple(verb for verb in verbs if verb in each.verbs)
+        if not allowed:
+            return
+        item: JSON = {
+            _METHODS[verb]: self._operation(each, verb, subresource, scope) for verb in allowed if verb in _METHODS
+        }
+        item["parameters"] = [
+            self._parameter(name, "path", "string", required=True)
+            for name in ("namespace", "name")
+            if f"{{{name}}}" in path
+        ]
+        self.paths[path] = item
+
+    def _parameter(self, name: str, place: str, type_: str, *, required: bool = False) -> JSON:
+        parameter: JSON = {"name": name, "in": place}
+        if required:
+            parameter["required"] = True
+        type_schema = {"type": type_, "uniqueItems": True}
+        return parameter | ({"schema": type_schema} if self._v3 else type_schema)
+
+    def _operation(self, each: Served, verb: str, subresource: str, scope: str) -> JSON:
+        resource = each.resource
+        group, version, kind = subresource_kind(each, subresource) if subresource else ("", "", "")
+        group, version, kind = group or resource.group, version or resource.version, kind or resource.kind
+        type_name = _kind_type(group, version, kind)
+        group_name = _title(resource.group.partition(".")[0] or "core")
+        tag = f"{group_name[0].lower()}{group_name[1:]}_{resource.version}"
+        shown = _ACTIONS.get(verb, verb)
+        namespaced = "Namespaced" if resource.namespaced and not scope else ""
+        words = {"update": "replace", "get": "read", "deletecollection": "deleteCollection"}.get(verb, verb)
+        identifier = (
+            f"{words}{group_name}{_title(resource.version)}{namespaced}{resource.kind}{_title(subresource)}{scope}"
+        )
+        operation: JSON = {
+            "tags": [tag],
+            "operationId": identifier,
+            "x-kubernetes-action": shown,
+            "x-kubernetes-group-version-kind": {"group": group, "kind": kind, "version": version},
+            "parameters": [self._parameter(name, "query", type_) for name, type_ in sorted(_PARAMETERS[verb].items())],
+        }
+        self._body(operation, verb, type_name)
+        self._responses(operation, verb, type_name, group, version, kind)
+        return operation
+
+    def _body(self, operation: JSON, verb: str, type_name: str) -> None:
+        if verb == "patch":
+            body, media_types = self._schemas.patch(), list(_PATCH_TYPES)
+        elif verb in ("create", "update") and type_name:
+            body, media_types = self._schemas.reference(type_name), ["*/*"]
+        elif verb in ("delete", "deletecollection"):
+            body, media_types = self._schemas.reference("meta/v1.DeleteOptions"), ["*/*"]
+        else:
+            return
+        required = verb in ("create", "update", "patch")
+        if self._v3:
+            operation["requestBody"] = {"content": {media: {"schema": body} for media in media_types}}
+            if required:
+                operation["requestBody"]["required"] = True
+        else:
+            operation["consumes"] = media_types
+            parameter: JSON = {"name": "body", "in": "body", "schema": body}
+            operation["parameters"].append(parameter | ({"required": True} if required else {}))
+
+    def _responses(self, operation: JSON, verb: str, type_name: str, group: str, version: str, kind: str) -> None:
+        answered = type_name
+        if verb == "list":
+            answered = _kind_type(group, version, f"{kind}List")
+        elif verb in ("delete", "deletecollection"):
+            answered = "meta/v1.Status"
+        body = self._schemas.reference(answered) if answered else {"type": "string"}
+        ok: JSON = {"description": "OK"}
+        if self._v3:
+            ok["content"] = {JSON_TYPE: {"schema": body}}
+        else:
+            ok["schema"] = body
+            operation["produces"] = [JSON_TYPE]
+        operation["responses"] = {"200": ok, "401": {"description": "Unauthorized"}}
+        if verb == "create":
+            operation["responses"]["201"] = ok | {"description": "Created"}
+
+
+def _title(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
 
 _INFO = {"title": "Kubernetes", "version": "v1.36.0"}
 
 
-def _group_path(group: str) -> str:
-    return f"apis/{group}/{VERSIONS[group]}" if group else f"api/{VERSIONS[group]}"
+def _resources(group: str) -> Iterator[Served]:
+    return (served(resource) for resource in SERVED if resource.group == group)
 
 
 @cache
-def _group_document(group: str) -> bytes:
-    schemas = _Schemas("#/components/schemas/", v2=False)
-    resources = [served(each) for each in SERVED if each.group == group]
-    document = {
-        "openapi": "3.0.0",
+def _v3_document(group: str) -> bytes:
+    schemas = _Schemas(v3=True)
+    paths = _Paths(schemas, v3=True)
+    for each in _resources(group):
+        paths.add(each)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.0.0",
+            "info": _INFO,
+            "paths": dict(sorted(paths.paths.items())),
+            "components": {"schemas": dict(sorted(schemas.schemas.items()))},
+        }
+    )
+
+
+def _v3_path(group: str) -> str:
+    return f"apis/{group}/{VERSIONS[group]}" if group else f"api/{VERSIONS['']}"
+
+
+@cache
+def _v3_index() -> bytes:
+    def url(group: str) -> str:
+        return f"/openapi/v3/{_v3_path(group)}?hash={sha512(_v3_document(group)).hexdigest().upper()}"
+
+    groups = ["", *api_groups()]
+    return msgspec.json.encode(
+        {"paths": {_v3_path(group): {"serverRelativeURL": url(group)} for group in sorted(groups, key=_v3_path)}}
+    )
+
+
+def _v2() -> JSON:
+    schemas = _Schemas(v3=False)
+    paths = _Paths(schemas, v3=False)
+    for group in ("", *api_groups()):
+        for each in _resources(group):
+            paths.add(each)
+    return {
+        "swagger": "2.0",
         "info": _INFO,
-        "paths": _paths(schemas, resources, v2=False),
-        "components": {"schemas": schemas.definitions},
+        "paths": dict(sorted(paths.paths.items())),
+        "definitions": dict(sorted(schemas.schemas.items())),
     }
-    return msgspec.json.encode(document)
 
 
 @cache
 def _v2_document() -> bytes:
-    schemas = _Schemas("#/definitions/", v2=True)
-    document = {
-        "swagger": "2.0",
-        "info": _INFO,
-        "paths": _paths(schemas, [served(each) for each in SERVED], v2=True),
-        "definitions": schemas.definitions,
-    }
-    return msgspec.json.encode(document)
+    return msgspec.json.encode(_v2())
 
 
 @cache
-def _index() -> bytes:
-    paths = {}
-    for group in VERSIONS:
-        # the name stands for the content, which is fixed for a release: no need to build it for its hash
-        digest = hashlib.sha512(f"{_INFO['version']}/{_group_path(group)}".encode()).hexdigest().upper()
-        path = _group_path(group)
-        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
-    return msgspec.json.encode({"paths": paths})
+def _v2_protobuf() -> bytes:
+    return encode(_v2())
+
+
+@cache
+def _v3_groups() -> dict[str, str]:
+    return {f"/openapi/v3/{_v3_path(group)}": group for group in VERSIONS}
+
+
+def _media_types(accept: str) -> list[str]:
+    return [entry.partition(";")[0].strip() for entry in accept.split(",")]
 
 
 def openapi(path: str, accept: str) -> tuple[bytes, str] | None:
-    """Body and content type of a document under /openapi, None for a path that is none.
-
-    `accept` is not looked at: documents come as JSON, which kubectl and the client libraries take.
-    """
-    del accept
-    if path == "/openapi/v2":
-        return _v2_document(), JSON_TYPE
-    if path == "/openapi/v3":
-        return _index(), TEXT_TYPE
-    for group in VERSIONS:
-        if path == f"/openapi/v3/{_group_path(group)}":
-            return _group_document(group), JSON_TYPE
+    """The document at a path and its content type; None where there is none or the client wants another form."""
+    for media_type in _media_types(accept or JSON_TYPE):
+        if media_type in (JSON_TYPE, "application/*", "*/*"):
+            if path == "/openapi/v2":
+                return _v2_document(), JSON_TYPE
+            if path == "/openapi/v3":
+                return _v3_index(), _INDEX_TYPE
+            group = _v3_groups().get(path)
+            return None if group is None else (_v3_document(group), JSON_TYPE)
+        if media_type in _PROTOBUF_ACCEPTED and path == "/openapi/v2":
+            return _v2_protobuf(), PROTOBUF_TYPE
     return None
+
+
+def answer(request: Request) -> Response:
+    """The answer to a GET below /openapi. Raises StatusError 404, 406."""
+    path = request.path.rstrip("/")
+    found = openapi(path, request.headers.get("accept", ""))
+    if found is not None:
+        return Response(200, found[0], found[1])
+    if openapi(path, "") is None:
+        raise errors.path_not_found()
+    raise errors.not_acceptable()

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.wire import BYTES, VARINT, ProtobufError, field, read_varint, signed, wire_values
 from kubeloop.kube import schema
 from kubeloop.kube.schema import Field, StructType, TypeRef
 
@@ -24,76 +25,8 @@ JSON = dict[str, Any]
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_ONE_TEXT = {1: _BYTES}
+_ONE_TEXT = {1: BYTES}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class ProtobufError(ValueError):
-    """Not an object in protobuf form; the text is what Kubernetes' decoder says."""
-
-
-# --- the wire ---------------------------------------------------------------------------------------------------------
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number and the position after it."""
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, at
-        shift += 7
-        if shift > 63:
-            raise ProtobufError("proto: integer overflow")
-    raise ProtobufError("unexpected EOF")
-
-
-def _wire_values(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(field number, wire type, value) of a message: ints for varints, bytes for all else."""
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if number <= 0:
-            raise ProtobufError(f"proto: illegal tag {number} (wire type {wire})")
-        if wire == _VARINT:
-            value, at = _varint(data, at)
-            yield number, wire, value
-            continue
-        if wire == _BYTES:
-            size, at = _varint(data, at)
-        elif wire == _FIXED64:
-            size = 8
-        elif wire == _FIXED32:
-            size = 4
-        else:
-            raise ProtobufError(f"proto: illegal wireType {wire}")
-        if at + size > end:
-            raise ProtobufError("unexpected EOF")
-        yield number, wire, data[at : at + size]
-        at += size
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _number(value: int) -> bytes:
-    value &= 0xFFFF_FFFF_FFFF_FFFF
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _field(number: int, wire: int, value: Any) -> bytes:
-    tag = _number(number << 3 | wire)
-    return tag + (_number(value) if wire == _VARINT else _number(len(value)) + value)
 
 
 # --- single values ----------------------------------------------------------------------------------------------------
@@ -111,7 +44,7 @@ def _int32(value: int) -> int:
 def _members(data: bytes, wires: Mapping[int, int]) -> dict[int, Any]:
     """The last value of each field of a small message whose fields have these wire types; others are passed over."""
     members: dict[int, Any] = {}
-    for number, wire, value in _wire_values(data):
+    for number, wire, value in wire_values(data):
         expected = wires.get(number)
         if expected is not None:
             if wire != expected:
@@ -125,26 +58,24 @@ def _read_quantity(data: bytes) -> str:
 
 
 def _write_quantity(value: Any) -> bytes:
-    return _field(1, _BYTES, str(value).encode())
+    return field(1, BYTES, str(value).encode())
 
 
 def _read_int_or_string(data: bytes) -> int | str:
-    members = _members(data, {1: _VARINT, 2: _VARINT, 3: _BYTES})
+    members = _members(data, {1: VARINT, 2: VARINT, 3: BYTES})
     return _text(members.get(3, b"")) if members.get(1, 0) == 1 else _int32(members.get(2, 0))
 
 
 def _write_int_or_string(value: int | str) -> bytes:
     number, text = (0, value) if isinstance(value, str) else (value, "")
-    return (
-        _field(1, _VARINT, int(isinstance(value, str))) + _field(2, _VARINT, number) + _field(3, _BYTES, text.encode())
-    )
+    return field(1, VARINT, int(isinstance(value, str))) + field(2, VARINT, number) + field(3, BYTES, text.encode())
 
 
 def _moment(data: bytes, *, micro: bool) -> datetime:
-    members = _members(data, {1: _VARINT, 2: _VARINT})
+    members = _members(data, {1: VARINT, 2: VARINT})
     microseconds = _int32(members.get(2, 0)) // 1000 if micro else 0
     try:
-        return _EPOCH + timedelta(seconds=_signed(members.get(1, 0)), microseconds=microseconds)
+        return _EPOCH + timedelta(seconds=signed(members.get(1, 0)), microseconds=microseconds)
     except OverflowError as error:
         raise ProtobufError("timestamp out of range") from error
 
@@ -161,7 +92,7 @@ def _read_micro_time(data: bytes) -> str | None:
 def _write_time(value: str) -> bytes:
     since = datetime.fromisoformat(value) - _EPOCH
     seconds = since // timedelta(seconds=1)
-    return _field(1, _VARINT, seconds) + _field(2, _VARINT, since.microseconds * 1000)
+    return field(1, VARINT, seconds) + field(2, VARINT, since.microseconds * 1000)
 
 
 def _read_raw(data: bytes) -> Any:
@@ -176,7 +107,7 @@ def _read_raw(data: bytes) -> Any:
 
 
 def _write_raw(value: Any) -> bytes:
-    return _field(1, _BYTES, msgspec.json.encode(value))
+    return field(1, BYTES, msgspec.json.encode(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +120,17 @@ class _Codec:
 
 
 _SIMPLE = {
-    "string": _Codec(_BYTES, _text, str.encode),
-    "bool": _Codec(_VARINT, bool, int),
-    "int32": _Codec(_VARINT, _int32, int),
-    "int64": _Codec(_VARINT, _signed, int),
-    "bytes": _Codec(_BYTES, lambda data: b64encode(data).decode(), b64decode),
-    "quantity": _Codec(_BYTES, _read_quantity, _write_quantity),
-    "intOrString": _Codec(_BYTES, _read_int_or_string, _write_int_or_string),
-    "time": _Codec(_BYTES, _read_time, _write_time),
-    "microTime": _Codec(_BYTES, _read_micro_time, _write_time),
-    "fieldsV1": _Codec(_BYTES, _read_raw, _write_raw),
-    "raw": _Codec(_BYTES, _read_raw, _write_raw),
+    "string": _Codec(BYTES, _text, str.encode),
+    "bool": _Codec(VARINT, bool, int),
+    "int32": _Codec(VARINT, _int32, int),
+    "int64": _Codec(VARINT, signed, int),
+    "bytes": _Codec(BYTES, lambda data: b64encode(data).decode(), b64decode),
+    "quantity": _Codec(BYTES, _read_quantity, _write_quantity),
+    "intOrString": _Codec(BYTES, _read_int_or_string, _write_int_or_string),
+    "time": _Codec(BYTES, _read_time, _write_time),
+    "microTime": _Codec(BYTES, _read_micro_time, _write_time),
+    "fieldsV1": _Codec(BYTES, _read_raw, _write_raw),
+    "raw": _Codec(BYTES, _read_raw, _write_raw),
 }
 
 
@@ -209,15 +140,15 @@ def _codec(go_type: str) -> _Codec | None:
     ref = schema.type_ref(go_type)
     if ref.kind == "struct":
         name = ref.named
-        return _Codec(_BYTES, lambda data: _message(name).read(data), lambda value: _message(name).write(value))
+        return _Codec(BYTES, lambda data: _message(name).read(data), lambda value: _message(name).write(value))
     if ref.kind == "list" and ref.element is not None and (element := _codec(ref.element.go_type)) is not None:
         # A list with a name of its own (authorization ExtraValue) is a message with the list in it.
         return _Codec(
-            _BYTES,
+            BYTES,
             lambda data: [
-                element.read(value) for number, wire, value in _wire_values(data) if (number, wire) == (1, element.wire)
+                element.read(value) for number, wire, value in wire_values(data) if (number, wire) == (1, element.wire)
             ],
-            lambda values: b"".join(_field(1, element.wire, element.write(value)) for value in values),
+            lambda values: b"".join(field(1, element.wire, element.write(value)) for value in values),
         )
     return _SIMPLE.get(ref.kind)
 
@@ -239,24 +170,24 @@ class _Member:
     def read_entry(self, data: bytes) -> tuple[str, Any]:
         """Key and value of a map; either may be left out when empty."""
         wire = self.codec.wire
-        entry = _members(data, {1: _BYTES, 2: wire})
-        return _text(entry.get(1, b"")), self.codec.read(entry.get(2, 0 if wire == _VARINT else b""))
+        entry = _members(data, {1: BYTES, 2: wire})
+        return _text(entry.get(1, b"")), self.codec.read(entry.get(2, 0 if wire == VARINT else b""))
 
 
-def _member(field: Field) -> _Member | None:
-    ref: TypeRef = field.type
+def _member(declared: Field) -> _Member | None:
+    ref: TypeRef = declared.type
     shape, element = "one", ref
-    if field.inline:
+    if declared.inline:
         shape = "inline"
     elif ref.kind == "list" and not ref.named and ref.element is not None:
         shape, element = "list", ref.element
     elif ref.kind == "map" and ref.element is not None:  # all keys are strings
         shape, element = "map", ref.element
     codec = _codec(element.go_type)
-    if codec is None or field.proto_number == 0:
+    if codec is None or declared.proto_number == 0:
         return None
-    drop_zero = shape == "one" and field.omit_empty and not ref.pointer
-    return _Member(field.name, field.go_name, field.proto_number, shape, codec, drop_zero)
+    drop_zero = shape == "one" and declared.omit_empty and not ref.pointer
+    return _Member(declared.name, declared.go_name, declared.proto_number, shape, codec, drop_zero)
 
 
 class _Message:
@@ -265,17 +196,17 @@ class _Message:
     __slots__ = ("_by_number", "_members")
 
     def __init__(self, struct: StructType) -> None:
-        self._members = tuple(member for field in struct.fields if (member := _member(field)) is not None)
+        self._members = tuple(member for each in struct.fields if (member := _member(each)) is not None)
         self._by_number = {member.number: member for member in self._members}
 
     def read(self, data: bytes) -> JSON:
         result: JSON = {}
-        for number, wire, raw in _wire_values(data):
+        for number, wire, raw in wire_values(data):
             member = self._by_number.get(number)
             if member is None:
                 continue  # of a newer version
-            expected = member.codec.wire if member.shape != "map" else _BYTES
-            if wire == _BYTES and expected == _VARINT and member.shape == "list":
+            expected = member.codec.wire if member.shape != "map" else BYTES
+            if wire == BYTES and expected == VARINT and member.shape == "list":
                 result.setdefault(member.name, []).extend(self._packed(member, raw))
                 continue
             if wire != expected:
@@ -297,7 +228,7 @@ class _Message:
     def _packed(member: _Member, data: bytes) -> Iterator[Any]:
         at = 0
         while at < len(data):
-            value, at = _varint(data, at)
+            value, at = read_varint(data, at)
             yield member.codec.read(value)
 
     def write(self, value: JSON) -> bytes:
@@ -305,7 +236,7 @@ class _Message:
         for member in self._members:
             if member.shape == "inline":
                 if inner := member.codec.write(value):
-                    out.append(_field(member.number, _BYTES, inner))
+                    out.append(field(member.number, BYTES, inner))
                 continue
             given = value.get(member.name)
             if given is None:
@@ -314,12 +245,12 @@ class _Message:
             if member.shape == "map":
                 for key in sorted(given):
                     written = b"" if given[key] is None else codec.write(given[key])
-                    entry = _field(1, _BYTES, key.encode()) + _field(2, codec.wire, written)
-                    out.append(_field(member.number, _BYTES, entry))
+                    entry = field(1, BYTES, key.encode()) + field(2, codec.wire, written)
+                    out.append(field(member.number, BYTES, entry))
             elif member.shape == "list":
-                out.extend(_field(member.number, codec.wire, codec.write(each)) for each in given)
+                out.extend(field(member.number, codec.wire, codec.write(each)) for each in given)
             else:
-                out.append(_field(member.number, codec.wire, codec.write(given)))
+                out.append(field(member.number, codec.wire, codec.write(given)))
         return b"".join(out)
 
 
@@ -363,8 +294,8 @@ def decode(body: bytes) -> JSON:
         raise ProtobufError(
             f"provided data does not appear to be a protobuf message, expected prefix [{prefix}] ({_summary(body)})"
         )
-    unknown = _members(body[len(MAGIC) :], {1: _BYTES, 2: _BYTES})
-    type_meta = _members(unknown.get(1, b""), {1: _BYTES, 2: _BYTES})
+    unknown = _members(body[len(MAGIC) :], {1: BYTES, 2: BYTES})
+    type_meta = _members(unknown.get(1, b""), {1: BYTES, 2: BYTES})
     api_version, kind, raw = _text(type_meta.get(1, b"")), _text(type_meta.get(2, b"")), unknown.get(2, b"")
     return {"apiVersion": api_version, "kind": kind, **_message_of(api_version, kind).read(raw)}
 
@@ -373,7 +304,7 @@ def encode(obj: JSON) -> bytes:
     """An object that carries apiVersion and kind as a body. Raises ProtobufError for kinds the schema does not hold."""
     api_version, kind = obj.get("apiVersion", ""), obj.get("kind", "")
     message = _message_of(api_version, kind)
-    type_meta = _field(1, _BYTES, api_version.encode()) + _field(2, _BYTES, kind.encode())
+    type_meta = field(1, BYTES, api_version.encode()) + field(2, BYTES, kind.encode())
     # Content encoding and type follow empty, as Kubernetes writes them.
-    end = _field(3, _BYTES, b"") + _field(4, _BYTES, b"")
-    return MAGIC + _field(1, _BYTES, type_meta) + _field(2, _BYTES, message.write(obj)) + end
+    end = field(3, BYTES, b"") + field(4, BYTES, b"")
+    return MAGIC + field(1, BYTES, type_meta) + field(2, BYTES, message.write(obj)) + end

@@ -1,0 +1,135 @@
+"""An OpenAPI 2 document in the protobuf form of gnostic, in which Go clients ask for /openapi/v2.
+
+Takes the document as plain JSON and writes what `openapi` puts into one; unknown keys fail loudly, so that none is lost
+in silence. Source: github.com/google/gnostic-models openapiv2/OpenAPIv2.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.wire import BYTES, VARINT, field
+
+JSON = Mapping[str, Any]
+
+CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+_METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+
+
+def _text(number: int, text: str) -> bytes:
+    return field(number, BYTES, text.encode())
+
+
+def _texts(number: int, texts: Iterable[str]) -> bytes:
+    return b"".join(_text(number, text) for text in texts)
+
+
+def _message(number: int, message: bytes) -> bytes:
+    return field(number, BYTES, message)
+
+
+def _named(number: int, name: str, value: bytes) -> bytes:
+    """An entry of what is a map in JSON."""
+    return _message(number, _text(1, name) + _message(2, value))
+
+
+def _any(value: Any) -> bytes:
+    """Any: its YAML, for which JSON serves."""
+    return _text(2, msgspec.json.encode(value).decode())
+
+
+def _schema(schema: JSON) -> bytes:
+    out: list[bytes] = []
+    for key, value in schema.items():
+        match key:
+            case "$ref":
+                out.append(_text(1, value))
+            case "format":
+                out.append(_text(2, value))
+            case "description":
+                out.append(_text(4, value))
+            case "default":
+                out.append(_message(5, _any(value)))
+            case "required":
+                out.append(_texts(19, value))
+            case "enum":
+                out.extend(_message(20, _any(each)) for each in value)
+            case "additionalProperties":
+                out.append(_message(21, _message(1, _schema(value))))
+            case "type":
+                out.append(_message(22, _text(1, value)))
+            case "items":
+                out.append(_message(23, _message(1, _schema(value))))
+            case "properties":
+                named = (_named(1, name, _schema(each)) for name, each in value.items())
+                out.append(_message(25, b"".join(named)))
+            case _:
+                out.append(_extension(31, key, value))
+    return b"".join(out)
+
+
+def _extension(number: int, key: str, value: Any) -> bytes:
+    if not key.startswith("x-"):
+        raise KeyError(key)
+    return _named(number, key, _any(value))
+
+
+def _parameter(parameter: JSON) -> bytes:
+    """A ParametersItem: a body, or a value in the query or the path; the last two number their fields differently."""
+    required = field(1, VARINT, 1) if parameter.get("required") else b""
+    if parameter["in"] == "body":
+        body = _text(2, parameter["name"]) + _text(3, "body")
+        if required:
+            body += field(4, VARINT, 1)
+        schema = _message(1, _schema(parameter["schema"]))
+        return _message(1, _message(1, body + _message(5, schema)))
+    type_number, unique_number, choice = (6, 20, 3) if parameter["in"] == "query" else (5, 19, 4)
+    value = required + _text(2, parameter["in"]) + _text(4, parameter["name"]) + _text(type_number, parameter["type"])
+    if parameter.get("uniqueItems"):
+        value += field(unique_number, VARINT, 1)
+    return _message(1, _message(2, _message(choice, value)))
+
+
+def _response(response: JSON) -> bytes:
+    out = _text(1, response["description"])
+    if "schema" in response:
+        out += _message(2, _message(1, _schema(response["schema"])))
+    return _message(1, out)
+
+
+def _operation(operation: JSON) -> bytes:
+    out: list[bytes] = []
+    for key, value in operation.items():
+        match key:
+            case "tags":
+                out.append(_texts(1, value))
+            case "operationId":
+                out.append(_text(5, value))
+            case "produces":
+                out.append(_texts(6, value))
+            case "consumes":
+                out.append(_texts(7, value))
+            case "parameters":
+                out.extend(_message(8, _parameter(each)) for each in value)
+            case "responses":
+                out.append(_message(9, b"".join(_named(1, code, _response(each)) for code, each in value.items())))
+            case _:
+                out.append(_extension(13, key, value))
+    return b"".join(out)
+
+
+def _path(item: JSON) -> bytes:
+    operations = b"".join(_message(_METHODS[key], _operation(item[key])) for key in item if key != "parameters")
+    return operations + b"".join(_message(9, _parameter(each)) for each in item.get("parameters", ()))
+
+
+def encode(document: JSON) -> bytes:
+    """The document as a gnostic openapi.v2.Document. Raises KeyError for keys that have no place in one."""
+    info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
+    paths = b"".join(_named(2, path, _path(item)) for path, item in document["paths"].items())
+    definitions = b"".join(_named(1, name, _schema(each)) for name, each in document["definitions"].items())
+    return _text(1, document["swagger"]) + _message(2, info) + _message(8, paths) + _message(9, definitions)

@@ -1,0 +1,144 @@
+"""OpenAPI documents: what kubectl looks up before it applies, explains and patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeloop.devcluster.errors import StatusError
+from kubeloop.devcluster.openapi import answer, openapi
+from kubeloop.devcluster.registry import BY_PATH
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.wire import wire_values
+
+JSON_TYPE = "application/json"
+PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+
+def document(path: str, accept: str = JSON_TYPE) -> dict[str, Any]:
+    found = openapi(path, accept)
+    assert found is not None
+    read: dict[str, Any] = msgspec.json.decode(found[0])
+    return read
+
+
+APPS = document("/openapi/v3/apis/apps/v1")
+SCHEMAS = APPS["components"]["schemas"]
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for each in value.values():
+            yield from references(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from references(each)
+
+
+def test_the_index_links_the_document_of_every_group_version():
+    paths = document("/openapi/v3")["paths"]
+    assert set(paths) == {f"apis/{group}/{version}" if group else f"api/{version}" for group, version, _ in BY_PATH}
+    for path, entry in paths.items():
+        url, _, query = entry["serverRelativeURL"].partition("?")
+        assert url == f"/openapi/v3/{path}"
+        assert query.startswith("hash=")
+        assert openapi(url, JSON_TYPE) is not None
+
+
+def test_patch_operations_name_their_kind_and_take_field_validation():
+    patch = APPS["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
+    assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "kind": "Deployment", "version": "v1"}
+    assert patch["x-kubernetes-action"] == "patch"
+    assert "fieldValidation" in [each["name"] for each in patch["parameters"]]
+    assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
+
+
+def test_every_served_resource_has_its_paths():
+    for (group, version, plural), served in BY_PATH.items():
+        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        paths = document("/openapi/v3" + root)["paths"]
+        scope = "/namespaces/{namespace}" if served.resource.namespaced else ""
+        assert f"{root}{scope}/{plural}" in paths
+        if served.stored:
+            item = paths[f"{root}{scope}/{plural}/{{name}}"]
+            assert {"get", "put", "patch", "delete"} <= set(item)
+
+
+def test_the_scale_subresource_is_of_kind_scale():
+    scale = APPS["paths"]["/apis/apps/v1/namespaces/{namespace}/replicasets/{name}/scale"]
+    assert scale["get"]["x-kubernetes-group-version-kind"] == {"group": "autoscaling", "kind": "Scale", "version": "v1"}
+
+
+def test_a_kind_carries_its_group_version_kind():
+    kinds = SCHEMAS["io.k8s.api.apps.v1.Deployment"]["x-kubernetes-group-version-kind"]
+    assert kinds == [{"group": "apps", "kind": "Deployment", "version": "v1"}]
+
+
+def test_lists_say_how_patches_merge_them():
+    containers = SCHEMAS["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
+    assert containers == {
+        "type": "array",
+        "items": {"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}], "default": {}},
+        "x-kubernetes-patch-strategy": "merge",
+        "x-kubernetes-patch-merge-key": "name",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
+    assert SCHEMAS["io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"]["x-kubernetes-map-type"] == "atomic"
+
+
+def test_fields_have_the_types_that_explain_prints():
+    spec = SCHEMAS["io.k8s.api.apps.v1.DeploymentSpec"]
+    assert spec["properties"]["replicas"] == {"type": "integer", "format": "int32"}
+    assert "selector" in spec["required"]
+    assert "replicas" not in spec["required"]
+    assert SCHEMAS["io.k8s.apimachinery.pkg.api.resource.Quantity"] == {
+        "oneOf": [{"type": "string"}, {"type": "number"}]
+    }
+
+
+@pytest.mark.parametrize("group", sorted({group for group, _version, _plural in BY_PATH}))
+def test_every_reference_leads_somewhere(group: str):
+    version = "v2" if group == "autoscaling" else "v1"
+    whole = document(f"/openapi/v3/apis/{group}/{version}" if group else f"/openapi/v3/api/{version}")
+    known = {f"#/components/schemas/{name}" for name in whole["components"]["schemas"]}
+    assert set(references(whole)) <= known
+
+
+def test_the_second_version_has_all_groups_in_one_document():
+    whole = document("/openapi/v2")
+    assert whole["swagger"] == "2.0"
+    assert "/api/v1/namespaces/{namespace}/pods" in whole["paths"]
+    assert "/apis/apps/v1/namespaces/{namespace}/deployments" in whole["paths"]
+    strategy = whole["definitions"]["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["strategy"]
+    assert strategy["$ref"] == "#/definitions/io.k8s.api.apps.v1.DeploymentStrategy"
+    assert set(references(whole)) <= {f"#/definitions/{name}" for name in whole["definitions"]}
+
+
+def test_go_clients_get_the_second_version_as_protobuf():
+    found = openapi("/openapi/v2", PROTOBUF)
+    assert found is not None
+    assert found[1] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    fields = {number: value for number, _wire, value in wire_values(found[0])}
+    assert fields[1] == b"2.0"
+    definitions = [next(wire_values(entry))[2] for _number, _wire, entry in wire_values(fields[9])]
+    assert [name.decode() for name in definitions] == list(document("/openapi/v2")["definitions"])
+
+
+def test_unknown_paths_and_forms_are_refused():
+    with pytest.raises(StatusError) as raised:
+        answer(Request.of("GET", "/openapi/v3/apis/nosuch/v1"))
+    assert raised.value.code == 404
+    with pytest.raises(StatusError) as raised:
+        answer(Request.of("GET", "/openapi/v3/apis/apps/v1", {"Accept": "text/html"}))
+    assert raised.value.code == 406
+
+
+def test_the_hash_in_the_query_is_not_needed():
+    response = answer(Request.of("GET", "/openapi/v3/api/v1?hash=0", {"Accept": JSON_TYPE}))
+    assert (response.status, response.content_type) == (200, JSON_TYPE)
