@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 
 _LOOKS = 7  # after the last one, about a minute has passed
 _FIRST_LOOK_SECONDS = 0.5
+_MEASURED_CYCLES = 10  # of so many one is measured plugin by plugin
 _GONE = "(gone)"  # no node has this name
 
 _LISTED: dict[str, Resource[Any]] = {
@@ -128,7 +129,9 @@ class Scheduler:
                 traces=traces,
                 spawn=self._spawn,
             )
-            handle.framework = Framework(profile, handle, lambda: self.queue.nominator, class_cache=config.class_cache)
+            handle.framework = Framework(
+                profile, handle, lambda: self.queue.nominator, class_cache=config.class_cache, metrics=metrics
+            )
             self.frameworks[profile.scheduler_name] = handle.framework
             handles.append(handle)
         hint_maps = {name: HintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()}
@@ -294,6 +297,7 @@ class Scheduler:
         start_ns = self._now_ns()
         self.cache.update_snapshot(self.snapshot)
         self.in_cycle = True
+        framework.measuring = self._metrics is not None and self.queue.scheduling_cycle % _MEASURED_CYCLES == 0
         try:
             placement = await self._algorithm.schedule(framework, state, pod, facts)
         finally:
@@ -532,6 +536,8 @@ class Scheduler:
             post_filter_ns = self._traces.now_ns()
             result, status = framework.run_post_filter(state, queued.info, self.snapshot, error.diagnosis.verdicts)
             facts.post_filter_ns = (post_filter_ns, self._traces.now_ns())
+            if self._metrics is not None and "DefaultPreemption" in framework.plugins:
+                self._metrics.preemption(victims=0)
             error.diagnosis.post_filter_message = status.message
             nominated = None if result is None else result.nominated_node_name
         self._failed(framework, queued, str(error), nominated, "", facts, start_ns, diagnosis=error.diagnosis)

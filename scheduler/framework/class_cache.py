@@ -57,16 +57,21 @@ class ClassResults:
         return snapshot.all_rows if generation < 0 else snapshot.changed_since(generation)
 
     def refresh_filters(
-        self, filters: Sequence[tuple[int, Any]], state: CycleState, pod: PodInfo, snapshot: Snapshot
+        self,
+        filters: Sequence[tuple[int, Any]],
+        timed: Callable[..., Any],
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
     ) -> None:
         """filters: the row-local ones that apply, with their numbers in the profile. What they raise passes through,
-        and the results stay stale."""
+        and the results stay stale. timed(point, plugin, call, ...) calls, and may measure."""
         rows = self.stale_rows(snapshot, self.filter_generation)
         if len(rows):
             verdict = np.full(len(rows), PASSED, np.int16)
             left = rows
             for number, plugin in filters:
-                passed = plugin.filter_rows(state, pod, snapshot, left).passed
+                passed = timed("Filter", plugin, plugin.filter_rows, state, pod, snapshot, left).passed
                 if not passed.all():
                     verdict[np.searchsorted(rows, left[~passed])] = number
                     left = left[passed]
@@ -84,6 +89,7 @@ class ClassResults:
         normalizing: Sequence[Any],
         weights: Mapping[str, int],
         in_range: Callable[[Any, Scores], None],
+        timed: Callable[..., Any],
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
@@ -98,14 +104,15 @@ class ClassResults:
             base = np.zeros(len(rows), np.int64)
             feasible = self.first_rejecting[rows] == PASSED
             for plugin in plain:
-                scores = plugin.score_rows(state, pod, snapshot, rows)
+                scores = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
                 in_range(plugin, scores[feasible])
                 base += scores * weights[plugin.name]
             self.base[rows] = base
             for plugin in normalizing:
                 if plugin.name not in self.raw:
                     self.raw[plugin.name] = np.zeros(len(snapshot), np.int64)
-                self.raw[plugin.name][rows] = plugin.score_rows(state, pod, snapshot, rows)
+                raw = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
+                self.raw[plugin.name][rows] = raw
         self.score_generation = snapshot.generation
 
     def status(self, row: int, explain: Callable[[], Status]) -> Status:

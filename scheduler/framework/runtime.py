@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -37,9 +37,14 @@ from kubeloop.scheduler.framework.interface import (
 from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.points import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import make_plugin
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ScoreRows = Callable[[CycleState, PodInfo, Snapshot, Rows], Scores]
 
 
 class SchedulingError(Exception):
@@ -75,11 +80,20 @@ class Framework:
     """
 
     def __init__(
-        self, profile: Profile, handle: Handle, nominator: Callable[[], Nominator], *, class_cache: bool = True
+        self,
+        profile: Profile,
+        handle: Handle,
+        nominator: Callable[[], Nominator],
+        *,
+        class_cache: bool = True,
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
         """Makes the plugins. Raises UserError for a profile that cannot work, in kube-scheduler's words."""
         self.profile_name = profile.scheduler_name
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
+        self.measuring = False  # this cycle: the duration of each plugin is reported
+        self._metrics = metrics
+        self._now_ns = handle.clock.time_ns
         self._nominator = nominator
         self.plugins: dict[str, Plugin] = {}
         self.waiting: dict[str, WaitingPod] = {}  # by UID: pods that wait for a permit
@@ -116,6 +130,18 @@ class Framework:
         self._check_all_filters = profile.check_all_filters
         self._class_cache = ClassCache() if class_cache and not profile.check_all_filters else None
 
+    def _timed(self, point: str, plugin: Plugin, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The answer of `call`, whose duration is reported in a measured cycle."""
+        if not self.measuring or self._metrics is None:
+            return call(*args, **kwargs)
+        start_ns, outcome = self._now_ns(), "Error"
+        try:
+            answer = call(*args, **kwargs)
+            outcome = "Success"
+            return answer
+        finally:
+            self._metrics.plugin(plugin.name, point, outcome, (self._now_ns() - start_ns) / 1e9)
+
     # --- Queue -----------------------------------------------------------------------------------------------------
 
     @property
@@ -143,7 +169,7 @@ class Framework:
         for plugin in self.pre_filter:
             result: PreFilterResult | None = None
             try:
-                result, status = plugin.pre_filter(state, pod, snapshot)
+                result, status = self._timed("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
@@ -210,7 +236,7 @@ class Framework:
         local = [each for each in applying if each[1].name in self._row_local]
         results = cache.results(pod, snapshot)
         try:
-            results.refresh_filters(local, state, pod, snapshot)
+            results.refresh_filters(local, self._timed, state, pod, snapshot)
         except Exception:  # which plugin it was, and on which node, shows when they are asked one by one
             return self._run_filters_afresh(state, pod, snapshot, snapshot.all_rows, diagnosis)
         first = results.first_rejecting
@@ -268,7 +294,9 @@ class Framework:
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> interface.Mask:
         try:
-            verdicts: interface.RowVerdicts = plugin.filter_rows(state, pod, snapshot, rows)
+            verdicts: interface.RowVerdicts = self._timed(
+                "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
+            )
         except Exception as error:
             status = _raised(plugin, error)
             raise SchedulingError(f'running "{plugin.name}" filter plugin: {status.message}', plugin.name) from error
@@ -439,7 +467,7 @@ class Framework:
         """Raises SchedulingError if a plugin fails."""
         for plugin in self.pre_score:
             try:
-                status = plugin.pre_score(state, pod, snapshot, rows)
+                status = self._timed("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -484,7 +512,7 @@ class Framework:
         plain = [plugin for plugin, normalizes in local if not normalizes]
         normalizing = [plugin for plugin, normalizes in local if normalizes]
         try:
-            results.refresh_scores(plain, normalizing, self.weights, _check_range, state, pod, snapshot)
+            results.refresh_scores(plain, normalizing, self.weights, _check_range, self._timed, state, pod, snapshot)
         except Exception:  # which plugin it was shows when they are asked one by one, about the feasible nodes alone
             return None
         return results
@@ -494,7 +522,7 @@ class Framework:
     ) -> Scores:
         try:
             if by_rows:
-                return cast("Scores", plugin.score_rows(state, pod, snapshot, rows))
+                return self._timed("Score", plugin, cast("ScoreRows", plugin.score_rows), state, pod, snapshot, rows)
             infos = snapshot.node_infos
             return np.array([plugin.score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
         except Exception as error:

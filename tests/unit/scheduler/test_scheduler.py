@@ -197,3 +197,37 @@ async def test_an_assumed_pod_without_confirmation_expires_if_so_configured(clus
         assert len(scheduler.cache.assumed_pods()) == 1
         await asyncio.sleep(31)
         assert scheduler.cache.assumed_pods() == []
+
+
+class Told:
+    """Metrics that remember what they were told."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[tuple[object, ...]]] = {}
+
+    def __getattr__(self, name: str) -> object:
+        def tell(*args: object, **kwargs: object) -> None:
+            self.calls.setdefault(name, []).append((*args, *kwargs.values()))
+
+        return tell
+
+
+async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
+    told = Told()
+    cluster.node("a", cpu="1")
+    cluster.node("b", cpu="1")
+    async with scheduling(metrics=told):
+        for number in range(12):
+            cluster.pod(f"p{number}", cpu="10m")
+        cluster.pod("big", cpu="2")
+        await asyncio.sleep(2)
+    calls = told.calls
+    assert [result for result, *_ in calls["attempt"]].count("scheduled") == 12
+    assert ("unschedulable", "default-scheduler") in {call[:2] for call in calls["attempt"]}
+    assert len(calls["pod_scheduled"]) == 12
+    assert calls["queue_incoming"][0] == ("active", "UnschedulablePodAdd")
+    assert calls["pending_pods"][-1] == (0, 0, 1, 0)
+    assert {point for point, *_ in calls["extension_point"]} == {"PreFilter", "Filter", "Score"}
+    assert {call[1] for call in calls["plugin"]} == {"PreFilter", "Filter", "PreScore", "Score"}
+    assert calls["cache_size"][-1] == (2, 12, 0)
+    assert len(calls["preemption"]) >= 1

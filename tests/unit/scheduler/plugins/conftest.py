@@ -1,0 +1,177 @@
+"""A small cluster with plugins over it, for tests of single plugins and of properties of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.framework.interface import CycleState, Status
+from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.tracing.lifecycle import NoTraces
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return NOW
+
+    def time_ns(self) -> int:
+        return int(NOW.timestamp()) * 10**9
+
+
+class RecordingClient:
+    """Notes requests; `failures` are raised, one per request, where not None."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[Any, ...]] = []
+        self.options: list[dict[str, Any]] = []
+        self.failures: list[Exception | None] = []
+
+    async def _note(self, *request: Any, **options: Any) -> None:
+        self.requests.append(request)
+        self.options.append(options)
+        await asyncio.sleep(0)
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+
+    async def create_raw(self, resource: Any, body: Any, namespace: str = "", **options: Any) -> None:
+        await self._note("create", resource.plural, namespace, options.get("name"), options.get("subresource"), body,
+                         **options)  # fmt: skip
+
+    async def patch(
+        self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str = "", **options: Any
+    ) -> None:
+        await self._note("patch", resource.plural, namespace, name, options.get("subresource", ""), body, **options)
+
+    async def delete(self, resource: Any, name: str, namespace: str = "", **options: Any) -> None:
+        await self._note("delete", resource.plural, namespace, name, **options)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str, str]] = []
+
+    def event(self, reference: Any, type_: str, reason: str, message: str) -> None:
+        self.events.append((reference.metadata.name, type_, reason, message))
+
+
+def make_node(name: str, **changes: Any) -> Node:
+    """A node of 4 CPUs, 8Gi and 10 pods with the usual labels; `labels`, `taints`, `allocatable` are added to that."""
+    labels = {"kubernetes.io/hostname": name} | changes.get("labels", {})
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "10"} | changes.get("allocatable", {})
+    spec = {"taints": changes.get("taints", []), "unschedulable": changes.get("unschedulable", False)}
+    status = {"allocatable": allocatable, "images": changes.get("images", [])}
+    return convert(Node, {"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec, "status": status})
+
+
+def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
+    """A pod of one container; `cpu`, `memory`, `labels`, `namespace`, `ports` and `owner` are short for what they say."""
+    requests = {key: spec.pop(key) for key in ("cpu", "memory") if key in spec}
+    metadata = {
+        "name": name,
+        "namespace": spec.pop("namespace", "default"),
+        "uid": spec.pop("uid", name),
+        "labels": spec.pop("labels", {}),
+        "ownerReferences": spec.pop("owner", []),
+    }
+    container = {"name": "c", "image": "app:1", "resources": {"requests": requests}, "ports": spec.pop("ports", [])}
+    status = spec.pop("status", {})
+    body = {"containers": [container], "nodeName": node_name, "schedulerName": "default-scheduler"} | spec
+    return convert(Pod, {"metadata": metadata, "spec": body, "status": status})
+
+
+class SmallCluster:
+    """Nodes and pods in a cache, a snapshot of them, and what plugins ask for; a Framework when somebody wants it."""
+
+    def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
+        self.cache = Cache(lambda: 0.0)
+        self.snapshot = Snapshot()
+        self.listers = Listers()
+        self.pods: Store[Pod] = Store()
+        self.listers.pods = self.pods
+        self.nominator = Nominator(self.pods.get)
+        self.client: Any = RecordingClient()
+        self.recorder: Any = Recorder()
+        self.traces = NoTraces()
+        self.clock = FixedClock()
+        self.rng = random.Random(7)
+        self.spawned: list[Coroutine[Any, Any, None]] = []
+        self.activated: list[str] = []
+        self._framework: Framework | None = None
+        for node in nodes:
+            self.cache.add_node(node)
+        for pod in pods:
+            self.pods.put(pod.key, pod)
+            self.cache.add_pod(pod)
+        self.refresh()
+
+    def refresh(self) -> Snapshot:
+        self.cache.update_snapshot(self.snapshot)
+        return self.snapshot
+
+    def put(self, lister: str, *objects: Any) -> None:
+        store: Store[Any] = getattr(self.listers, lister)
+        for each in objects:
+            store.put(each.key, each)
+
+    def make_framework(self, *, class_cache: bool = True, **configuration: Any) -> Framework:
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"schedulerName": "default-scheduler"} | configuration],
+        }
+        profile = read_configuration(document).profiles[0]
+        self._framework = Framework(profile, self, lambda: self.nominator, class_cache=class_cache)
+        return self._framework
+
+    @property
+    def framework(self) -> Framework:
+        return self._framework or self.make_framework()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.spawned.append(work)
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        self.activated += [pod.key for pod in pods]
+
+    def waiting_pod(self, uid: str) -> None:
+        return None
+
+    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_filters_with_nominated_pods(state, pod, node)
+
+    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_add_pod(state, pod, added, node)
+
+    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
+        return self.framework.run_remove_pod(state, pod, removed, node)
+
+
+@pytest.fixture
+def cluster() -> Callable[..., SmallCluster]:
+    return SmallCluster
+
+
+@pytest.fixture(name="node")
+def node_fixture() -> Callable[..., Node]:
+    return make_node
+
+
+@pytest.fixture(name="pod")
+def pod_fixture() -> Callable[..., Pod]:
+    return make_pod
