@@ -43,6 +43,10 @@ class ServiceAddresses:
         elif spec["clusterIP"] != "None":
             self._claim_ip(service, spec["clusterIP"])
         spec["clusterIPs"] = [spec["clusterIP"]]
+        if spec["clusterIP"] == "None" and not spec.get("selector"):
+            # nobody's addresses are chosen by the server, so both families may be among them
+            spec.setdefault("ipFamilies", ["IPv4", "IPv6"])
+            spec.setdefault("ipFamilyPolicy", "RequireDualStack")
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
         if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):

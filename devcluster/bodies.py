@@ -38,29 +38,27 @@ class Body:
     warnings: list[str] = field(default_factory=list)
 
 
-class _Duplicates(list[str]):
-    """Paths of JSON keys that occur twice in one object."""
+def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
+    """As parse_json, for a body with repeated keys. Their objects merge and other values replace, as in Go's decoder."""
+    found: list[str] = []
 
-
-def _duplicate_keys(text: bytes) -> list[str]:
-    found = _Duplicates()
-
-    def walk(value: Any, path: str) -> Any:
+    def walk(value: Any, path: str, into: Any = None) -> Any:
         if isinstance(value, _Pairs):
+            result = into if isinstance(into, dict) else {}
             seen = set()
             for key, each in value.pairs:
                 below = f"{path}.{key}" if path else key
                 if key in seen:
                     found.append(f'duplicate field "{below}"')
                 seen.add(key)
-                walk(each, below)
-        elif isinstance(value, list):
-            for index, each in enumerate(value):
-                walk(each, f"{path}[{index}]")
+                result[key] = walk(each, below, result.get(key))
+            return result
+        if isinstance(value, list):
+            return [walk(each, f"{path}[{index}]") for index, each in enumerate(value)]
         return value
 
-    walk(json.loads(text, object_pairs_hook=_Pairs), "")
-    return list(dict.fromkeys(found))
+    merged = walk(json.loads(text, object_pairs_hook=_Pairs), "")
+    return merged, list(dict.fromkeys(found))
 
 
 class _Pairs:
@@ -74,7 +72,7 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
     # a key that is there twice is lost on the way; then the text is shorter by its quotes when written again
     if body.count(b'"') == _encode(value).count(b'"'):
         return value, []
-    return value, _duplicate_keys(body)
+    return _with_duplicates(body)
 
 
 def media_type(request: Request) -> str:
@@ -93,7 +91,7 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
         try:
             return plain_yaml(request.body), []
         except yaml.YAMLError as error:
-            raise ValueError(f"error converting YAML to JSON: {error}") from error
+            raise ValueError(f"yaml: {error}") from error
     if kind == "application/vnd.kubernetes.protobuf":
         return protobuf.decode(request.body), []
     raise errors.unsupported_body()

@@ -34,8 +34,7 @@ def http_server(api: ApiServer) -> web.Server[web.BaseRequest]:
             if http.transport is not None:
                 http.transport.abort()
             return web.Response()
-        headers = {"Content-Type": response.content_type, "Audit-Id": "", "Cache-Control": "no-cache, private"}
-        del headers["Audit-Id"]
+        headers = {"Content-Type": response.content_type, "Cache-Control": "no-cache, private"}
         head = web.StreamResponse(status=response.status, headers=headers)
         for name, value in response.headers:
             head.headers.add(name, value)

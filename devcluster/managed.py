@@ -80,7 +80,9 @@ def track_update(
     struct = _struct(served)
     if given == [] or given == [{}]:
         entries = []  # the way to reset them
-    if struct is None:
+    if struct is None or not entries:
+        # an object that nobody tracks (its creator owns nothing, or somebody has reset them) stays untracked
+        metadata.pop("managedFields", None)
         return
     before, after = _without_managed(old), _without_managed(obj)
     if before == after:

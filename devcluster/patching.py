@@ -150,125 +150,220 @@ _DELETE_PREFIX = "$deleteFromPrimitiveList/"
 _ORDER_PREFIX = "$setElementOrder/"
 
 
+class MalformedPatch(PatchError):
+    """The patch itself is wrong, whatever it is applied to (400)."""
+
+
+class UnfitPatch(PatchError):
+    """The patch contradicts itself (422)."""
+
+
 def strategic_patch(obj: JSON, patch: JSON, struct: schema.StructType | None) -> JSON:
-    """Merge by the patch strategies of the type. Raises PatchError for directives that make no sense."""
-    merged = _merge_map(obj, patch, struct)
-    return merged if merged is not None else {}
+    """Merge by the patch strategies of the type. Raises PatchError."""
+    return _merge_map(obj, patch, struct)
 
 
-def _merge_map(obj: JSON, patch: JSON, struct: schema.StructType | None) -> JSON | None:
-    """None: the patch deletes the map."""
-    directive = patch.get(_DIRECTIVE)
-    if directive == "replace":
-        return _plain({name: value for name, value in patch.items() if name != _DIRECTIVE})
-    if directive == "delete":
-        return None
-    if directive not in (None, "merge"):
-        raise PatchError(f"unknown patch type: {directive}")
-    result = dict(obj)
-    if _RETAIN_KEYS in patch:
-        kept = patch[_RETAIN_KEYS]
-        if not isinstance(kept, list):
-            raise PatchError("invalid patch format of retainKeys list")
-        unlisted = [name for name in patch if not name.startswith("$") and name not in kept]
-        if unlisted:
-            raise PatchError("retainKeys list must contains all fields present in the patch")
-        result = {name: value for name, value in result.items() if name in kept}
-    for name, doomed in patch.items():
-        if name.startswith(_DELETE_PREFIX):
-            field = name.removeprefix(_DELETE_PREFIX)
-            if field in result:
-                result[field] = [each for each in result[field] if each not in doomed]
+def _merge_map(original: JSON, patch: JSON, struct: schema.StructType | None) -> JSON:
+    if _DIRECTIVE in patch:
+        directive = patch[_DIRECTIVE]
+        if directive == "replace":
+            return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+        if directive == "delete":
+            return {}
+        raise PatchError(f"Unknown patch type: {directive} in: {_go_text(patch)}")
+    result = _retained(original, patch)
+    done = _merge_ordered(result, patch, struct)
     for name, value in patch.items():
-        if name.startswith("$"):
+        if name in done or name == _RETAIN_KEYS:
             continue
-        _merge_field(result, name, value, patch.get(_ORDER_PREFIX + name), struct)
-    for name, order in patch.items():
-        field = name.removeprefix(_ORDER_PREFIX)
-        if name.startswith(_ORDER_PREFIX) and field not in patch and isinstance(result.get(field), list):
-            _, key = schema.merge_key(struct, field) if struct is not None else ((), "")
-            result[field] = _ordered(result[field], order, key, set())
+        key, deletes = name, name.startswith(_DELETE_PREFIX)
+        if deletes:
+            key = name.removeprefix(_DELETE_PREFIX)
+        if value is None:
+            result.pop(key, None)
+        elif key not in result or type(result[key]) is not type(value):
+            if not deletes:
+                _take(result, key, value)
+        else:
+            _merge_field(result, key, value, struct, deletes=deletes)
     return result
 
 
-def _merge_field(result: JSON, name: str, value: Any, order: Any, struct: schema.StructType | None) -> None:
-    field = struct.json.get(name) if struct is not None else None
-    if value is None:
-        result.pop(name, None)
-    elif isinstance(value, dict):
-        inner = field.type.struct if field is not None else None
-        replaced = field is not None and "replace" in field.patch_strategy
-        old = result.get(name)
-        merged = _merge_map({} if replaced or not isinstance(old, dict) else old, value, inner)
-        if merged is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged
-    elif isinstance(value, list) and field is not None and "merge" in field.patch_strategy:
-        old = result.get(name)
-        result[name] = _merge_list(old if isinstance(old, list) else [], value, order, field)
+def _retained(original: JSON, patch: JSON) -> JSON:
+    """A copy of `original` with the keys that the patch retains; with all of them if it does not say."""
+    if _RETAIN_KEYS not in patch:
+        return dict(original)
+    kept = patch[_RETAIN_KEYS]
+    if not isinstance(kept, list):
+        raise MalformedPatch("invalid patch format of retainKeys")
+    for name in patch:
+        field = name.removeprefix(_DELETE_PREFIX).removeprefix(_ORDER_PREFIX)
+        if name != _RETAIN_KEYS and field not in kept:
+            raise UnfitPatch("patch contains fields that are not present in the retainKeys list")
+    return {name: value for name, value in original.items() if name in kept}
+
+
+def _take(result: JSON, name: str, value: Any) -> None:
+    """Put a value of the patch where there was none, without its directives and nulls."""
+    kept, keep = _without_directives(value)
+    if keep:
+        result[name] = kept
     else:
-        result[name] = _plain(value)
+        result.pop(name, None)
 
 
-def _merge_list(old: list[Any], patch: list[Any], order: Any, field: schema.Field) -> list[Any]:
-    key = field.patch_merge_key
-    element = field.type.element.struct if field.type.element is not None else None
-    if not key:
-        merged = [*old, *(each for each in patch if each not in old)]
-        return _ordered(merged, order, key, {*map(str, patch)}) if order is not None else merged
-    if any(isinstance(each, dict) and each.get(_DIRECTIVE) == "replace" for each in patch):
-        return [_plain(each) for each in patch if not (isinstance(each, dict) and _DIRECTIVE in each)]
-    result: list[Any] = list(old)
-    touched = set()
-    for each in patch:
-        if not isinstance(each, dict) or (key not in each and _DIRECTIVE not in each):
-            raise PatchError(f"map: {each} does not contain declared merge key: {key}")
-        same = [index for index, item in enumerate(result) if isinstance(item, dict) and item.get(key) == each.get(key)]
-        if each.get(_DIRECTIVE) == "delete":
-            result = [item for index, item in enumerate(result) if index not in same]
-            continue
-        touched.add(str(each[key]))
-        if same:
-            merged_item = _merge_map(result[same[0]], each, element)
-            result[same[0]] = merged_item
-        else:
-            result.append(_merge_map({}, each, element))
-    return _ordered(result, order, key, touched) if order is not None else result
-
-
-def _ordered(items: list[Any], order: Any, key: str, patched: set[str]) -> list[Any]:
-    """Bring the items that `order` names into its order; the others keep their place relative to each other.
-
-    Items the patch does not name stand where the live list had them, before the first named item that followed.
-    """
-    if not isinstance(order, list):
-        raise PatchError("$setElementOrder must be a list")
-
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
-
-    wanted = [identity(each) for each in order]
-    rank = {str(name): index for index, name in enumerate(wanted)}
-    named = sorted((item for item in items if str(identity(item)) in rank), key=lambda item: rank[str(identity(item))])
-    result: list[Any] = []
-    position = {id(item): index for index, item in enumerate(items)}
-    rest = [item for item in items if str(identity(item)) not in rank]
-    for item in named:
-        # an item that is new has no place in the live list yet, so nothing is moved before it
-        if str(identity(item)) not in patched or position[id(item)] < len(items) - len(patched):
-            while rest and position[id(rest[0])] < position[id(item)]:
-                result.append(rest.pop(0))
-        result.append(item)
-    return [*result, *rest]
-
-
-def _plain(value: Any) -> Any:
-    """A value of the patch as it becomes part of the object: without directives and nulls."""
+def _without_directives(value: Any) -> tuple[Any, bool]:
+    """(the value, False if it is nothing but a directive)."""
     if isinstance(value, dict):
-        return {
-            name: _plain(member) for name, member in value.items() if member is not None and not name.startswith("$")
-        }
+        if _DIRECTIVE in value:
+            return None, False
+        result = {}
+        for name, each in value.items():
+            if each is None:
+                continue
+            kept, keep = _without_directives(each)
+            if keep:
+                result[name] = kept
+        return result, True
     if isinstance(value, list):
-        return [_plain(each) for each in value if not (isinstance(each, dict) and each.get(_DIRECTIVE) == "delete")]
-    return value
+        return [kept for kept, keep in map(_without_directives, value) if keep], True
+    return value, True
+
+
+def _merge_field(
+    result: JSON, name: str, value: Any, struct: schema.StructType | None, *, deletes: bool
+) -> None:
+    """Merge a value into one of the same type."""
+    field = struct.json.get(name) if struct is not None else None
+    if isinstance(value, dict):
+        if field is not None and "replace" in field.patch_strategy:
+            result[name] = value
+        else:
+            result[name] = _merge_map(result[name], value, field.type.struct if field is not None else None)
+    elif isinstance(value, list):
+        if deletes:
+            result[name] = [each for each in result[name] if each not in value]
+        elif field is not None and "merge" in field.patch_strategy:
+            result[name] = _merge_list(result[name], value, field)
+        else:
+            result[name] = value
+    else:
+        result[name] = value
+
+
+def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) -> set[str]:
+    """Merge the lists whose order the patch gives; returns the names in the patch that are dealt with."""
+    done: set[str] = set()
+    for directive, order in patch.items():
+        if not directive.startswith(_ORDER_PREFIX):
+            continue
+        name = directive.removeprefix(_ORDER_PREFIX)
+        done.add(directive)
+        if not isinstance(order, list):
+            raise MalformedPatch("invalid patch format of setElementOrder list")
+        field = struct.json.get(name) if struct is not None else None
+        key = field.patch_merge_key if field is not None else ""
+        original, given = result.get(name, []), patch.get(name) or []
+        if not isinstance(original, list) or not isinstance(given, list):
+            raise MalformedPatch("invalid patch format of setElementOrder list")
+        _check_order(given, order, key)
+        if name in result and given:
+            merge = field is not None and "merge" in field.patch_strategy
+            merged = _merge_list(original, given, field) if merge and field is not None else given
+        elif given:
+            merged = _without_directives(given)[0]
+        elif name in result:
+            merged = original
+        else:
+            continue
+        result[name] = _interleaved(merged, order, original, key)
+        done.add(name)
+    return done
+
+
+def _check_order(given: list[Any], order: list[Any], key: str) -> None:
+    """The items of the patch are in its order list, in the same order."""
+    if not given or not order:
+        return
+    rest = iter(_identity(each, key) for each in order)
+    for each in given:
+        if isinstance(each, dict) and _DIRECTIVE in each:
+            continue
+        wanted = _identity(each, key)
+        if all(name != wanted for name in rest):
+            told = f"The order in patch list:\n{_go_text(given)}\n doesn't match $setElementOrder list:\n"
+            raise PatchError(f"{told}{_go_text(order)}\n")
+
+
+def _identity(item: Any, key: str) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> list[Any]:
+    key = field.patch_merge_key
+    if not original and not patch:
+        return original
+    if not any(isinstance(each, dict) for each in (*original, *patch)):
+        merged = list(dict.fromkeys((*original, *patch)))
+        return _interleaved(merged, patch, original, "")
+    if not key:
+        raise PatchError(f"cannot merge lists without merge key for {field.name}")
+    live, given, replaced = list(original), [], False
+    for each in patch:
+        directive = each.get(_DIRECTIVE) if isinstance(each, dict) else None
+        if directive is None:
+            given.append(each)
+        elif directive == "delete":
+            if key not in each:
+                raise PatchError(f"map: {_go_text(each)} does not contain declared merge key: {key}")
+            live = [item for item in live if item.get(key) != each[key]]
+        elif directive == "replace":
+            replaced = True
+        else:
+            raise PatchError(f"Unknown patch type: {directive} in: {_go_text(each)}")
+    if replaced:
+        return _interleaved(given, [], given, key)
+    merged = list(live)
+    element = field.type.element.struct if field.type.element is not None else None
+    for each in given:
+        if not isinstance(each, dict) or key not in each:
+            raise PatchError(f"map: {_go_text(each)} does not contain declared merge key: {key}")
+        index = next((index for index, item in enumerate(merged) if item.get(key) == each[key]), None)
+        if index is None:
+            merged.append(_without_directives(each)[0])
+        else:
+            merged[index] = _merge_map(merged[index], each, element)
+    return _interleaved(merged, given, live, key)
+
+
+def _interleaved(items: list[Any], order: list[Any], live: list[Any], key: str) -> list[Any]:
+    """Items that `order` names in its order, the others in the order of `live`; both put together by `live`.
+
+    A server's own item goes before the first named one that follows it in the live list.
+    """
+    wanted = [_identity(each, key) for each in order]
+    places = [_identity(each, key) for each in live]
+
+    def place(item: Any) -> int:
+        name = _identity(item, key)
+        return places.index(name) if name in places else -1
+
+    named = [item for item in items if _identity(item, key) in wanted]
+    named.sort(key=lambda item: wanted.index(_identity(item, key)))
+    own = sorted((item for item in items if _identity(item, key) not in wanted), key=place)
+    result: list[Any] = []
+    while own and named:
+        first, second = place(own[0]), place(named[0])
+        result.append(own.pop(0) if 0 <= first < second else named.pop(0))
+    return [*result, *own, *named]
+
+
+def _go_text(value: Any) -> str:
+    """A value as Go prints it with %v."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{name}:{_go_text(value[name])}' for name in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_go_text, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)

@@ -18,8 +18,18 @@ import yaml
 from kubeloop.devcluster import decoding, errors, patching
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.apply import apply_configuration
-from kubeloop.devcluster.bodies import Body, View, check_kind, field_validation, media_type, negotiate, parse_body
-from kubeloop.devcluster.bodies import parse_json, plain_yaml, read_object
+from kubeloop.devcluster.bodies import (
+    Body,
+    View,
+    check_kind,
+    field_validation,
+    media_type,
+    negotiate,
+    parse_body,
+    parse_json,
+    plain_yaml,
+    read_object,
+)
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
 from kubeloop.devcluster.events_api import from_events_api, in_events_api
@@ -32,6 +42,7 @@ from kubeloop.devcluster.routes import Route, verb
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
 from kubeloop.devcluster.table import table
+from kubeloop.devcluster.validation import warnings_for
 from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube import schema
@@ -266,8 +277,17 @@ class Rest:
         return self._written(request, target, 201, obj, body.warnings, view)
 
     def _written(
-        self, request: Request, target: Served, status: int, obj: JSON, warnings: list[str], view: View | None = None
+        self,
+        request: Request,
+        target: Served,
+        status: int,
+        obj: JSON,
+        warnings: list[str],
+        view: View | None = None,
+        *,
+        old: JSON | None = None,
     ) -> Response:
+        warnings = [*warnings, *warnings_for(target.resource, obj, old)]
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
         stored = self._store.table(target.resource).get(key)
@@ -306,7 +326,7 @@ class Rest:
         obj = self._writing.update(
             _stored_as(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
         )
-        return self._written(request, target, 200, obj, body.warnings, view)
+        return self._written(request, target, 200, obj, body.warnings, view, old=before.object)
 
     def _check_names(self, found: Route, obj: JSON) -> None:
         metadata = obj["metadata"]
@@ -352,7 +372,7 @@ class Rest:
             subresource=subresource,
             patched=True,
         )
-        return self._written(request, target, 200, obj, body.warnings, view)
+        return self._written(request, target, 200, obj, body.warnings, view, old=before.object)
 
     def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
@@ -397,7 +417,7 @@ class Rest:
         updated = self._writing.update(
             target, before, body.obj, writer, dry_run=dry_run, subresource=subresource, patched=True
         )
-        return self._written(request, target, 200, updated, warnings, view)
+        return self._written(request, target, 200, updated, warnings, view, old=before.object)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -516,7 +536,7 @@ class Rest:
             if patch_type not in _PATCH_TYPES or patch_type == _APPLY:
                 raise errors.unsupported_patch()
             before = self._stored(found)
-            patched, duplicates = _patched(scale_of(before.object), request.body, patch_type, _SCALE)
+            patched, duplicates = _patched(_whole_scale(before.object), request.body, patch_type, _SCALE)
             scale = _decoded_patch(patched, duplicates, _SCALE, mode).obj
         wanted = scaled(found.served, before.object, scale)
         obj = self._writing.update(
@@ -555,6 +575,13 @@ _PODS = served(PODS)
 
 def _stored_as(target: Served) -> Served:
     return _CORE_EVENTS if target.resource is EVENTS_V1 else target
+
+
+def _whole_scale(obj: JSON) -> JSON:
+    """The Scale as a patch meets it: in the server's memory replicas are there even if they are 0."""
+    scale = scale_of(obj)
+    scale["spec"].setdefault("replicas", 0)
+    return scale
 
 
 def _quoted(text: str) -> str:
@@ -597,7 +624,8 @@ def _patched(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
     expected: Callable[[Any], bool] = (lambda value: isinstance(value, list)) if kind == _JSON_PATCH else _is_map
     if not expected(patch):
         target = "jsonpatch.Patch" if kind == _JSON_PATCH else "map[string]interface {}"
-        raise errors.bad_request(f"error decoding patch: json: cannot unmarshal {_kind_of(patch)} into Go value of type {target}")
+        wrong = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type {target}"
+        raise errors.bad_request(f"error decoding patch: {wrong}")
     if kind == _JSON_PATCH:
         try:
             return patching.json_patch(live, patch), duplicates
@@ -608,6 +636,10 @@ def _patched(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     try:
         return patching.strategic_patch(live, patch, struct), duplicates
+    except patching.MalformedPatch as error:
+        raise errors.bad_request(str(error)) from error
+    except patching.UnfitPatch as error:
+        raise errors.unprocessable("the server rejected our request due to an error in our request") from error
     except patching.PatchError as error:
         raise errors.internal(str(error)) from error
 
@@ -629,7 +661,8 @@ def _decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any],
         return failure
 
     if not isinstance(patched, dict):
-        raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type map[string]interface {{}}")
+        target = "map[string]interface {}"
+        raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type {target}")
     kind, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
     if (kind, api_version) != (resource.kind, resource.api_version):
         raise refused(f'no kind "{kind}" is registered for version "{api_version}"')

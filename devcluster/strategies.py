@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.devcluster.label_keys import merge_label_keys
 from kubeloop.devcluster.registry import Served
 from kubeloop.kube.quantity import parse_quantity
 
@@ -23,7 +24,9 @@ def qos_class(spec: JSON) -> str:
     if pod_level.get("requests") or pod_level.get("limits"):
         parts = [pod_level]
     else:
-        parts = [each.get("resources") or {} for each in (*spec.get("containers", ()), *spec.get("initContainers", ()))]
+        parts = [
+            each.get("resources") or {} for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
+        ]
     compute = ("cpu", "memory")
     requests: dict[str, Any] = {}
     limits: dict[str, Any] = {}
@@ -54,6 +57,9 @@ def qos_class(spec: JSON) -> str:
 
 def _create_pod(pod: JSON, now: str) -> None:
     pod["metadata"]["generation"] = 1
+    if pod["spec"].get("terminationGracePeriodSeconds", 0) < 0:
+        pod["spec"]["terminationGracePeriodSeconds"] = 1
+    merge_label_keys(pod)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
         pod["status"]["conditions"] = [
@@ -76,8 +82,10 @@ def _create_namespace(namespace: JSON, _now: str) -> None:
 
 
 def _create_volume(phase: str) -> Prepare:
-    def create(obj: JSON, _now: str) -> None:
+    def create(obj: JSON, now: str) -> None:
         obj["status"] = {"phase": phase}
+        if obj.get("kind") == "PersistentVolume":
+            obj["status"]["lastPhaseTransitionTime"] = now
 
     return create
 
@@ -169,8 +177,8 @@ _UPDATE: dict[str, PrepareUpdate] = {
     "services": _update_service,
 }
 
-_SERVER_OWNED = ("generation", "selfLink")
-_KEPT_IF_LEFT_OUT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
+_KEPT_IF_LEFT_OUT = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:

@@ -205,7 +205,7 @@ def config_map_create(errors: Errors, obj: JSON) -> None:
         errors.invalid_each(f"binaryData[{key}]", key, config_key(key))
         total += len(b64decode(value))
     if total > _DATA_LIMIT:
-        errors.too_long("", _DATA_LIMIT)
+        errors.too_long("[]", _DATA_LIMIT)
 
 
 def config_map_update(errors: Errors, obj: JSON, old: JSON) -> None:

@@ -20,24 +20,67 @@ JSON = dict[str, Any]
 
 
 def go_json(value: Any, type_name: str = "") -> str:
-    """A value as Go's json.Marshal writes it: map keys sorted, struct fields in order of declaration."""
-    return msgspec.json.encode(_in_go_order(value, type_name)).decode()
+    """A value as Go's json.Marshal writes it inside kube-apiserver.
+
+    Types of meta/v1 have JSON tags. All others are there in their internal version, which has none: fields carry their
+    Go names and appear even if they are empty.
+    """
+    if type_name.startswith("meta/v1."):
+        return msgspec.json.encode(_tagged(value, type_name)).decode()
+    return msgspec.json.encode(internal(value, type_name)).decode()
 
 
-def _in_go_order(value: Any, type_name: str) -> Any:
+def _element(ref: schema.TypeRef) -> schema.TypeRef:
+    return ref.element if ref.kind in ("list", "map") and ref.element is not None else ref
+
+
+def _tagged(value: Any, type_name: str) -> Any:
     if type(value) is list:
-        return [_in_go_order(each, type_name) for each in value]
+        return [_tagged(each, type_name) for each in value]
     if type(value) is not dict:
         return value
     struct = schema.type_named(type_name) if type_name else None
     if struct is None:
-        return {key: _in_go_order(value[key], "") for key in sorted(value)}
-    ordered = {}
-    for name, each in struct.json.items():
-        if name in value:
-            ref = each.type.element if each.type.kind in ("list", "map") and each.type.element else each.type
-            ordered[name] = _in_go_order(value[name], ref.named if each.type.kind != "map" else "")
-    return ordered
+        return {key: _tagged(value[key], "") for key in sorted(value)}
+    return {
+        name: _tagged(value[name], _element(each.type).named if each.type.kind != "map" else "")
+        for name, each in struct.json.items()
+        if name in value
+    }
+
+
+def internal(value: Any, type_name: str) -> Any:
+    """A value of a type by its name, or of a list of them, as the internal version of its Go struct."""
+    if type(value) is list:
+        return [internal(each, type_name) for each in value]
+    struct = schema.type_named(type_name) if type_name else None
+    if type(value) is not dict or struct is None:
+        return value
+    return {each.go_name: _internal_field(value.get(each.name), each.type) for each in struct.json.values()}
+
+
+_ZERO: dict[str, Any] = {
+    "string": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "float64": 0,
+    "quantity": "0",
+    "intOrString": 0,
+    "duration": "0s",
+}
+
+
+def _internal_field(value: Any, ref: schema.TypeRef) -> Any:
+    if value is None and (ref.pointer or ref.kind != "struct"):
+        return None if ref.pointer else _ZERO.get(ref.kind)
+    if ref.kind == "struct" and not ref.named.startswith("meta/v1."):
+        return internal(value or {}, ref.named)
+    if ref.kind == "list" and ref.element is not None:
+        return [_internal_field(each, ref.element) for each in value]
+    if ref.kind == "map" and ref.element is not None:
+        return {key: _internal_field(value[key], ref.element) for key in sorted(value)}
+    return value
 
 
 def quoted(text: str) -> str:
@@ -63,6 +106,8 @@ def shown(value: Any, type_name: str = "") -> str:
 class Errors(list[JSON]):
     """Field errors as they are found."""
 
+    __slots__ = ()
+
     def _add(self, reason: str, path: str, message: str) -> None:
         self.append({"reason": f"FieldValue{reason}", "message": message, "field": path})
 
@@ -76,15 +121,15 @@ class Errors(list[JSON]):
         for detail in details:
             self.invalid(path, value, detail)
 
-    def duplicate(self, path: str, value: Any, detail: str = "") -> None:
-        self._add("Duplicate", path, f"Duplicate value: {shown(value)}{': ' + detail if detail else ''}")
+    def duplicate(self, path: str, value: Any, detail: str = "", type_name: str = "") -> None:
+        self._add("Duplicate", path, f"Duplicate value: {shown(value, type_name)}{': ' + detail if detail else ''}")
 
     def not_found(self, path: str, value: Any) -> None:
         self._add("NotFound", path, f"Not found: {shown(value)}")
 
-    def not_supported(self, path: str, value: Any, supported: Iterable[str]) -> None:
+    def not_supported(self, path: str, value: Any, supported: Iterable[str], type_name: str = "") -> None:
         told = ", ".join(quoted(each) for each in supported)
-        self._add("NotSupported", path, f"Unsupported value: {shown(value)}: supported values: {told}")
+        self._add("NotSupported", path, f"Unsupported value: {shown(value, type_name)}: supported values: {told}")
 
     def forbidden(self, path: str, detail: str) -> None:
         self._add("Forbidden", path, f"Forbidden: {detail}")
