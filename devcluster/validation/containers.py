@@ -411,6 +411,8 @@ def _common(errors: Errors, path: str, container: JSON, volumes: Volumes) -> Non
 
 def _security_context(errors: Errors, path: str, context: JSON) -> None:
     user_and_group(errors, path, context)
+    if context.get("seccompProfile") is not None:
+        seccomp_profile(errors, f"{path}.seccompProfile", context["seccompProfile"])
     proc_mount = context.get("procMount")
     if proc_mount is not None and proc_mount not in ("Default", "Unmasked"):
         errors.not_supported(f"{path}.procMount", proc_mount, ("Default", "Unmasked"))
@@ -421,6 +423,19 @@ def _security_context(errors: Errors, path: str, context: JSON) -> None:
         if "CAP_SYS_ADMIN" in context.get("capabilities", {}).get("add", ()):
             wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             errors.invalid(path, context, wrong, "core/v1.SecurityContext")
+
+
+def seccomp_profile(errors: Errors, path: str, profile: JSON) -> None:
+    kind, local = profile.get("type", ""), profile.get("localhostProfile")
+    if kind == "Localhost":
+        if local is None:
+            errors.required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost")
+    elif local is not None:
+        errors.invalid(f"{path}.localhostProfile", local, "can only be set when seccomp type is Localhost")
+    if not kind:
+        errors.required(f"{path}.type", "type is required when seccompProfile is set")
+    elif kind not in ("Localhost", "RuntimeDefault", "Unconfined"):
+        errors.not_supported(f"{path}.type", kind, ("Localhost", "RuntimeDefault", "Unconfined"))
 
 
 def user_and_group(errors: Errors, path: str, context: JSON) -> None:

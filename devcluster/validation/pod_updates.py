@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import unified_diff
 from typing import Any
 
+import msgspec
+
 from kubeloop.devcluster.validation import scheduling
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, go_json, ip, qualified_name
-from kubeloop.devcluster.validation.pods import pod_metadata_and_spec
+from kubeloop.devcluster.validation.field import Errors, dns_subdomain, internal, ip, qualified_name
+from kubeloop.devcluster.validation.pods import image_without_blanks, pod_metadata_and_spec
 
 JSON = dict[str, Any]
 
@@ -31,6 +34,7 @@ def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
         for i, container in enumerate(spec.get(kind) or ()):
             if not container.get("image"):
                 errors.required(f"spec.{kind}[{i}].image")
+            image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
     if not _deadline(errors, spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")):
         return
     _only_added_tolerations(errors, spec.get("tolerations", ()), before.get("tolerations", ()))
@@ -101,7 +105,8 @@ def _gated(errors: Errors, munged: JSON, before: JSON) -> None:
     """A gated pod's node selector and node affinity may become stricter."""
     new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(new.get(key) != value for key, value in old.items()):
-        errors.invalid("spec.nodeSelector", new, "only additions are allowed (no mutations or deletions)")
+        wrong = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        errors.invalid("spec.nodeSelector", new, wrong)
     _set_back(munged, before, "nodeSelector")
     new_affinity = (munged.get("affinity") or {}).get("nodeAffinity")
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
@@ -142,12 +147,22 @@ def _node_affinity_mutation(errors: Errors, new: JSON, old: JSON | None) -> None
             errors.invalid(f"{path}.nodeSelectorTerms[{i}]", ours, wrong, "core/v1.NodeSelectorTerm")
 
 
+_HOST_FIELDS = ("HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers")
+
+
+def _lines(spec: JSON) -> list[str]:
+    """The internal version of a pod spec, which keeps what concerns the host in its security context, as JSON."""
+    shown = internal(spec, "core/v1.PodSpec")
+    shown.pop("DeprecatedServiceAccount", None)
+    host = {name: shown.pop(name, None) for name in _HOST_FIELDS}
+    if shown["SecurityContext"] is not None:
+        shown["SecurityContext"] = host | shown["SecurityContext"]
+    return msgspec.json.format(msgspec.json.encode(shown), indent=1).decode().splitlines(keepends=True)
+
+
 def _differences(old: JSON, new: JSON) -> str:
-    lines = []
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            lines += [f"- \t{name}: {go_json(old.get(name))}", f"+ \t{name}: {go_json(new.get(name))}"]
-    return "\n".join(lines) + "\n"
+    """A unified diff without the names of files, as apimachinery's diff.Diff writes it."""
+    return "".join(list(unified_diff(_lines(old), _lines(new)))[2:])
 
 
 # --- status -----------------------------------------------------------------------------------------------------------

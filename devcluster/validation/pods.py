@@ -16,20 +16,25 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
 )
 from kubeloop.devcluster.validation.metadata import annotation_map
+from kubeloop.kube.quantity import Quantity, parse_quantity
 
 JSON = dict[str, Any]
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_MAX_INT32 = 0x7FFFFFFF
+_ID_RANGE = f"must be between 0 and {_MAX_INT32}, inclusive"
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
     """A pod's spec, or a template's (in_pod False)."""
-    mountable = volumes.volumes(errors, f"{path}.volumes", spec)
+    mountable = volumes.volumes(errors, f"{path}.volumes", spec) if "volumes" in spec else {}
     of_containers.containers(errors, f"{path}.containers", spec, mountable)
     if "initContainers" in spec:
         of_containers.init_containers(errors, f"{path}.initContainers", spec, mountable)
     if "ephemeralContainers" in spec:
         of_containers.ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
+    if spec.get("resources"):
+        _pod_resources(errors, f"{path}.resources", spec)
     if spec.get("hostNetwork"):
         _host_network(errors, path, spec, in_pod=in_pod)
     restart_policy = spec.get("restartPolicy", "")
@@ -38,16 +43,19 @@ def pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
     dns_policy = spec.get("dnsPolicy", "")
     if dns_policy not in _DNS_POLICIES:
         errors.not_supported(f"{path}.dnsPolicy", dns_policy, _DNS_POLICIES)
-    labels(errors, f"{path}.nodeSelector", spec.get("nodeSelector"))
+    if "nodeSelector" in spec:
+        labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("securityContext"):
-        _security_context(errors, path, spec)
+        _security_context(errors, f"{path}.securityContext", spec)
     if spec.get("affinity"):
         scheduling.affinity(errors, f"{path}.affinity", spec["affinity"])
-    _dns_config(errors, f"{path}.dnsConfig", spec)
+    if "dnsConfig" in spec or dns_policy == "None":
+        _dns_config(errors, f"{path}.dnsConfig", spec)
     for i, gate in enumerate(spec.get("readinessGates", ())):
         name = gate.get("conditionType", "")
         errors.invalid_each(f"{path}.readinessGates[{i}].conditionType", name, qualified_name(name))
-    _scheduling_gates(errors, f"{path}.schedulingGates", spec)
+    if "schedulingGates" in spec:
+        _scheduling_gates(errors, f"{path}.schedulingGates", spec)
     if "topologySpreadConstraints" in spec:
         scheduling.topology_spread(errors, f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"])
     for name, check in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain)):
@@ -86,19 +94,37 @@ def _host_network(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> Non
                 errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, wrong)
 
 
+_SYSCTL_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SYSCTL = rf"({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}"
+
+
 def _security_context(errors: Errors, path: str, spec: JSON) -> None:
-    context, where = spec["securityContext"], f"{path}.securityContext"
-    group = context.get("fsGroup")
-    if group is not None and not 0 <= group <= 0x7FFFFFFF:
-        errors.invalid(f"{where}.fsGroup", group, "must be between 0 and 2147483647, inclusive")
-    of_containers.user_and_group(errors, where, context)
-    for i, each in enumerate(context.get("supplementalGroups", ())):
-        if not 0 <= each <= 0x7FFFFFFF:
-            errors.invalid(f"{where}.supplementalGroups[{i}]", each, "must be between 0 and 2147483647, inclusive")
+    context = spec["securityContext"]
+    for name in ("fsGroup", "runAsUser", "runAsGroup"):
+        value = context.get(name)
+        if value is not None and not 0 <= value <= _MAX_INT32:
+            errors.invalid(f"{path}.{name}", value, _ID_RANGE)
+    for i, value in enumerate(context.get("supplementalGroups", ())):
+        if not 0 <= value <= _MAX_INT32:
+            errors.invalid(f"{path}.supplementalGroups[{i}]", value, _ID_RANGE)
+    names = set()
+    for i, sysctl in enumerate(context.get("sysctls", ())):
+        where, name = f"{path}.sysctls[{i}].name", sysctl.get("name", "")
+        if not name:
+            errors.required(where)
+        elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
+            errors.invalid(where, name, f"must have at most 253 characters and match regex {_SYSCTL}")
+        elif name in names:
+            errors.duplicate(where, name)
+        names.add(name)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
-        errors.invalid(
-            f"{path}.shareProcessNamespace", True, "ShareProcessNamespace and HostPID cannot both be enabled"
-        )
+        wrong = "ShareProcessNamespace and HostPID cannot both be enabled"
+        errors.invalid(f"{path}.shareProcessNamespace", True, wrong)
+    policy = context.get("fsGroupChangePolicy")
+    if policy is not None and policy not in ("Always", "OnRootMismatch"):
+        errors.not_supported(f"{path}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch"))
+    if context.get("seccompProfile") is not None:
+        of_containers.seccomp_profile(errors, f"{path}.seccompProfile", context["seccompProfile"])
 
 
 def _dns_config(errors: Errors, path: str, spec: JSON) -> None:
@@ -120,6 +146,14 @@ def _dns_config(errors: Errors, path: str, spec: JSON) -> None:
         ip(errors, f"{path}.nameservers[{i}]", each)
     if len(searches) > 32:
         errors.invalid(f"{path}.searches", searches, "must not have more than 32 search paths")
+    if len(" ".join(searches)) > 2048:
+        wrong = "must not have more than 2048 characters (including spaces) in the search list"
+        errors.invalid(f"{path}.searches", searches, wrong)
+    for i, search in enumerate(searches):
+        if search != ".":  # underscores are allowed here, unlike in other names
+            errors.invalid_each(
+                f"{path}.searches[{i}]", search, dns_subdomain(search.removesuffix(".").replace("_", "a"))
+            )
     for i, option in enumerate(config.get("options", ())):
         if not option.get("name"):
             errors.required(f"{path}.options[{i}]", "must not be empty")
@@ -133,6 +167,38 @@ def _scheduling_gates(errors: Errors, path: str, spec: JSON) -> None:
         if name in seen:
             errors.duplicate(f"{path}[{i}]", name)
         seen.add(name)
+
+
+def _pod_resources(errors: Errors, path: str, spec: JSON) -> None:
+    """Resources of the pod as a whole (pod-level resources)."""
+    resources = spec["resources"]
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    for which, amounts in (("limits", limits), ("requests", requests)):
+        for name in sorted(amounts):
+            where = f"{path}.{which}[{name}]"
+            if name not in ("cpu", "memory") and not of_containers.is_huge_pages(name):
+                errors.not_supported(where, name, ("cpu", "hugepages-", "memory"))
+            of_containers.resource_quantity(errors, where, name, amounts[name])
+            if which == "requests" and name in limits:
+                _not_above(errors, f"{path}.requests", amounts[name], limits[name], f"{name} limit")
+    asked: dict[str, Quantity] = {}
+    for container in spec.get("containers") or ():
+        for name, amount in container.get("resources", {}).get("requests", {}).items():
+            asked[name] = asked.get(name, parse_quantity(0)) + parse_quantity(amount)
+    for name in sorted(asked):
+        if name in requests and asked[name].compare(parse_quantity(requests[name])) > 0:
+            wrong = f"must be greater than or equal to aggregate container requests of {asked[name].canonical()}"
+            errors.invalid(f"{path}.requests[{name}]", requests[name], wrong)
+    for i, container in enumerate(spec.get("containers") or ()):
+        for name, amount in sorted(container.get("resources", {}).get("limits", {}).items()):
+            if name in limits:
+                where = f"{path.removesuffix('.resources')}.containers[{i}].resources.limits[{name}]"
+                _not_above(errors, where, amount, limits[name], "pod limits")
+
+
+def _not_above(errors: Errors, path: str, amount: str, limit: str, what: str) -> None:
+    if amount != limit and parse_quantity(amount).compare(parse_quantity(limit)) > 0:
+        errors.invalid(path, amount, f"must be less than or equal to {what} of {limit}")
 
 
 def pod_annotations(errors: Errors, path: str, metadata: JSON) -> None:
@@ -155,10 +221,12 @@ def pod_metadata_and_spec(errors: Errors, pod: JSON) -> None:
                     errors.forbidden(where, "must not be specified when serviceAccountName is not set")
     for kind in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(kind) or ()):
-            image = container.get("image", "")
-            if image != image.strip():
-                wrong = "must not have leading or trailing whitespace"
-                errors.invalid(f"spec.{kind}[{i}].image", image, wrong)
+            image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
+
+
+def image_without_blanks(errors: Errors, path: str, image: str) -> None:
+    if image != image.strip():
+        errors.invalid(path, image, "must not have leading or trailing whitespace")
 
 
 def pod_create(errors: Errors, pod: JSON) -> None:

@@ -82,8 +82,7 @@ def _deployment_strategy(errors: Errors, path: str, strategy: JSON) -> None:
             errors.invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
         not_more_than_100_percent(errors, f"{path}.rollingUpdate.maxUnavailable", unavailable)
     else:
-        shown = {"Type": kind, "RollingUpdate": rolling}
-        errors.not_supported(path, shown, ("Recreate", "RollingUpdate"))
+        errors.not_supported(path, strategy, ("Recreate", "RollingUpdate"), "apps/v1.DeploymentStrategy")
 
 
 def _is_zero(value: int | str | None) -> bool:
