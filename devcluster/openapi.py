@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster import errors
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi_protobuf import encode
 from kubeloop.devcluster.registry import SERVED, VERSIONS, Served, api_groups, served
-from kubeloop.devcluster.request import JSON_TYPE, Request, Response
+from kubeloop.devcluster.request import JSON_TYPE
 from kubeloop.kube import schema
 from kubeloop.kube.schema import Field, StructType, TypeRef
 
@@ -418,14 +417,3 @@ def openapi(path: str, accept: str) -> tuple[bytes, str] | None:
         if media_type in _PROTOBUF_ACCEPTED and path == "/openapi/v2":
             return _v2_protobuf(), PROTOBUF_TYPE
     return None
-
-
-def answer(request: Request) -> Response:
-    """The answer to a GET below /openapi. Raises StatusError 404, 406."""
-    path = request.path.rstrip("/")
-    found = openapi(path, request.headers.get("accept", ""))
-    if found is not None:
-        return Response(200, found[0], found[1])
-    if openapi(path, "") is None:
-        raise errors.path_not_found()
-    raise errors.not_acceptable()
