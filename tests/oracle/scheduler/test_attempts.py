@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -170,3 +171,21 @@ async def test_attempts_end_as_in_kube_scheduler(records, clock, name, class_cac
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
     assert outcomes["fits"] > 0
     assert outcomes["does not fit"] > 0
+
+
+async def test_the_default_profile_is_kube_schedulers(oracle_dir, clock):
+    profile = oracle_dir / "scheduler" / "profile.json"
+    if not profile.is_file():
+        pytest.skip(f"no {profile}")
+    recorded = json.loads(profile.read_text())
+    framework = scheduler_of({}, clock, class_cache=True).frameworks["default-scheduler"]
+    # Of preScore the plugins need not be the same: some here have nothing to prepare.
+    for point, plugins in (
+        ("preEnqueue", framework.pre_enqueue),
+        ("preFilter", framework.pre_filter),
+        ("filter", framework.filter),
+        ("postFilter", framework.post_filter),
+        ("score", framework.score),
+    ):
+        assert [plugin.name for plugin in plugins] == recorded["plugins"][point], point
+    assert framework.weights == recorded["scoreWeights"]

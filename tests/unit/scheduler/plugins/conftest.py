@@ -80,7 +80,7 @@ def make_node(name: str, **changes: Any) -> Node:
 
 
 def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
-    """A pod of one container; `cpu`, `memory`, `labels`, `namespace`, `ports` and `owner` are short for what they say."""
+    """A pod of one container; `cpu`, `memory`, `labels`, `namespace`, `ports`, `owner` are short for what they say."""
     requests = {key: spec.pop(key) for key in ("cpu", "memory") if key in spec}
     metadata = {
         "name": name,

@@ -17,7 +17,9 @@ from kubeloop.scheduler.framework.interface import CycleState
 
 APPS = ("web", "db")
 ZONES = ("a", "b")
-NAMES = tuple(f"node-{number}" for number in range(6))
+NAMES = tuple(f"node-{number}" for number in range(9))
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 QUICKLY = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -74,10 +76,10 @@ def affinity_terms(weighted: bool) -> Any:
     )
     if not weighted:
         return st.lists(term, max_size=1)
-    return st.lists(
-        st.builds(lambda term, weight: {"weight": weight, "podAffinityTerm": term}, term, st.sampled_from([1, 50])),
-        max_size=1,
+    weighted_term = st.builds(
+        lambda term, weight: {"weight": weight, "podAffinityTerm": term}, term, st.sampled_from([1, 50])
     )
+    return st.lists(weighted_term, max_size=1)
 
 
 @st.composite
@@ -91,12 +93,8 @@ def pods(draw: st.DrawFn, name: str, node_name: str = "") -> Pod:
     ports = [{"containerPort": 80, "hostPort": 80}] if draw(st.integers(0, 4)) == 0 else []
     spec["containers"] = [{"name": "c", "image": "app:1", "resources": {"requests": requests}, "ports": ports}]
     if draw(st.booleans()):
-        preferred, required = (
-            "preferredDuringSchedulingIgnoredDuringExecution",
-            "requiredDuringSchedulingIgnoredDuringExecution",
-        )
         spec["affinity"] = {
-            kind: {required: draw(affinity_terms(False)), preferred: draw(affinity_terms(True))}
+            kind: {REQUIRED: draw(affinity_terms(False)), PREFERRED: draw(affinity_terms(True))}
             for kind in ("podAffinity", "podAntiAffinity")
             if draw(st.booleans())
         }
@@ -104,8 +102,8 @@ def pods(draw: st.DrawFn, name: str, node_name: str = "") -> Pod:
             expression = {"key": "zone", "operator": draw(st.sampled_from(["In", "NotIn"])), "values": ["a"]}
             exists = {"key": "rack", "operator": draw(st.sampled_from(["Exists", "DoesNotExist"]))}
             spec["affinity"]["nodeAffinity"] = {
-                required: {"nodeSelectorTerms": [{"matchExpressions": [expression]}, {"matchExpressions": [exists]}]},
-                preferred: [{"weight": 3, "preference": {"matchExpressions": [expression]}}],
+                REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}, {"matchExpressions": [exists]}]},
+                PREFERRED: [{"weight": 3, "preference": {"matchExpressions": [expression]}}],
             }
     if draw(st.booleans()):
         spec["topologySpreadConstraints"] = [

@@ -1,0 +1,165 @@
+"""Plugins with arguments other than the defaults; the defaults are what the oracle records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import NodeAffinity as NodeAffinityTerms
+from kubeloop.kube.objects import ReplicaSet, Service, convert
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.interface import CycleState
+from kubeloop.scheduler.plugins import args
+from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
+from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
+from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
+
+
+def fit_args(**strategy: Any) -> args.NodeResourcesFitArgs:
+    return convert(args.NodeResourcesFitArgs, {"scoringStrategy": strategy})
+
+
+def both_forms(plugin: Any, small: Any, pod: PodInfo) -> list[int]:
+    """Raw scores of all nodes, the same in both forms."""
+    state, snapshot = CycleState(), small.snapshot
+    plugin.pre_score(state, pod, snapshot, snapshot.all_rows)
+    per_node = [plugin.score(state, pod, info) for info in snapshot.node_infos]
+    assert plugin.score_rows(state, pod, snapshot, snapshot.all_rows).tolist() == per_node
+    return per_node
+
+
+CPU = [{"name": "cpu", "weight": 1}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scores"),
+    [
+        pytest.param({"type": "LeastAllocated", "resources": CPU}, [75, 50, 0, 75, 75, 75], id="least: free CPU"),
+        pytest.param({"type": "MostAllocated", "resources": CPU}, [25, 50, 100, 25, 25, 25], id="most: used CPU"),
+        pytest.param(
+            {
+                "type": "RequestedToCapacityRatio",
+                "resources": CPU,
+                "requestedToCapacityRatio": {
+                    "shape": [{"utilization": 0, "score": 0}, {"utilization": 50, "score": 10}, {"utilization": 100}]
+                },
+            },
+            [50, 100, 0, 50, 50, 50],
+            id="ratio: half used is best",
+        ),
+    ],
+)
+def test_scoring_strategies(strategy: dict[str, Any], scores: list[int], cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster(
+        [node(f"n{number}") for number in range(6)], [pod("one", "n1", cpu="1"), pod("full", "n2", cpu="4")]
+    )
+    plugin = NodeResourcesFit(fit_args(**strategy), small)
+    assert both_forms(plugin, small, PodInfo(pod("new", cpu="1"))) == scores
+
+
+def test_an_unknown_scoring_strategy_is_a_user_error(cluster: Any) -> None:
+    with pytest.raises(UserError, match="scoring strategy Fullest is not supported"):
+        NodeResourcesFit(fit_args(type="Fullest"), cluster())
+
+
+def test_ignored_extended_resources_are_not_filtered(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("n")])
+    wanted = {"limits": {}, "requests": {"example.com/gpu": "1", "other.io/nic": "1", "cpu": "100"}}
+    new = pod("new", containers=[{"name": "c", "resources": wanted}])
+    ignoring = args.NodeResourcesFitArgs(ignored_resources=("example.com/gpu",), ignored_resource_groups=("other.io",))
+    plugin = NodeResourcesFit(ignoring, small)
+    status = plugin.filter(CycleState(), PodInfo(new), small.snapshot.node_infos[0])
+    assert status is not None
+    assert status.reasons == ("Insufficient cpu",)
+
+
+def test_balance_over_three_resources_takes_the_standard_deviation(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node(f"n{number}", allocatable={"ephemeral-storage": "8Gi"}) for number in range(5)])
+    names = ("cpu", "memory", "ephemeral-storage")
+    resources = tuple(args.ResourceSpec(name=name) for name in names)
+    plugin = NodeResourcesBalancedAllocation(args.NodeResourcesBalancedAllocationArgs(resources=resources), small)
+    # shares 0.5, 0, 0: deviation 0.2357 after, 0 before
+    assert both_forms(plugin, small, PodInfo(pod("new", cpu="2"))) == [63] * 5
+
+
+def test_added_affinity_counts_for_every_pod(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a", labels={"tier": "gold"}), node("b")])
+    gold = {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}
+    terms = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gold]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": gold}],
+    }
+    plugin = NodeAffinity(args.NodeAffinityArgs(added_affinity=convert(NodeAffinityTerms, terms)), small)
+    state, new, snapshot = CycleState(), PodInfo(pod("new")), small.snapshot
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    verdicts = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+    assert verdicts.passed.tolist() == [True, False]
+    assert verdicts.explain(1).reasons == ("node(s) didn't match scheduler-enforced node affinity",)
+    assert both_forms(plugin, small, new) == [7, 0]
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(5, [5, 0]), (0, None)])
+def test_hard_pod_affinity_of_existing_pods_scores_with_its_weight(
+    weight: int, expected: list[int] | None, cluster: Any, node: Any, pod: Any
+) -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    friend = pod("friend", "a", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    small = cluster([node("a"), node("b")], [friend])
+    plugin = InterPodAffinity(args.InterPodAffinityArgs(hard_pod_affinity_weight=weight), small)
+    state, new, snapshot = CycleState(), PodInfo(pod("new", labels={"app": "web"})), small.snapshot
+    skipped = plugin.pre_score(state, new, snapshot, snapshot.all_rows)
+    if expected is None:
+        assert skipped is not None
+    else:
+        assert plugin.score_rows(state, new, snapshot, snapshot.all_rows).tolist() == expected
+
+
+def test_preferences_of_existing_pods_can_be_ignored(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")])
+    plugin = InterPodAffinity(args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), small)
+    state, new = CycleState(), PodInfo(pod("new"))
+    assert plugin.pre_score(state, new, small.snapshot, small.snapshot.all_rows) is not None
+
+
+OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
+
+
+@pytest.mark.parametrize("by", ["replica set", "service"])
+def test_list_defaulting_spreads_by_owner_or_service(by: str, cluster: Any, node: Any, pod: Any) -> None:
+    labels = {"app": "web"}
+    small = cluster([node("a"), node("b")], [pod("old", "a", labels=labels)])
+    metadata = {"name": "web", "namespace": "default"}
+    if by == "replica set":
+        small.put(
+            "replica_sets", convert(ReplicaSet, {"metadata": metadata, "spec": {"selector": {"matchLabels": labels}}})
+        )
+    else:
+        small.put("services", convert(Service, {"metadata": metadata, "spec": {"selector": labels}}))
+    default = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    arguments = {"defaultingType": "List", "defaultConstraints": [default]}
+    plugin = PodTopologySpread(convert(args.PodTopologySpreadArgs, arguments), small)
+    new = PodInfo(pod("new", labels=labels, owner=OWNER if by == "replica set" else []))
+    state, snapshot = CycleState(), small.snapshot
+    assert plugin.pre_filter(state, new, snapshot) == (None, None)
+    assert plugin.filter_rows(state, new, snapshot, snapshot.all_rows).passed.tolist() == [False, True]
+
+
+def test_a_new_service_is_noticed_by_the_next_pod_of_the_class(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a"), node("b")], [pod("old", "a", labels={"app": "web"})])
+    plugin = PodTopologySpread(args.PodTopologySpreadArgs(), small)
+    snapshot = small.snapshot
+
+    def skips() -> bool:
+        new = PodInfo(pod("new", labels={"app": "web"}))
+        return plugin.pre_score(CycleState(), new, snapshot, snapshot.all_rows) is not None
+
+    assert skips()
+    small.put(
+        "services",
+        convert(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}),
+    )
+    assert not skips()

@@ -1,0 +1,183 @@
+"""What plugins write to the API: bindings, evictions, volumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
+from kubeloop.kube.objects import PersistentVolume, PersistentVolumeClaim, Status, StorageClass, convert
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.interface import Code, CycleState
+from kubeloop.scheduler.plugins import args
+from kubeloop.scheduler.plugins.default_binder import DefaultBinder
+from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
+from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
+
+
+async def test_binding_is_posted_in_its_own_lane(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")])
+    binder = DefaultBinder(args.NoArgs(), small)
+    assert await binder.bind(CycleState(), PodInfo(pod("new", uid="u1")), "a") is None
+    verb, plural, namespace, name, subresource, body = small.client.requests[0]
+    assert (verb, plural, namespace, name, subresource) == ("create", "pods", "default", "new", "binding")
+    assert body["target"] == {"kind": "Node", "name": "a"}
+    assert body["metadata"] == {"name": "new", "namespace": "default", "uid": "u1"}
+    assert small.client.options[0]["lane"] == "binding"
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict(Status(code=409, message="already bound")), ServerUnreachable("gone", maybe_applied=True)]
+)
+async def test_a_failed_binding_is_an_error_of_the_binder(error: Exception, cluster: Any, pod: Any) -> None:
+    small = cluster()
+    small.client.failures = [error]
+    status = await DefaultBinder(args.NoArgs(), small).bind(CycleState(), PodInfo(pod("new")), "a")
+    assert status is not None
+    assert (status.code, status.plugin, status.error) == (Code.ERROR, "DefaultBinder", error)
+
+
+def preempting(cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreemption, PodInfo]:
+    small = cluster([node("a")], [pod("low-1", "a", cpu="2", priority=1), pod("low-2", "a", cpu="2", priority=2)])
+    new = PodInfo(pod("high", cpu="4", priority=100))
+    plugin: DefaultPreemption = small.framework.plugins["DefaultPreemption"]
+    state = CycleState()
+    small.framework.run_pre_filter(state, new, small.snapshot)
+    status = small.run_filters_with_nominated_pods(state, new, small.snapshot.node_infos[0])
+    statuses = type("Statuses", (), {"get": lambda _, name: status, "nodes_with_code": lambda _, code: ["a"]})()
+    result, rejected = plugin.post_filter(state, new, small.snapshot, statuses)
+    assert rejected is None
+    assert result is not None
+    assert result.nominated_node_name == "a"
+    return small, plugin, new
+
+
+async def test_victims_are_marked_then_deleted_and_told(cluster: Any, node: Any, pod: Any) -> None:
+    small, plugin, new = preempting(cluster, node, pod)
+    gated = plugin.pre_enqueue(new.pod)
+    assert gated is not None
+    assert gated.reasons == ("waiting for the preemption for this pod to be finished",)
+    await small.spawned[0]
+    assert [(request[0], request[3]) for request in small.client.requests] == [
+        ("patch", "low-2"),
+        ("delete", "low-2"),
+        ("patch", "low-1"),
+        ("delete", "low-1"),
+    ]
+    (condition,) = small.client.requests[0][5]["status"]["conditions"]
+    assert condition["type"] == "DisruptionTarget"
+    assert condition["reason"] == "PreemptionByScheduler"
+    assert condition["message"] == "default-scheduler: preempting to accommodate a higher priority pod"
+    assert small.recorder.events[0] == ("low-2", "Normal", "Preempted", "Preempted by pod high on node a")
+    assert plugin.pre_enqueue(new.pod) is None
+    assert small.activated == []
+
+
+async def test_a_victim_that_is_gone_already_is_no_failure(cluster: Any, node: Any, pod: Any) -> None:
+    small, plugin, new = preempting(cluster, node, pod)
+    small.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
+    await small.spawned[0]
+    assert small.activated == []
+    assert plugin.pre_enqueue(new.pod) is None
+
+
+async def test_a_pod_whose_preemption_failed_is_tried_again(cluster: Any, node: Any, pod: Any) -> None:
+    small, plugin, new = preempting(cluster, node, pod)
+    small.client.failures = [ServerUnreachable("gone", maybe_applied=False)]
+    await small.spawned[0]
+    assert small.activated == ["default/high"]
+    assert plugin.pre_enqueue(new.pod) is None
+
+
+def volumes(small: Any, *, provisioner: str) -> None:
+    waiting = {"metadata": {"name": "fast"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    small.put("storage_classes", convert(StorageClass, waiting))
+    small.put("persistent_volume_claims", claim())
+
+
+WANTED = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def claim(**changes: Any) -> PersistentVolumeClaim:
+    metadata = {"name": "data", "namespace": "default", "uid": "c1", "resourceVersion": "5"} | changes
+    bound = {"volumeName": "pv"} if "annotations" in changes else {}
+    return convert(PersistentVolumeClaim, {"metadata": metadata, "spec": WANTED | bound})
+
+
+def available(**claim_ref: Any) -> PersistentVolume:
+    spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
+    if claim_ref:
+        spec["claimRef"] = claim_ref
+    return convert(
+        PersistentVolume,
+        {
+            "metadata": {"name": "pv", "uid": "v1", "resourceVersion": "9"},
+            "spec": spec,
+            "status": {"phase": "Available"},
+        },
+    )
+
+
+def reserved(small: Any, pod: Any, timeout_seconds: int = 1) -> tuple[VolumeBinding, CycleState, PodInfo]:
+    plugin = VolumeBinding(args.VolumeBindingArgs(bind_timeout_seconds=timeout_seconds), small)
+    new = PodInfo(pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+    state = CycleState()
+    assert plugin.pre_filter(state, new, small.snapshot) == (None, None)
+    assert plugin.filter(state, new, small.snapshot.node_infos[0]) is None
+    assert plugin.reserve(state, new, "a") is None
+    assert plugin.pre_bind_pre_flight(state, new, "a") is None
+    return plugin, state, new
+
+
+async def test_a_claim_is_bound_to_the_chosen_volume_before_the_pod(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")])
+    volumes(small, provisioner="kubernetes.io/no-provisioner")
+    small.put("persistent_volumes", available())
+    plugin, state, new = reserved(small, pod)
+    small.put("persistent_volumes", available(name="data", namespace="default", uid="c1"))
+    small.put("persistent_volume_claims", claim(annotations={"pv.kubernetes.io/bind-completed": "yes"}))
+    assert await plugin.pre_bind(state, new, "a") is None
+    verb, plural, _, name, _, body = small.client.requests[0]
+    assert (verb, plural, name) == ("patch", "persistentvolumes", "pv")
+    assert body["metadata"]["resourceVersion"] == "9"
+    assert body["spec"]["claimRef"]["uid"] == "c1"
+
+
+async def test_a_provisioner_is_told_the_node(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")])
+    volumes(small, provisioner="csi.example")
+    plugin, state, new = reserved(small, pod)
+    done = {"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "a"}
+    small.put("persistent_volume_claims", claim(annotations=done, resourceVersion="6"))
+    assert await plugin.pre_bind(state, new, "a") is None
+    verb, plural, namespace, name, _, body = small.client.requests[0]
+    assert (verb, plural, namespace, name) == ("patch", "persistentvolumeclaims", "default", "data")
+    assert body["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "a"}
+
+
+async def test_waiting_for_volumes_ends_with_the_timeout(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")])
+    volumes(small, provisioner="csi.example")
+    plugin, state, new = reserved(small, pod, timeout_seconds=0)
+    status = await plugin.pre_bind(state, new, "a")
+    assert status is not None
+    assert status.reasons == ("binding volumes: context deadline exceeded",)
+    plugin.unreserve(state, new, "a")
+
+
+def test_a_volume_assumed_for_one_pod_is_taken_for_the_next(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")])
+    volumes(small, provisioner="kubernetes.io/no-provisioner")
+    small.put("persistent_volumes", available())
+    plugin, state, new = reserved(small, pod)
+    small.put("persistent_volume_claims", claim(name="more", uid="c2"))
+    second = PodInfo(pod("second", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "more"}}]))
+    next_state = CycleState()
+    plugin.pre_filter(next_state, second, small.snapshot)
+    status = plugin.filter(next_state, second, small.snapshot.node_infos[0])
+    assert status is not None
+    assert status.reasons == ("node(s) didn't find available persistent volumes to bind",)
+    plugin.unreserve(state, new, "a")
+    plugin.pre_filter(next_state, second, small.snapshot)
+    assert plugin.filter(next_state, second, small.snapshot.node_infos[0]) is None
