@@ -39,7 +39,7 @@ class Body:
 
 
 def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
-    """As parse_json, for a body with repeated keys. Their objects merge and other values replace, as in Go's decoder."""
+    """As parse_json, for a body with repeated keys: objects merge, other values replace, as in Go's decoder."""
     found: list[str] = []
 
     def walk(value: Any, path: str, into: Any = None) -> Any:

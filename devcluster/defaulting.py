@@ -47,8 +47,8 @@ def _default_probe(probe: JSON) -> None:
     probe.setdefault("successThreshold", 1)
     probe.setdefault("failureThreshold", 3)
     _default_action(probe)
-    if "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
+    if "grpc" in probe and probe["grpc"].get("service") is None:
+        probe["grpc"]["service"] = ""
 
 
 def _default_action(handler: JSON) -> None:

@@ -34,7 +34,7 @@ from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
 from kubeloop.devcluster.events_api import from_events_api, in_events_api
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
-from kubeloop.devcluster.managed import Writer, track_create
+from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import EVENTS_V1, SELF_SUBJECT_REVIEWS, VIRTUAL, Served, served
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
 from kubeloop.devcluster.reviews import review
@@ -259,11 +259,22 @@ class Rest:
         return self._incoming(target, body)
 
     def _incoming(self, target: Served, body: Body) -> Body:
-        if target.resource is EVENTS_V1:
-            body.obj = from_events_api(body.obj)
-        else:
+        if target.resource is not EVENTS_V1:
             apply_defaults(target.resource, body.obj)
         return body
+
+    def _track(self, target: Served, body: Body, writer: Writer, before: Stored | None) -> Writer:
+        """Turn an events.k8s.io Event into what is stored; its fields are owned under the names it came with."""
+        if target.resource is not EVENTS_V1:
+            return writer
+        if not writer.applied:
+            if before is None:
+                track_create(target, body.obj, writer, self._writing.now)
+            else:
+                live = in_events_api(before.object)
+                track_update(target, body.obj, live, writer, self._writing.now, subresource="")
+        body.obj = from_events_api(body.obj)
+        return Writer(writer.manager, applied=True)
 
     def _create(self, request: Request, found: Route) -> Response:
         target = found.served
@@ -272,7 +283,7 @@ class Rest:
         if target.resource in VIRTUAL:
             return self._virtual(request, found)
         body = self._read(request, target, "CreateOptions")
-        writer = self._writer(request)
+        writer = self._track(target, body, self._writer(request), None)
         obj = self._writing.create(_stored_as(target), body.obj, found.namespace, writer, dry_run=dry_run)
         return self._written(request, target, 201, obj, body.warnings, view)
 
@@ -316,7 +327,7 @@ class Rest:
         self._check_names(found, body.obj)
         resource = target.resource
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
-        writer = self._writer(request)
+        writer = self._track(target, body, self._writer(request), before)
         if before is None:
             if subresource or not target.create_on_update or body.obj["metadata"].get("uid"):
                 raise errors.not_found(resource, found.name)

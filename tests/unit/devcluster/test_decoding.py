@@ -1,0 +1,122 @@
+"""From a client's JSON to the server's form: what is dropped, added, rewritten and refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.devcluster.decoding import DecodeError, decode, decode_named
+from kubeloop.devcluster.registry import LIMIT_RANGES
+from kubeloop.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
+
+
+def pod(**spec: object) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+
+def test_nulls_and_empty_values_of_optional_fields_vanish():
+    obj, strict = decode(
+        PODS, pod(containers=[{"name": "c", "env": [], "ports": None, "stdin": False}], nodeSelector={}, affinity={})
+    )
+    assert strict == []
+    assert obj["spec"] == {"containers": [{"name": "c", "resources": {}}], "affinity": {}}
+
+
+def test_what_go_always_writes_is_added():
+    obj, _ = decode(NODES, {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    assert obj["spec"] == {}
+    assert obj["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 0}}
+    assert obj["status"]["nodeInfo"]["kubeletVersion"] == ""
+    assert obj["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "lastHeartbeatTime": None, "lastTransitionTime": None}
+    ]
+
+
+def test_zero_behind_a_pointer_is_a_value():
+    obj, _ = decode(DEPLOYMENTS, {"metadata": {}, "spec": {"replicas": 0, "minReadySeconds": 0}})
+    assert obj["spec"]["replicas"] == 0
+    assert "minReadySeconds" not in obj["spec"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        pytest.param("0.5", "500m", id="decimal"),
+        pytest.param(2, "2", id="number"),
+        pytest.param("1.0001", "1001m", id="rounded up to thousandths"),
+        pytest.param("1e9", "1e9", id="exponent stays"),
+    ],
+)
+def test_quantities_become_canonical(given, kept):
+    obj, _ = decode(PODS, pod(containers=[{"name": "c", "resources": {"limits": {"cpu": given}}}]))
+    assert obj["spec"]["containers"][0]["resources"]["limits"]["cpu"] == kept
+
+
+def test_unknown_fields_are_dropped_and_named_with_their_path():
+    obj, strict = decode(PODS, pod(containers=[{"name": "c", "imagee": "x"}], foo=1))
+    assert sorted(strict) == ['unknown field "spec.containers[0].imagee"', 'unknown field "spec.foo"']
+    assert "foo" not in obj["spec"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "obj", "message"),
+    [
+        pytest.param(
+            PODS,
+            pod(containers={"name": "c"}),
+            "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []v1.Container",
+            id="object for a list",
+        ),
+        pytest.param(
+            PODS,
+            pod(containers=[], terminationGracePeriodSeconds="5"),
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.terminationGracePeriodSeconds"
+            " of type int64",
+            id="string for a number",
+        ),
+        pytest.param(
+            PODS,
+            {"metadata": {"labels": {"a": 1}}},
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
+            id="number in a map of strings",
+        ),
+        pytest.param(
+            PODS,
+            pod(containers=[{"resources": {"limits": {"cpu": "abc"}}}]),
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            id="no quantity",
+        ),
+        pytest.param(
+            LEASES,
+            {"metadata": {}, "spec": {"renewTime": "yesterday"}},
+            'parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "yesterday" as "2006"',
+            id="no time",
+        ),
+        pytest.param(
+            LEASES,
+            {"metadata": {}, "spec": {"renewTime": "2024-01-02T03:04:05Z"}},
+            'parsing time "2024-01-02T03:04:05Z" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"',
+            id="micro time without a fraction",
+        ),
+        pytest.param(
+            CONFIG_MAPS,
+            {"metadata": {}, "binaryData": {"a": "AA=!"}},
+            "illegal base64 data at input byte 2",
+            id="no base64",
+        ),
+    ],
+)
+def test_wrong_types_are_told_as_go_tells_them(resource: Resource[object], obj, message):
+    with pytest.raises(DecodeError) as raised:
+        decode(resource, obj)
+    assert str(raised.value) == message
+
+
+def test_times_are_written_in_utc():
+    obj, _ = decode_named("meta/v1.ObjectMeta", {"creationTimestamp": "2024-01-02T05:04:05.5+02:00"})
+    assert obj["creationTimestamp"] == "2024-01-02T03:04:05Z"
+
+
+def test_the_given_object_is_not_changed():
+    given = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}}
+    decode(LIMIT_RANGES, given)
+    assert given["spec"] == {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}

@@ -1,0 +1,115 @@
+"""The table of API types: lookups by kind, field, merge key; facts that others build on."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.kube import schema
+
+
+def field(type_name: str, name: str) -> schema.Field:
+    struct = schema.type_named(type_name)
+    assert struct is not None
+    return struct.json[name]
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "kind", "name"),
+    [
+        pytest.param("", "v1", "Pod", "core/v1.Pod", id="core group"),
+        pytest.param("apps", "v1", "Deployment", "apps/v1.Deployment", id="named group"),
+        pytest.param("autoscaling", "v2", "HorizontalPodAutoscaler", "autoscaling/v2.HorizontalPodAutoscaler", id="v2"),
+        pytest.param("rbac.authorization.k8s.io", "v1", "Role", "rbac/v1.Role", id="group and package differ"),
+    ],
+)
+def test_a_kind_leads_to_its_struct(group, version, kind, name):
+    found = schema.type_for(group, version, kind)
+    assert found is not None
+    assert found.name == name
+
+
+def test_an_unknown_kind_is_none():
+    assert schema.type_for("example.com", "v1", "Foo") is None
+    assert schema.type_named("core/v1.Nope") is None
+
+
+def test_fields_come_in_order_of_declaration_with_go_names():
+    struct = schema.type_named("core/v1.PodTemplateSpec")
+    assert struct is not None
+    assert [each.go_name for each in struct.fields] == ["ObjectMeta", "Spec"]
+    assert (struct.package, struct.go_package, struct.go_name) == ("core/v1", "v1", "PodTemplateSpec")
+
+
+def test_inlined_structs_are_flattened_for_json_and_kept_for_protobuf():
+    volume = schema.type_named("core/v1.Volume")
+    assert volume is not None
+    assert [each.go_name for each in volume.fields] == ["Name", "VolumeSource"]
+    assert volume.fields[1].inline
+    assert volume.fields[1].proto_number == 2
+    assert {"name", "emptyDir", "configMap"} <= volume.json.keys()
+    assert volume.json["emptyDir"].type.struct is schema.type_named("core/v1.EmptyDirVolumeSource")
+
+
+@pytest.mark.parametrize(
+    ("type_name", "name", "strategies", "key"),
+    [
+        pytest.param("core/v1.PodSpec", "containers", ("merge",), "name", id="list by name"),
+        pytest.param("core/v1.Container", "ports", ("merge",), "containerPort", id="list by port"),
+        pytest.param("meta/v1.ObjectMeta", "finalizers", ("merge",), "", id="list of values"),
+        pytest.param("core/v1.PodSpec", "volumes", ("merge", "retainKeys"), "name", id="two strategies"),
+        pytest.param("core/v1.PodSpec", "tolerations", (), "", id="replaced"),
+        pytest.param("core/v1.PodSpec", "nope", (), "", id="no such field"),
+    ],
+)
+def test_merge_keys_of_strategic_patches(type_name, name, strategies, key):
+    struct = schema.type_named(type_name)
+    assert struct is not None
+    assert schema.merge_key(struct, name) == (strategies, key)
+
+
+def test_lists_of_server_side_apply_have_types_and_keys():
+    ports = field("core/v1.Container", "ports")
+    assert (ports.list_type, ports.list_map_keys) == ("map", ("containerPort", "protocol"))
+    assert field("core/v1.Container", "args").list_type == "atomic"
+    assert field("core/v1.ContainerPort", "protocol").default == "TCP"
+    struct = schema.type_named("meta/v1.LabelSelector")
+    assert struct is not None
+    assert struct.atomic
+
+
+@pytest.mark.parametrize(
+    ("go_type", "kind", "pointer", "named"),
+    [
+        pytest.param("*int32", "int32", True, "", id="pointer"),
+        pytest.param("[]byte", "bytes", False, "", id="bytes"),
+        pytest.param("*core/v1.Protocol", "string", True, "core/v1.Protocol", id="alias of a string"),
+        pytest.param("resource.Quantity", "quantity", False, "resource.Quantity", id="quantity"),
+        pytest.param("core/v1.ResourceList", "map", False, "core/v1.ResourceList", id="alias of a map"),
+    ],
+)
+def test_type_expressions(go_type, kind, pointer, named):
+    ref = schema.type_ref(go_type)
+    assert (ref.kind, ref.pointer, ref.named) == (kind, pointer, named)
+
+
+def test_enums_list_their_values_in_order():
+    assert schema.enum_values("core/v1.RestartPolicy") == ("Always", "OnFailure", "Never")
+    assert schema.enum_values("core/v1.ResourceName") == ()
+
+
+def test_every_type_of_the_table_can_be_built():
+    for name in schema.kinds().values():
+        struct = schema.type_named(name)
+        assert struct is not None
+        pending, seen = [struct], set()
+        while pending:
+            each = pending.pop()
+            seen.add(each.name)
+            for one in each.fields:
+                ref = one.type
+                while ref.element is not None:
+                    ref = ref.element
+                if ref.kind == "struct":
+                    assert ref.struct is not None, (each.name, one.go_name)
+                    if ref.struct.name not in seen:
+                        pending.append(ref.struct)
