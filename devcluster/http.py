@@ -33,16 +33,27 @@ def http_server(api: ApiServer) -> web.Server[web.BaseRequest]:
         except AnswerLost:
             if http.transport is not None:
                 http.transport.abort()
-            return web.Response()
+            return web.StreamResponse()
         headers = {"Content-Type": response.content_type, "Cache-Control": "no-cache, private"}
         head = web.StreamResponse(status=response.status, headers=headers)
         for name, value in response.headers:
             head.headers.add(name, value)
-        if isinstance(response.body, bytes):
-            return await _whole(http, head, response.body)
-        return await _streamed(http, head, response)
+        try:
+            if isinstance(response.body, bytes):
+                return await _whole(http, head, response.body)
+            return await _streamed(http, head, response)
+        except (ConnectionError, RuntimeError) as error:
+            # uvloop says RuntimeError when one writes to a connection that the client has closed
+            if isinstance(error, RuntimeError) and not _is_closed(http):
+                raise
+            log.debug("a client has gone before its answer")
+            return head
 
     return web.Server(answer, access_log=None)
+
+
+def _is_closed(http: web.BaseRequest) -> bool:
+    return http.transport is None or http.transport.is_closing()
 
 
 async def _whole(http: web.BaseRequest, head: web.StreamResponse, body: bytes) -> web.StreamResponse:
@@ -68,8 +79,6 @@ async def _streamed(http: web.BaseRequest, head: web.StreamResponse, response: R
         async for chunk in chunks:
             await head.write(chunk)
         await head.write_eof()
-    except ConnectionError:
-        log.debug("a watcher has gone")
     finally:
         close = getattr(chunks, "aclose", None)
         if close is not None:

@@ -29,7 +29,7 @@ def loopback_socket(port: int) -> socket.socket:
         listening.bind(("127.0.0.1", port))
     except OSError as error:
         listening.close()
-        raise PortTaken(error.errno, f"port {port} is taken") from error
+        raise PortTaken(f"port {port} is taken") from error
     listening.listen(1024)
     listening.setblocking(False)
     return listening

@@ -24,6 +24,7 @@ from kubeloop.kube.events import EventRecorder
 from kubeloop.kube.resources import PODS
 from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import configuration_document
 from kubeloop.tracing.provider import Tracing
 
 CONTROLLERS = (
@@ -230,6 +231,10 @@ class ControlPlane:
 
     def _add_pages(self, endpoint: Endpoint) -> None:
         endpoint.add_readiness_check("informer-sync", lambda: None if self.synced.is_set() else "caches are not filled")
+        if "scheduler" in self.settings.controllers:
+            endpoint.add_page(
+                "/configz", lambda _: {"kubescheduler.config.k8s.io": configuration_document(self.settings.scheduler)}
+            )
 
 
 async def _at_once(acting: Callable[[], Awaitable[None]]) -> None:

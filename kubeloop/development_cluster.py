@@ -92,7 +92,7 @@ async def _serve(
     runner = web.ServerRunner(http_server(api))
     await runner.setup()
     assert runner.server is not None
-    ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
+    ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))  # noqa: ASYNC240 - looks at no file
     write_kubeconfig(path, server=ready.server, token=token, certificate_pem=certificate.certificate_pem)
     try:
         async with asyncio.TaskGroup() as group:

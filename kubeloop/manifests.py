@@ -7,7 +7,7 @@ half an application behind.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,17 +72,24 @@ async def apply(
     return [await _apply_one(client, manifest, resource, default_namespace) for manifest, resource in resolved]
 
 
+def last_applied(body: Mapping[str, Any]) -> str:
+    """The value of kubectl's annotation, to the letter: sorted, escaped for HTML as Go does it, with a line end."""
+    text = msgspec.json.encode(body, order="sorted").decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text + "\n"
+
+
 async def _apply_one(
     client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str
 ) -> tuple[str, Outcome]:
     metadata = manifest.body["metadata"]
     namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
     # the annotation lets a later `kubectl apply` of the same file see which fields were taken out of it
-    applied = msgspec.json.encode(manifest.body).decode() + "\n"
-    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: applied}
-    body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
-    if namespace:
-        body["metadata"]["namespace"] = namespace
+    annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
+    metadata = {**metadata, "annotations": annotations, **({"namespace": namespace} if namespace else {})}
+    applied = last_applied({**manifest.body, "metadata": metadata})
+    body = {**manifest.body, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: applied}}}
     title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
     try:
         try:

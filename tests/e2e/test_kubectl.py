@@ -48,8 +48,9 @@ def test_set_image_rolls_out_and_undo_brings_the_old_one_back(kubectl, deploymen
     assert "registry.example/web:1" in kubectl("rollout", "history", f"deploy/{deployment}", "--revision=1")
     kubectl("rollout", "undo", f"deploy/{deployment}")
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
-    images = kubectl("get", "pods", "-l", f"app={deployment}", "-o", "jsonpath={..image}").split()
-    assert set(images) == {"registry.example/web:1"}
+    pods = kubectl.json("get", "pods", "-l", f"app={deployment}")["items"]
+    live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    assert {pod["spec"]["containers"][0]["image"] for pod in live} == {"registry.example/web:1"}
     history = kubectl("rollout", "history", f"deploy/{deployment}")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
 

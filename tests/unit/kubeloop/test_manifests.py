@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.manifests import read_manifests
+from kubeloop.manifests import last_applied, read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 
@@ -68,3 +68,16 @@ def test_a_binary_file_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(UserError, match="is not text"):
         read_manifests([path])
+
+
+def test_the_annotation_of_the_last_applied_configuration_is_kubectls_to_the_letter():
+    body = {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": "a", "annotations": {}},
+        "data": {"k": "<&>é"},
+    }
+    assert last_applied(body) == (
+        '{"apiVersion":"v1","data":{"k":"\\u003c\\u0026\\u003eé"},"kind":"ConfigMap",'
+        '"metadata":{"annotations":{},"name":"a"}}\n'
+    )
