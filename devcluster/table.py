@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.cells import PRINTERS
 from kubeloop.devcluster.registry import Served
 
@@ -74,8 +75,14 @@ def table(
     """Objects of one resource (or Scales of it) as a Table.
 
     `include_object` is one of INCLUDE_OBJECT; with "Object", objects appear as given, so they must carry kind and
-    apiVersion. `columns` is false in the second and later events of a watch.
+    apiVersion. `columns` is false in the second and later events of a watch. Raises StatusError 400 for another
+    include_object.
     """
+    if include_object not in INCLUDE_OBJECT:
+        raise errors.bad_request(
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{include_object}": '
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
     key = served.resource.group_resource
     if objects and objects[0].get("kind") == "Scale":
         key = "scale"

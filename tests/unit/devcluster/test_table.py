@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.cells import PRINTERS, human_duration
+from kubeloop.devcluster.errors import StatusError
 from kubeloop.devcluster.registry import BY_PATH
 from kubeloop.devcluster.table import partial_metadata_list, table
 
@@ -84,6 +85,16 @@ def test_a_table_carries_the_list_metadata_and_the_object_as_asked_for():
     assert answer["rows"] == [{"cells": ["x", 2, "<unknown>"], "object": metadata}]
     assert printed("configmaps", obj, include_object="Object")["rows"][0]["object"] is obj
     assert printed("configmaps", obj, include_object="None")["rows"][0]["object"] is None
+
+
+def test_other_wishes_for_the_object_are_refused():
+    with pytest.raises(StatusError) as raised:
+        printed("configmaps", include_object="Bad")
+    assert raised.value.code == 400
+    assert raised.value.message == (
+        'Unable to convert to Table as requested: includeObject: Invalid value: "Bad": '
+        "must be 'Metadata', 'Object', 'None', or empty"
+    )
 
 
 def test_later_events_of_a_watch_come_without_columns():
