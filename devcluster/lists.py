@@ -245,6 +245,17 @@ def item_prefix_length(kind: str, api_version: str) -> int:
 # --- watches ----------------------------------------------------------------------------------------------------------
 
 
+def _empty(served: Served) -> JSON:
+    """An object of the kind with nothing set, as bookmarks carry it."""
+    empty = decode(served.resource, {})[0]
+    if served.resource.group_resource in _COUNTED:
+        empty["spec"]["replicas"] = 0  # a plain number in the server's memory, whence bookmarks come
+    return empty
+
+
+_COUNTED = ("deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers")
+
+
 def open_watch(
     served: Served,
     table: Table,
@@ -273,7 +284,7 @@ def open_watch(
     watcher.open(changes)
     resource = served.resource
 
-    empty = decode(resource, {})[0]
+    empty = _empty(served)
 
     def bookmark(initial_events_end: bool) -> bytes:
         metadata: JSON = {"resourceVersion": str(revision_now())}

@@ -78,11 +78,14 @@ def track_update(
     given = metadata.get("managedFields")
     entries = old["metadata"].get("managedFields", [])
     struct = _struct(served)
-    if given == [] or given == [{}]:
+    if given in ([], [{}]):
         entries = []  # the way to reset them
     if struct is None or not entries:
         # an object that nobody tracks (its creator owns nothing, or somebody has reset them) stays untracked
         metadata.pop("managedFields", None)
+        return
+    if subresource == "scale" and not any("f:replicas" in each["fieldsV1"].get("f:spec", {}) for each in entries):
+        metadata["managedFields"] = entries  # the Scale that is written has no owner, so it stays untracked
         return
     before, after = _without_managed(old), _without_managed(obj)
     if before == after:
@@ -90,6 +93,8 @@ def track_update(
         return
     changed = owned_fields(served, _difference_of(struct, before, after), subresource=subresource)
     removed = owned_fields(served, _removed_of(struct, before, after), subresource=subresource)
+    if subresource == "scale" and not after["spec"].get("replicas"):
+        changed, removed = {}, changed  # a Scale does not write 0, which takes the field from everybody
     _set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
 
 
@@ -190,7 +195,19 @@ def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
         result.pop("f:status", None)
     if subresource == "status":
         result.pop("f:spec", None)
+        kept = {
+            name: inner
+            for name, inner in result.get("f:metadata", {}).items()
+            if name not in _RESET_BY_STATUS.get(served.resource.group_resource, ())
+        }
+        result.pop("f:metadata", None)
+        if kept:
+            result["f:metadata"] = kept
     return result
+
+
+_RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:ownerReferences",)}
+"""Metadata that a write to the status subresource does not change, by kind. Source: the strategies' GetResetFields."""
 
 
 # --- sets from objects ------------------------------------------------------------------------------------------------
@@ -261,11 +278,6 @@ def _is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
-def _always_written(field: schema.Field) -> bool:
-    """Go writes the field even if it is empty, so that it is there before anybody sets it."""
-    return not field.omit_empty or (field.type.kind == "struct" and not field.type.pointer)
-
-
 def _difference_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
     """Fields of `new` that `old` does not have, or has with another value."""
     result: Fields = {}
@@ -282,7 +294,7 @@ def _difference_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
 
 def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: Any) -> Fields | None:
     """None: no field of it differs."""
-    is_new = old is _MISSING and not _always_written(field)
+    is_new = old is _MISSING
     inner = ref.struct
     if isinstance(new, dict) and not _is_atomic(field, ref):
         before = old if isinstance(old, dict) else {}
@@ -291,7 +303,7 @@ def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: A
         else:
             result = {f"f:{name}": {} for name, value in new.items() if before.get(name, _MISSING) != value}
         if not new:
-            return {} if is_new or old is _MISSING else None
+            return {} if is_new else None
         if is_new:
             return {".": {}, **result}
         return result or None
@@ -372,6 +384,9 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
 # --- algebra ----------------------------------------------------------------------------------------------------------
 
 
+_ITSELF: Fields = {".": {}}  # a member without members below it is written as a leaf
+
+
 def _is_leaf(fields: Fields) -> bool:
     return not fields
 
@@ -411,7 +426,7 @@ def subtract(fields: Fields, other: Fields) -> Fields:
             continue
         kept = subtract({**inner}, doomed if doomed else {".": {}})
         if kept:
-            result[name] = kept
+            result[name] = {} if kept == _ITSELF else kept
     return result
 
 
@@ -427,7 +442,7 @@ def without(fields: Fields, removed: Fields) -> Fields:
         elif doomed:
             kept = without(inner, doomed)
             if kept or not inner:
-                result[name] = kept
+                result[name] = {} if kept == _ITSELF else kept
     return result
 
 

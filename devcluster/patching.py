@@ -230,9 +230,7 @@ def _without_directives(value: Any) -> tuple[Any, bool]:
     return value, True
 
 
-def _merge_field(
-    result: JSON, name: str, value: Any, struct: schema.StructType | None, *, deletes: bool
-) -> None:
+def _merge_field(result: JSON, name: str, value: Any, struct: schema.StructType | None, *, deletes: bool) -> None:
     """Merge a value into one of the same type."""
     field = struct.json.get(name) if struct is not None else None
     if isinstance(value, dict):

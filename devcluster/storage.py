@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -48,6 +48,9 @@ class Stored:
         return self._json
 
 
+Versions: TypeAlias = list[Stored]
+
+
 class Change:
     """One write. `before` is None for ADDED; `now` of a DELETED is the last state under the deletion's revision."""
 
@@ -68,6 +71,9 @@ class Change:
         return self._frame
 
 
+Changes: TypeAlias = list[Change]
+
+
 def with_revision(obj: JSON, revision: int) -> JSON:
     """`obj` with that resourceVersion; shares everything else with it."""
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
@@ -82,7 +88,6 @@ class Table:
         self._keys: list[str] = []
         self._changes: deque[Change] = deque()
         self._subscribers: dict[Callable[[Change], None], None] = {}
-        self._snapshots: dict[int, list[Stored]] = {}
         self._compacted = 0
         self.revision = 0
 
@@ -97,11 +102,11 @@ class Table:
     def get(self, key: str) -> Stored | None:
         return self._objects.get(key)
 
-    def list(self, namespace: str = "") -> list[Stored]:
+    def list(self, namespace: str = "") -> Versions:
         """All objects, or those of a namespace, ordered by key."""
         return self.after(f"{namespace}/" if namespace else "", namespace)
 
-    def after(self, key: str, namespace: str = "") -> list[Stored]:
+    def after(self, key: str, namespace: str = "") -> Versions:
         """As list(), from `key` on."""
         objects, keys = self._objects, self._keys
         start = bisect_left(keys, key)
@@ -135,11 +140,11 @@ class Table:
         self._publish(Change("DELETED", stored, before, self._store.seconds()))
         return stored
 
-    def changes_since(self, revision: int) -> list[Change]:
+    def changes_since(self, revision: int) -> Changes:
         """The changes after `revision`, oldest first. Raises 410 Expired if some of them are compacted."""
         if revision < self.compacted:
             raise errors.expired(f"too old resource version: {revision} ({self.compacted})")
-        found = []
+        found: Changes = []
         for change in reversed(self._changes):
             if change.revision <= revision:
                 break
@@ -147,7 +152,7 @@ class Table:
         found.reverse()
         return found
 
-    def snapshot_at(self, revision: int, namespace: str = "") -> list[Stored]:
+    def snapshot_at(self, revision: int, namespace: str = "") -> Versions:
         """The objects as they were at `revision`, ordered by key. Raises 410 Expired if that is compacted."""
         if revision >= self.revision:
             return self.list(namespace)

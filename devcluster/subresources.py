@@ -138,6 +138,7 @@ class PodSubresources:
             new_metadata["labels"] = {**metadata.get("labels", {}), **labels}
         bound["metadata"] = new_metadata
         bound["status"] = _with_condition(pod["status"], rfc3339(self._clock.now()))
+        bound["status"].pop("nominatedNodeName", None)  # it has served its purpose
         self._topology_labels(bound, target["name"])
         if not dry_run:
             self._store.table(PODS).update(before, bound)
@@ -256,9 +257,7 @@ class PodSubresources:
             others = [each for each in status.get("conditions", ()) if each["type"] != "DisruptionAllowed"]
             new_status["conditions"] = [*others, condition]
         counted = {**budget, "metadata": {**budget["metadata"]}, "status": new_status}
-        track_update(
-            _BUDGETS, counted, budget, Writer("kube-apiserver"), self._writing.now, subresource="status"
-        )
+        track_update(_BUDGETS, counted, budget, Writer("kube-apiserver"), self._writing.now, subresource="status")
         self._store.update(POD_DISRUPTION_BUDGETS, counted)
 
 
@@ -272,7 +271,7 @@ def _with_condition(status: JSON, now: str) -> JSON:
     for index, each in enumerate(conditions):
         if each["type"] == "PodScheduled":
             if each["status"] == "True":
-                return status
+                return dict(status)
             conditions[index] = condition
             break
     else:

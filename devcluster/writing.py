@@ -91,23 +91,24 @@ class Writing:
     ) -> JSON:
         """Store the next version of `before`; `obj` is decoded, defaulted and the caller's own.
 
-        patched: `obj` comes from a patch of `before`, whose uid is then a field like any other. A write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
-        removes it. `patched`: the object is a patch on `before`, so it needs no resourceVersion. Raises StatusError.
+        patched: `obj` is a patch on `before`, so it needs no resourceVersion and its uid is a field like any other. A
+        write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
+        removes it. Raises StatusError.
         """
         resource, old = served.resource, before.object
         metadata = obj["metadata"]
         if patched:
             metadata.setdefault("resourceVersion", old["metadata"]["resourceVersion"])
         self._check_precondition(served, metadata, old, patched=patched)
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if not writer.applied:
+            track_update(served, obj, old, writer, self.now, subresource=subresource)
         if subresource in ("status", "finalize"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource)
         else:
             strategies.prepare_for_update(served, obj, old)
-        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not subresource:
             self._admission.admit_update(resource, obj, old)
-        if not writer.applied:
-            track_update(served, obj, old, writer, self.now, subresource=subresource)
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
