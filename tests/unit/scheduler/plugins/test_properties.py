@@ -131,39 +131,36 @@ def populated(draw: st.DrawFn) -> tuple[list[Node], list[Pod]]:
 
 
 def described(snapshot: Snapshot) -> dict[str, Any]:
-    """Everything the columns say, in words that do not depend on how codes were given out."""
+    """Everything the columns say, by node, in words that do not depend on how codes were given out.
+
+    Not by row: a node that went and came back between two looks keeps its place until the next change of the order,
+    as in kube-scheduler.
+    """
     columns = snapshot.columns
     names = [info.name for info in snapshot.node_infos]
-    labels = {}
-    for key in ("kubernetes.io/hostname", "zone", "rack"):
-        column = columns.labels(key)
-        labels[key] = [column.values[code] if code >= 0 else None for code in column.codes.tolist()]
-    numbers = {
-        name: (columns.allocatable[index].tolist(), columns.requested[index].tolist())
-        for name, index in columns.resource_index.items()
-        if columns.allocatable[index].any() or columns.requested[index].any()
-    }
-    tallies = {
-        app: columns.pods.weighted(app, lambda of, app=app: of.labels.get("app") == app).tolist() for app in APPS
-    }
-    anti = columns.affinities.weighted("anti", lambda of: len(of.required_anti_affinity_terms)).tolist()
-    columns.pods.check()
-    columns.affinities.check()
-    return {
-        "names": names,
-        "rows": snapshot.row_of,
-        "labels": labels,
-        "numbers": numbers,
-        "non_zero": columns.non_zero.tolist(),
+    assert snapshot.row_of == {name: row for row, name in enumerate(names)}
+    rows: dict[str, list[Any]] = {
+        "cpu": columns.allocatable[columns.resource("cpu")].tolist(),
+        "gpu": columns.allocatable[columns.resource("example.com/gpu")].tolist(),
+        "cpu used": columns.requested[columns.resource("cpu")].tolist(),
+        "gpu used": columns.requested[columns.resource("example.com/gpu")].tolist(),
+        "non-zero": columns.non_zero.T.tolist(),
         "pods": columns.pod_count.tolist(),
         "unschedulable": columns.unschedulable.tolist(),
         "taints": [columns.taints.values[code] for code in columns.taints.codes.tolist()],
         "ports": [columns.used_ports.values[code] for code in columns.used_ports.codes.tolist()],
         "images": columns.image("app:1").sizes.tolist(),
-        "tallies": tallies,
-        "anti": anti,
-        "with affinity": [info.name for info in snapshot.nodes_with_affinity_pods],
+        "anti": columns.affinities.weighted("anti", lambda of: len(of.required_anti_affinity_terms)).tolist(),
     }
+    for key in ("kubernetes.io/hostname", "zone", "rack"):
+        column = columns.labels(key)
+        rows[key] = [column.values[code] if code >= 0 else None for code in column.codes.tolist()]
+    for app in APPS:
+        rows[app] = columns.pods.weighted(app, lambda of, app=app: of.labels.get("app") == app).tolist()
+    columns.pods.check()
+    columns.affinities.check()
+    by_node = {name: {what: values[row] for what, values in rows.items()} for row, name in enumerate(names)}
+    return by_node | {"with affinity": {info.name for info in snapshot.nodes_with_affinity_pods}}
 
 
 @QUICKLY
