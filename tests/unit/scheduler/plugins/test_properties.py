@@ -139,11 +139,12 @@ def described(snapshot: Snapshot) -> dict[str, Any]:
     columns = snapshot.columns
     names = [info.name for info in snapshot.node_infos]
     assert snapshot.row_of == {name: row for row, name in enumerate(names)}
+    cpu, gpu = columns.resource("cpu"), columns.resource("example.com/gpu")
     rows: dict[str, list[Any]] = {
-        "cpu": columns.allocatable[columns.resource("cpu")].tolist(),
-        "gpu": columns.allocatable[columns.resource("example.com/gpu")].tolist(),
-        "cpu used": columns.requested[columns.resource("cpu")].tolist(),
-        "gpu used": columns.requested[columns.resource("example.com/gpu")].tolist(),
+        "cpu": columns.allocatable[cpu].tolist(),
+        "gpu": columns.allocatable[gpu].tolist(),
+        "cpu used": columns.requested[cpu].tolist(),
+        "gpu used": columns.requested[gpu].tolist(),
         "non-zero": columns.non_zero.T.tolist(),
         "pods": columns.pod_count.tolist(),
         "unschedulable": columns.unschedulable.tolist(),
