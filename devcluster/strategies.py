@@ -144,9 +144,10 @@ def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
 
 
 def _update_pod(pod: JSON, old: JSON) -> None:
-    pod["spec"].setdefault("priority", old["spec"].get("priority"))
-    if pod["spec"]["priority"] is None:
-        del pod["spec"]["priority"]
+    """What admission has given a pod stays, though the update leaves it out. Source: admission/priority."""
+    for name in ("priority", "preemptionPolicy"):
+        if name in old["spec"]:
+            pod["spec"].setdefault(name, old["spec"][name])
 
 
 def _update_namespace(namespace: JSON, old: JSON) -> None:
@@ -225,7 +226,32 @@ def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = 
         else:
             metadata.pop(name, None)
     result["metadata"] = metadata
+    if served.resource.group_resource == "pods" and written == "status":
+        result["status"] = _with_what_a_pod_status_keeps(result.get("status") or {}, old.get("status") or {})
     return result
+
+
+def _with_what_a_pod_status_keeps(status: JSON, old: JSON) -> JSON:
+    """qosClass, and observedGeneration of the status and of its conditions, stay where the request leaves them out.
+
+    Source: podStatusStrategy.PrepareForUpdate.
+    """
+    status = {**status}
+    for name in ("qosClass", "observedGeneration"):
+        if not status.get(name) and old.get(name):
+            status[name] = old[name]
+    before: dict[str, list[int]] = {}  # by type: validation lets a type stand more than once
+    for condition in old.get("conditions") or ():
+        before.setdefault(condition.get("type", ""), []).append(condition.get("observedGeneration", 0))
+    if status.get("conditions"):
+        conditions = [{**condition} for condition in status["conditions"]]
+        for condition in conditions:
+            generations = before.get(condition.get("type", ""))
+            generation = generations.pop(0) if generations else 0
+            if generation and not condition.get("observedGeneration"):
+                condition["observedGeneration"] = generation
+        status["conditions"] = conditions
+    return status
 
 
 _ALL_OPEN = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")

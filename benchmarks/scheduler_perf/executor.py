@@ -8,14 +8,14 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
 from kubeloop.kube.client import Client
-from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound
+from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import (
     BY_GROUP_KIND,
@@ -40,10 +40,12 @@ _POD_WORKERS = 30  # as test/utils CreatePod
 _LOOK_SECONDS = 0.05
 _SCAN_SECONDS = 0.25
 _CREATE_ANY_SECONDS = 20.0
+_NAME_TRIES = 4
 _NOT_READY = "node.kubernetes.io/not-ready"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # k8s.io/apimachinery/pkg/util/rand
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 
 
 class WorkloadFailed(Exception):
@@ -193,29 +195,32 @@ class Executor:
 
     async def _create_nodes(self, index: int, operation: config.CreateNodes) -> None:
         template = object_template(Path(operation.node_template_path)) if operation.node_template_path else None
+        allocatable = operation.node_allocatable_strategy
         first = self._next_node
         self._next_node += operation.count
 
-        async def make(number: int) -> None:
+        def node_of(number: int) -> JSON:
             node = (
                 template.make(number, operation.count, operation.template_params)
                 if template
                 else _base_node(f"node-{index}-")
             )
             self._name(node)
-            name = node["metadata"]["name"]
             labels = node["metadata"].setdefault("labels", {})
-            labels["kubernetes.io/hostname"] = name
+            labels["kubernetes.io/hostname"] = node["metadata"]["name"]
             if operation.label_node_prepare_strategy is not None:
                 strategy = operation.label_node_prepare_strategy
                 labels[strategy.label_key] = strategy.label_values[number % len(strategy.label_values)]
             if operation.unique_node_label_strategy is not None:
                 labels[operation.unique_node_label_strategy.label_key] = f"unique-{first + number}"
-            allocatable = operation.node_allocatable_strategy
             if allocatable is not None:
                 capacity = node["status"].get("capacity", {})
                 node["status"]["allocatable"] = {**capacity, **allocatable.node_allocatable}
-            answer = await self.client.create(NODES, node)
+            return node
+
+        async def make(number: int) -> None:
+            answer = await _first_new_name(lambda: self.client.create(NODES, node_of(number)))
+            name = answer.metadata.name
             self.created.add(NODES, name)
             if any(taint.key == _NOT_READY for taint in answer.spec.taints):
                 await self._take_not_ready_away(name)
@@ -229,9 +234,15 @@ class Executor:
 
     async def _take_not_ready_away(self, name: str) -> None:
         """kube-apiserver puts this taint on every new node, and it is the node lifecycle controller's to remove."""
-        node = await self.client.get_raw(NODES, name)
-        node["spec"]["taints"] = [each for each in node["spec"]["taints"] if each["key"] != _NOT_READY]
-        await self.client.update_raw(NODES, name, node)
+        while True:
+            node = await self.client.get_raw(NODES, name)
+            taints = node["spec"].get("taints", [])
+            others = [each for each in taints if each["key"] != _NOT_READY]
+            if others == taints:
+                return  # such a controller runs here
+            node["spec"]["taints"] = others
+            with contextlib.suppress(Conflict):
+                await self.client.update_raw(NODES, name, node)
 
     async def _create_namespaces(self, operation: config.CreateNamespaces) -> None:
         path = operation.namespace_template_path
@@ -290,7 +301,7 @@ class Executor:
             same = msgspec.json.encode(await pod_body(0))  # encoded once: without actions, all pods are alike
 
             async def make_same(number: int) -> None:
-                await self.client.create(PODS, same, namespace)
+                await self._create_pod(same, namespace)
 
             return make_same
 
@@ -299,9 +310,12 @@ class Executor:
             if volumes:
                 claim = await self._create_volume(operation, namespace, number)
                 pod["spec"]["volumes"] = [{"name": "vol", "persistentVolumeClaim": {"claimName": claim}}]
-            await self.client.create(PODS, pod, namespace)
+            await self._create_pod(msgspec.json.encode(pod), namespace)
 
         return make
+
+    async def _create_pod(self, pod: bytes, namespace: str) -> None:
+        await _first_new_name(lambda: self.client.create(PODS, pod, namespace))
 
     async def _create_volume(self, operation: config.CreatePods, namespace: str, number: int) -> str:
         """A volume and its claim, bound to each other; returns the claim's name."""
@@ -481,6 +495,8 @@ class Executor:
             resource = _resource_of(template, body)
             _check_scope(resource, operation.namespace, template)
             name = body["metadata"]["name"]
+            if resource is NODES:
+                await self._keep_allocated(body, name)
             subresource = "/".join(operation.subresources)
             await self.client.update_raw(resource, name, body, operation.namespace, subresource=subresource)
             await self.client.update_raw(resource, name, body, operation.namespace, subresource="status")
@@ -491,6 +507,12 @@ class Executor:
         else:
             for number in range(count):
                 await update(number)
+
+    async def _keep_allocated(self, node: JSON, name: str) -> None:
+        """What a controller of the cluster has given to a node may not be taken away by an update."""
+        spec = (await self.client.get_raw(NODES, name))["spec"]
+        kept = {key: spec[key] for key in ("podCIDR", "podCIDRs", "providerID") if key in spec}
+        node["spec"] = {**kept, **node.get("spec", {})}
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
@@ -612,6 +634,14 @@ async def _each(numbers: range, do: Callable[[int], Awaitable[None]], *, workers
                 group.create_task(work())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+
+
+async def _first_new_name(create: Callable[[], Awaitable[T]]) -> T:
+    """Create, and try again where the name is taken: of generated names, now and then two are the same."""
+    for _ in range(_NAME_TRIES):
+        with contextlib.suppress(AlreadyExists):
+            return await create()
+    return await create()
 
 
 async def _paced(count: int | None, per_second: float) -> AsyncIterator[int]:

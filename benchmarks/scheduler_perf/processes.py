@@ -17,6 +17,8 @@ import yaml
 from kubeloop.child import child_cluster
 from scheduler_perf.figures import Metrics
 
+_STOP_SECONDS = 20.0
+
 
 class KubeloopEnded(Exception):
     """The process under test is gone while it is needed."""
@@ -66,9 +68,19 @@ async def kubeloop_scheduler(
             yield Kubeloop(process.pid, url, session)
             passing_on.cancel()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        sys.stderr.buffer.write(await process.stderr.read())
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            sys.stderr.buffer.write(await process.stderr.read())
+            await process.wait()
+    except TimeoutError:
+        process.kill()
         await process.wait()
 
 
