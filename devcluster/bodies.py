@@ -192,14 +192,19 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML."""
+    """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML.
+
+    listed: the metadata of a list is asked for.
+    """
 
     form: Literal["objects", "table", "metadata"] = "objects"
     yaml: bool = False
     version: str = "v1"
+    listed: bool = False
 
 
 PLAIN = View()
+_MADE = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*")
 _FORMS = {"Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"}
 
 
@@ -224,5 +229,24 @@ def negotiate(accept: str) -> View:
         if not form:
             return View(yaml=kind == "application/yaml")
         if form in _FORMS and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
-            return View(_FORMS[form], yaml=kind == "application/yaml", version=parameters["v"])  # type: ignore[arg-type]
+            return View(
+                _FORMS[form],  # type: ignore[arg-type]
+                yaml=kind == "application/yaml",
+                version=parameters["v"],
+                listed=form.endswith("List"),
+            )
+    if any(kind in _MADE for _, _, kind, _ in clauses):
+        raise errors.form_not_acceptable()
     raise errors.not_acceptable()
+
+
+def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:
+    """Metadata of an object is PartialObjectMetadata, of a list PartialObjectMetadataList. Raises StatusError 406."""
+    if view.form != "metadata" or view.listed == is_list:
+        return
+    go_type = f"*{_internal_group(resource.group)}.{resource.kind}"
+    if is_list:
+        text = f"you requested PartialObjectMetadata, but the requested object is a list ({go_type}List)"
+    else:
+        text = f"you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
+    raise errors.form_not_acceptable(text)

@@ -173,6 +173,12 @@ def not_acceptable() -> StatusError:
     )
 
 
+def form_not_acceptable(message: str = "") -> StatusError:
+    """406 for a media type that is made, in a form (as=...) that is not, or not of what was asked for."""
+    accepted = f"only the following media types are accepted: {', '.join(BODY_TYPES)}"
+    return StatusError(406, "NotAcceptable", message or accepted)
+
+
 def expired(message: str = "The resourceVersion for the provided list is too old.") -> StatusError:
     return StatusError(410, "Expired", message)
 

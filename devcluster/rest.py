@@ -22,6 +22,7 @@ from kubeloop.devcluster.bodies import (
     Body,
     View,
     check_kind,
+    check_metadata_form,
     field_validation,
     media_type,
     negotiate,
@@ -146,6 +147,7 @@ class Rest:
 
     def _list_of(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> Response:
         resource = target.resource
+        check_metadata_form(view, resource, is_list=True)
         if view.form == "table":
             return self._send(200, self._table(request, target, objects, metadata, view), view)
         if view.form == "metadata":
@@ -162,16 +164,21 @@ class Rest:
         view = negotiate(request.headers.get("accept", ""))
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
-        stream, watcher = open_watch(
-            target,
-            self._store.table(target.resource),
-            options,
-            revision_now=lambda: self._store.revision,
-            rng=self._rng,
-            frame=self._frame(request, target, view),
-            bookmark_seconds=self._bookmark_seconds,
-            buffer=self._watch_buffer,
-        )
+        try:
+            stream, watcher = open_watch(
+                target,
+                self._store.table(target.resource),
+                options,
+                revision_now=lambda: self._store.revision,
+                rng=self._rng,
+                frame=self._frame(request, target, view),
+                bookmark_seconds=self._bookmark_seconds,
+                buffer=self._watch_buffer,
+            )
+        except errors.StatusError as error:
+            if error.code != 410:
+                raise
+            return Response(200, plain_frame("ERROR", error.status))  # the stream says it, not the answer
         self._watchers = {each for each in self._watchers if not each.closed}
         self._watchers.add(watcher)
         return Response(200, stream)
@@ -237,6 +244,7 @@ class Rest:
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             obj = self._table(request, target, [obj], metadata, view)
         elif view.form == "metadata":
+            check_metadata_form(view, target.resource, is_list=False)
             obj = _metadata_of(obj, view, whole=True)
         response = self._send(status, obj, view)
         response.headers += headers
@@ -374,11 +382,12 @@ class Rest:
         body = _decoded_patch(patched, duplicates, target.resource, mode)
         self._check_names(found, body.obj)
         body = self._incoming(target, body)
+        writer = self._track(target, body, self._writer(request), before)
         obj = self._writing.update(
             _stored_as(target),
             before,
             body.obj,
-            self._writer(request),
+            writer,
             dry_run=dry_run,
             subresource=subresource,
             patched=True,
