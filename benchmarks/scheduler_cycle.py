@@ -51,7 +51,9 @@ class Bench:
     """The scheduler's parts that decide, over a made-up cluster; also the handle the plugins get."""
 
     def __init__(self, nodes: int, deployments: int) -> None:
-        self.listers = Listers()
+        self.replica_sets: Store[ReplicaSet] = Store()
+        self.services: Store[Service] = Store()
+        self.listers = Listers(replica_sets=self.replica_sets, services=self.services)
         self.cache = Cache(lambda: 0.0)
         self.snapshot = Snapshot()
         self.clock = FixedClock()
@@ -73,10 +75,6 @@ class Bench:
         )
         for index in range(nodes):
             self.cache.add_node(convert(Node, node(index)))
-        self.replica_sets: Store[ReplicaSet] = Store()
-        self.services: Store[Service] = Store()
-        self.listers.replica_sets = self.replica_sets
-        self.listers.services = self.services
         self.names = [f"web-{number}" for number in range(deployments)]
         for name in self.names:
             self.add_deployment(name)
@@ -182,9 +180,8 @@ async def main() -> None:
         bench.cache.add_pod(bench.pod(bench.names[number % options.deployments], name))
     start_ns = time.process_time_ns()
     bench.cache.update_snapshot(bench.snapshot)
-    print(
-        f"{options.nodes} nodes, {options.pods} pods; first snapshot {(time.process_time_ns() - start_ns) / 1e6:.0f} ms"
-    )
+    first_ms = (time.process_time_ns() - start_ns) / 1e6
+    print(f"{options.nodes} nodes, {options.pods} pods; first snapshot {first_ms:.0f} ms")
     same, known = itertools.repeat(bench.names[0]), itertools.cycle(bench.names)
     fresh = (f"fresh-{number}" for number in itertools.count())
     await bench.measure("same class", same, options.cycles, options.profile)

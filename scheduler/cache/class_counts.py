@@ -5,7 +5,7 @@ A class is an object compared by identity (see pod_classes). Axis: N nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -63,14 +63,23 @@ class ClassCounts(Generic[C]):
         """Rows moved: row r is what `old_rows[r]` was, -1 a new and still empty one."""
         by_row = self.by_row
         self.by_row = [by_row[old] if old >= 0 else {} for old in old_rows]
-        self.rows_of = {}
+        before, self.rows_of = self.rows_of, {}
         for row, counts in enumerate(self.by_row):
             for of, count in counts.items():
                 self.rows_of.setdefault(of, {})[row] = count
+        for of in before:
+            if of not in self.rows_of:
+                self._gone(of)
         self.membership += 1
         moved = np.asarray(old_rows, np.intp)  # [N]
         for tally in self._tallies.values():
             tally.values = moved_columns(tally.values, moved)
+
+    def _appeared(self, of: C) -> None:
+        """Called when the first pod of a class comes."""
+
+    def _gone(self, of: C) -> None:
+        """Called when the last pod of a class went."""
 
     def set_row(self, row: int, counts: dict[C, int]) -> None:
         """Replace what is on `row`; takes over `counts`."""
@@ -84,6 +93,7 @@ class ClassCounts(Generic[C]):
                 if rows is None:
                     rows = rows_of[of] = {}
                     self.membership += 1
+                    self._appeared(of)
                 rows[row] = count
         for of in old:
             if of not in counts:
@@ -92,13 +102,16 @@ class ClassCounts(Generic[C]):
                 if not rows:
                     del rows_of[of]
                     self.membership += 1
+                    self._gone(of)
         self.by_row[row] = counts
 
-    def weighted(self, key: Hashable, weight_of: Callable[[C], int]) -> Int64:
+    def weighted(
+        self, key: Hashable, weight_of: Callable[[C], int], among: Callable[[], Iterable[C]] | None = None
+    ) -> Int64:
         """Sum over the pods of each row of weight_of(their class): int64 [N]. Read only.
 
         `key` stands for `weight_of`, which must be pure: the sum is remembered under it and brought up to date for
-        changed rows only.
+        changed rows only. among(): classes outside of which weight_of is 0, for counting afresh.
         """
         tallies = self._tallies
         tally = tallies.pop(key, None)
@@ -106,25 +119,26 @@ class ClassCounts(Generic[C]):
             if len(tallies) >= _MAX_TALLIES:
                 del tallies[next(iter(tallies))]  # the one that was not asked for the longest
             tally = _Tally(weight_of)
-            self._count_afresh(tally)
+            self._count_afresh(tally, self.rows_of if among is None else among())
         elif tally.generation != self._changes.generation:
             self._bring_up_to_date(tally)
         tallies[key] = tally
         tally.generation = self._changes.generation
         return tally.values
 
-    def _count_afresh(self, tally: _Tally[C]) -> None:
+    def _count_afresh(self, tally: _Tally[C], among: Iterable[C]) -> None:
         values = tally.values = np.zeros(len(self.by_row), np.int64)
-        for of, rows in self.rows_of.items():
+        for of in among:
             weight = tally.weight(of)
             if weight:
+                rows = self.rows_of[of]
                 values[list(rows)] += weight * np.fromiter(rows.values(), np.int64, len(rows))
 
     def _bring_up_to_date(self, tally: _Tally[C]) -> None:
         values, weight, by_row = tally.values, tally.weight, self.by_row
         changed = self._changes.changed_since(tally.generation)
         if len(changed) * 4 > len(by_row) > 64:
-            self._count_afresh(tally)
+            self._count_afresh(tally, self.rows_of)
             return
         for row in changed.tolist():
             values[row] = sum([weight(of) * count for of, count in by_row[row].items()])

@@ -9,14 +9,15 @@ changed, columns of label keys and images exist only once somebody asked for the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects import Node, Taint
-from kubeloop.scheduler.cache.class_counts import ClassCounts, moved_columns
+from kubeloop.kube.selectors import Selector
+from kubeloop.scheduler.cache.class_counts import ClassCounts, RowChanges, moved_columns
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
 
 if TYPE_CHECKING:
@@ -112,6 +113,40 @@ class ImageColumn:
         self.num_nodes[row] = 0 if state is None else state.num_nodes
 
 
+class PodCounts(ClassCounts[LabelClass]):
+    """Pods by what selectors see of them, with an index by label: a new selector is not judged against all classes."""
+
+    def __init__(self, changes: RowChanges) -> None:
+        super().__init__(changes)
+        self._by_label: dict[tuple[str, str, str], dict[LabelClass, None]] = {}  # namespace, key, value
+
+    def _appeared(self, of: LabelClass) -> None:
+        for key, value in of.labels.items():
+            self._by_label.setdefault((of.namespace, key, value), {})[of] = None
+
+    def _gone(self, of: LabelClass) -> None:
+        for key, value in of.labels.items():
+            classes = self._by_label[of.namespace, key, value]
+            del classes[of]
+            if not classes:
+                del self._by_label[of.namespace, key, value]
+
+    def maybe_selected(self, namespace: str, selector: Selector) -> Iterable[LabelClass]:
+        """The classes of `namespace` that `selector` can select, and maybe others."""
+        fewest: Iterable[LabelClass] | None = None
+        number = 0
+        for requirement in selector.requirements:
+            if requirement.operator in ("=", "==", "in") and len(requirement.values) == 1:
+                found = self._by_label.get((namespace, requirement.key, requirement.values[0]), {})
+                if fewest is None or len(found) < number:
+                    fewest, number = found, len(found)
+        return self.rows_of if fewest is None else fewest
+
+    def check(self) -> None:
+        super().check()
+        assert {of for classes in self._by_label.values() for of in classes} == {of for of in self.rows_of if of.labels}
+
+
 _EMPTY_TAINTS: tuple[Taint, ...] = ()
 _NO_PORTS: frozenset[HostPort] = frozenset()
 _NO_FEATURES: frozenset[str] = frozenset()
@@ -132,7 +167,7 @@ class Columns:
         self.taints: Interned[tuple[Taint, ...]] = Interned(_EMPTY_TAINTS)
         self.used_ports: Interned[frozenset[HostPort]] = Interned(_NO_PORTS)
         self.declared_features: Interned[frozenset[str]] = Interned(_NO_FEATURES)
-        self.pods: ClassCounts[LabelClass] = ClassCounts(snapshot)
+        self.pods = PodCounts(snapshot)
         self.affinities: ClassCounts[AffinityClass] = ClassCounts(snapshot)  # of pods that have any
         self.node_generation = 0  # grows whenever labels or taints of a node change, or rows move
         self._labels: dict[str, LabelColumn] = {}

@@ -51,7 +51,7 @@ def _empty() -> Any:
 
 @dataclass(slots=True)
 class Listers:
-    """One lister per kind; those not given are empty. A plugin asks at the time of use, never at construction."""
+    """One lister per kind; those not given are empty. Plugins add indexes when made: fill this in before."""
 
     namespaces: Lister[Namespace] = field(default_factory=_empty)
     pods: Lister[Pod] = field(default_factory=_empty)

@@ -471,7 +471,12 @@ def pods_per_node(snapshot: Snapshot, pod: PodInfo, selector: Selector) -> Int64
     if selector.empty:
         return np.zeros(len(snapshot), np.int64)
     namespace = pod.pod.metadata.namespace
-    return snapshot.columns.pods.weighted(("spread", namespace, selector), _counts(namespace, selector))
+    pods = snapshot.columns.pods
+    return pods.weighted(
+        ("spread", namespace, selector),
+        _counts(namespace, selector),
+        lambda: pods.maybe_selected(namespace, selector),
+    )
 
 
 def _counts(namespace: str, selector: Selector) -> Callable[[LabelClass], int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeloop.kube.objects import LabelSelector, OwnerReference, Pod, TopologySpreadConstraint
+from kubeloop.kube.objects import LabelSelector, OwnerReference, Pod, Service, TopologySpreadConstraint
 from kubeloop.kube.selectors import Selector, selector_from, selector_from_map
 from kubeloop.scheduler.plugins.listers import Listers
 
@@ -68,6 +68,19 @@ def _selector(constraint: TopologySpreadConstraint, pod_labels: Mapping[str, str
     return Selector((*selector_from_map(same).requirements, *selector.requirements))
 
 
+_ONE_LABEL = "one_label"
+
+
+def _one_label(service: Service) -> tuple[str, ...]:
+    """One of the labels that a service selects by: only for pods with it the others need to be looked at."""
+    selector = service.spec.selector
+    return (_indexed(service.metadata.namespace, min(selector.items())),) if selector else ()
+
+
+def _indexed(namespace: str, label: tuple[str, str]) -> str:
+    return f"{namespace}/{label[0]}={label[1]}"
+
+
 class DefaultSelectors:
     """What selects the pods that belong together with a pod: by its services and its controller.
 
@@ -76,6 +89,7 @@ class DefaultSelectors:
 
     def __init__(self, listers: Listers) -> None:
         self._listers = listers
+        listers.services.add_index(_ONE_LABEL, _one_label)
         self._kept: dict[int, tuple[object, object, Selector]] = {}
 
     def of(self, pod: Pod, class_number: int | None) -> Selector:
@@ -96,10 +110,10 @@ class DefaultSelectors:
     def _find(self, pod: Pod, controlled: LabelSelector | Mapping[str, str] | None) -> Selector:
         labels = pod.metadata.labels
         same: dict[str, str] = {}
-        for service in self._listers.services.by_index("namespace", pod.metadata.namespace):
-            wanted = service.spec.selector
-            if wanted and wanted.items() <= labels.items():
-                same.update(wanted)
+        for label in labels.items():
+            for service in self._listers.services.by_index(_ONE_LABEL, _indexed(pod.metadata.namespace, label)):
+                if service.spec.selector.items() <= labels.items():
+                    same.update(service.spec.selector)
         if isinstance(controlled, LabelSelector):
             try:
                 added = selector_from(controlled).requirements
