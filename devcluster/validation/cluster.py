@@ -36,8 +36,18 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 def node_create(errors: Errors, obj: JSON) -> None:
     spec = obj.get("spec", {})
+    _taints(errors, spec.get("taints", ()))
+    _node_resources(errors, obj)
+    ranges = spec.get("podCIDRs", [])
+    for i, each in enumerate(ranges):
+        cidr(errors, f"spec.podCIDRs[{i}]", each)
+    if len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
+        errors.invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family")
+
+
+def _taints(errors: Errors, taints: Sequence[JSON]) -> None:
     seen = set()
-    for i, taint in enumerate(spec.get("taints", ())):
+    for i, taint in enumerate(taints):
         where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
         label_name(errors, f"{where}.key", key)
         if bad := label_value(taint.get("value", "")):
@@ -47,12 +57,8 @@ def node_create(errors: Errors, obj: JSON) -> None:
         elif effect not in EFFECTS:
             errors.not_supported(f"{where}.effect", effect, EFFECTS)
         if (key, effect) in seen:
-            shown = {"Key": key, "Value": taint.get("value", ""), "Effect": effect, "TimeAdded": None}
-            errors.duplicate(where, shown, "taints must be unique by key and effect pair")
+            errors.duplicate(where, taint, "taints must be unique by key and effect pair", "core/v1.Taint")
         seen.add((key, effect))
-    _node_resources(errors, obj)
-    for i, each in enumerate(spec.get("podCIDRs", ())):
-        cidr(errors, f"spec.podCIDRs[{i}]", each)
 
 
 def _node_resources(errors: Errors, obj: JSON) -> None:
@@ -61,29 +67,50 @@ def _node_resources(errors: Errors, obj: JSON) -> None:
             resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
 
 
+_CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
+_PROVIDER_CHANGE = 'node updates may not change providerID except from "" to valid'
+
+
 def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    """The whole node, and then what changed, as the strategy of nodes does."""
+    if obj.get("spec") == old.get("spec") and obj.get("status") == old.get("status"):
+        return
+    node_create(errors, obj)
+    node_status_update(errors, obj, old)
+
+
+def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj.get("spec", {}), old.get("spec", {})
-    _node_resources(errors, obj)
-    addresses = obj.get("status", {}).get("addresses", ())
-    for i, each in enumerate(addresses):
-        if each in addresses[:i]:
-            errors.duplicate(f"status.addresses[{i}]", each)
+    status, status_before = obj.get("status", {}), old.get("status", {})
+    if any(status.get(kind) != status_before.get(kind) for kind in ("capacity", "allocatable")):
+        _node_resources(errors, obj)
+    addresses = status.get("addresses", ())
+    if addresses and addresses != status_before.get("addresses"):
+        for i, each in enumerate(addresses):
+            if each in addresses[:i]:
+                errors.duplicate(f"status.addresses[{i}]", each, type_name="core/v1.NodeAddress")
     if spec == before:
         return
-    wrong = 'node updates may not change podCIDR except from "" to valid'
     ours, theirs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())
     if theirs and len(ours) != len(theirs):
-        errors.forbidden("spec.podCIDRs", wrong)
+        errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
     elif theirs:
         for new, was in zip(ours, theirs, strict=True):
             if new != was:
-                errors.forbidden("spec.podCIDRs", wrong)
+                errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
-        errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
-    if spec.get("taints") != before.get("taints"):
-        found = Errors()
-        node_create(found, {"metadata": obj["metadata"], "spec": {"taints": spec.get("taints", ())}})
-        errors.extend(found)
+        errors.forbidden("spec.providerID", _PROVIDER_CHANGE)
+    _taints(errors, spec.get("taints", ()))
+
+
+def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    phase = obj.get("status", {}).get("phase", "")
+    if "deletionTimestamp" not in obj["metadata"]:
+        if phase != "Active":
+            errors.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")
+    elif phase != "Terminating":
+        errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
 
 
 # --- services ---------------------------------------------------------------------------------------------------------
@@ -169,10 +196,7 @@ def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
     for i, port in enumerate(ports):
         key = (port.get("protocol"), port.get("port"))
         if key in taken:
-            shown = {
-                "Name": "", "Protocol": key[0], "AppProtocol": None, "Port": key[1], "TargetPort": 0, "NodePort": 0,
-            }  # fmt: skip
-            errors.duplicate(f"spec.ports[{i}]", shown)
+            errors.duplicate(f"spec.ports[{i}]", {"protocol": key[0], "port": key[1]}, type_name="core/v1.ServicePort")
         taken.add(key)
 
 
@@ -184,7 +208,7 @@ def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
     was = before.get("clusterIPs") or [before.get("clusterIP", "")]
     now = spec.get("clusterIPs") or [spec.get("clusterIP", "")]
     if kept and was[0] and now[0] != was[0]:
-        errors.invalid("spec.clusterIPs[0]", now[:1], "may not change once set")
+        errors.invalid("spec.clusterIPs[0]", now, "may not change once set")
     service_create(errors, obj)
 
 
@@ -367,10 +391,14 @@ def storage_class_create(errors: Errors, obj: JSON) -> None:
 
 
 def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+    fixed = ("parameters", "provisioner", "reclaimPolicy")
+    if all(obj.get(name) == old.get(name) for name in (*fixed, "volumeBindingMode", "allowedTopologies")):
+        return
+    storage_class_create(errors, obj)
+    for name in fixed:
         if obj.get(name) != old.get(name):
-            errors.forbidden(name, "updates to parameters are forbidden." if name == "parameters" else
-                             f"updates to {name} are forbidden.")  # fmt: skip
+            errors.forbidden(name, f"updates to {name} are forbidden.")
+    errors.immutable("volumeBindingMode", obj.get("volumeBindingMode"), old.get("volumeBindingMode"))
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------
@@ -379,9 +407,8 @@ def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
 def disruption_budget_create(errors: Errors, obj: JSON) -> None:
     spec = obj["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        shown = {"MinAvailable": spec["minAvailable"], "Selector": spec.get("selector"),
-                 "MaxUnavailable": spec["maxUnavailable"], "UnhealthyPodEvictionPolicy": None}  # fmt: skip
-        errors.invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+        wrong = "minAvailable and maxUnavailable cannot be both set"
+        errors.invalid("spec", spec, wrong, "policy/v1.PodDisruptionBudgetSpec")
     for name in ("minAvailable", "maxUnavailable"):
         positive_int_or_percent(errors, f"spec.{name}", spec.get(name))
         not_more_than_100_percent(errors, f"spec.{name}", spec.get(name))
@@ -394,6 +421,13 @@ def disruption_budget_create(errors: Errors, obj: JSON) -> None:
 def disruption_budget_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         disruption_budget_create(errors, obj)
+
+
+def disruption_budget_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status", {})
+    for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        errors.not_negative(f"status.{name}", status.get(name))
 
 
 def lease_create(errors: Errors, obj: JSON) -> None:
@@ -509,7 +543,88 @@ def role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
 
 
 def event_create(errors: Errors, obj: JSON) -> None:
-    involved = obj.get("involvedObject") or obj.get("regarding") or {}
-    namespace = obj["metadata"].get("namespace", "")
-    if involved.get("namespace", "") != namespace and not (not involved.get("namespace") and namespace == "default"):
-        errors.invalid("involvedObject.namespace", involved.get("namespace", ""), "does not match event.namespace")
+    """An event of the core group: those without eventTime come from older recorders, and little is asked of them."""
+    _event(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
+
+
+def event_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    event_create(errors, obj)
+
+
+def new_event_create(errors: Errors, obj: JSON) -> None:
+    """An event of events.k8s.io, which has to be complete."""
+    _event(errors, obj, obj.get("regarding", {}), "reportingController")
+    _event_series(errors, obj.get("series"))
+    if obj.get("eventTime") is None:
+        errors.required("eventTime")
+    if obj.get("type", "") not in ("Normal", "Warning"):
+        errors.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
+    for name, told in _DEPRECATED_IN_EVENTS.items():
+        if obj.get(name):
+            errors.invalid(told, "", "needs to be unset")
+
+
+_DEPRECATED_IN_EVENTS = {
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "deprecatedSource": "source",
+}
+_FIXED_IN_EVENTS = {
+    "regarding": "involvedObject",
+    "reason": "reason",
+    "note": "message",
+    **_DEPRECATED_IN_EVENTS,
+    "type": "type",
+    "eventTime": "eventTime",
+    "action": "action",
+    "related": "related",
+    "reportingController": "reportingController",
+    "reportingInstance": "reportingInstance",
+}
+
+
+def new_event_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    _event(errors, obj, obj.get("regarding", {}), "reportingController")
+    if obj.get("series") != old.get("series"):
+        _event_series(errors, obj.get("series"))
+    for name, told in _FIXED_IN_EVENTS.items():
+        if name in ("regarding", "related"):
+            errors.immutable(told, obj.get(name), old.get(name), "core/v1.ObjectReference")
+        else:
+            errors.immutable(told, obj.get(name, ""), old.get(name, ""))
+
+
+def _event_series(errors: Errors, series: JSON | None) -> None:
+    if series is None:
+        return
+    if series.get("count", 0) < 2:
+        errors.invalid("series.count", "", "should be at least 2")
+    if series.get("lastObservedTime") is None:
+        errors.required("series.lastObservedTime")
+
+
+def _event(errors: Errors, obj: JSON, involved: JSON, controller_field: str) -> None:
+    theirs, ours = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
+    timed = obj.get("eventTime") is not None
+    if theirs:
+        strange = not timed and theirs != ours
+    else:
+        strange = ours not in (("default", "kube-system") if timed else ("", "default"))
+    if strange:
+        errors.invalid("involvedObject.namespace", theirs, "does not match event.namespace")
+    if not timed:
+        return
+    controller = obj.get(controller_field, "")
+    if not controller:
+        errors.required(controller_field)
+    label_name(errors, controller_field, controller)
+    for name in ("reportingInstance", "action", "reason"):
+        text = obj.get(name, "")
+        if not text:
+            errors.required(name)
+        elif len(text) > 128:
+            errors.invalid(name, "", "can have at most 128 characters")
+    if len(obj.get("message") or obj.get("note") or "") > 1024:
+        errors.invalid("message", "", "can have at most 1024 characters")

@@ -61,8 +61,13 @@ RULES: dict[tuple[str, str], Rule] = {
         status=pod_updates.pod_status_update,
         whole_metadata=True,
     ),
-    ("", "Node"): Rule(create=cluster.node_create, update=cluster.node_update, status=cluster.node_update),
-    ("", "Namespace"): Rule(name=dns_label),
+    ("", "Node"): Rule(
+        create=cluster.node_create,
+        update=cluster.node_update,
+        status=cluster.node_status_update,
+        whole_metadata=True,
+    ),
+    ("", "Namespace"): Rule(name=dns_label, status=cluster.namespace_status_update, whole_metadata=True),
     ("", "Service"): Rule(
         name=dns_label,
         create=cluster.service_create,
@@ -73,6 +78,7 @@ RULES: dict[tuple[str, str], Rule] = {
         create=workloads.replication_controller_create,
         update=workloads.replication_controller_update,
         status=workloads.replica_set_status,
+        whole_metadata=True,
     ),
     ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
     ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
@@ -81,26 +87,48 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "PersistentVolumeClaim"): Rule(create=cluster.claim_create, update=cluster.claim_update, whole_metadata=True),
     ("", "LimitRange"): Rule(create=cluster.limit_range_create, update=_again(cluster.limit_range_create)),
     ("", "ResourceQuota"): Rule(create=cluster.resource_quota_create, update=_again(cluster.resource_quota_create)),
-    ("", "Event"): Rule(create=cluster.event_create, core=False),
-    ("events.k8s.io", "Event"): Rule(create=cluster.event_create, core=False),
+    ("", "Event"): Rule(create=cluster.event_create, update=cluster.event_update, core=False, metadata_updates=0),
+    ("events.k8s.io", "Event"): Rule(create=cluster.new_event_create, update=cluster.new_event_update, core=False),
     ("apps", "Deployment"): Rule(
         create=workloads.deployment_create, update=workloads.deployment_update, status=workloads.deployment_status
     ),
     ("apps", "ReplicaSet"): Rule(
-        create=workloads.replica_set_create, update=workloads.replica_set_update, status=workloads.replica_set_status
+        create=workloads.replica_set_create,
+        update=workloads.replica_set_update,
+        status=workloads.replica_set_status,
+        whole_metadata=True,
     ),
-    ("apps", "StatefulSet"): Rule(create=workloads.stateful_set_create, update=workloads.stateful_set_update),
-    ("apps", "DaemonSet"): Rule(create=workloads.daemon_set_create, update=workloads.daemon_set_update),
-    ("batch", "Job"): Rule(create=workloads.job_create, update=workloads.job_update),
+    ("apps", "StatefulSet"): Rule(
+        name=dns_label,
+        create=workloads.stateful_set_create,
+        update=workloads.stateful_set_update,
+        status=workloads.stateful_set_status,
+    ),
+    ("apps", "DaemonSet"): Rule(
+        create=workloads.daemon_set_create,
+        update=workloads.daemon_set_update,
+        status=workloads.daemon_set_status,
+        whole_metadata=True,
+    ),
+    ("apps", "ControllerRevision"): Rule(
+        create=workloads.revision_create, update=workloads.revision_update, whole_metadata=True
+    ),
+    ("batch", "Job"): Rule(create=workloads.job_create, update=workloads.job_update, whole_metadata=True),
     ("batch", "CronJob"): Rule(create=workloads.cron_job_create, update=workloads.cron_job_update),
     ("policy", "PodDisruptionBudget"): Rule(
-        create=cluster.disruption_budget_create, update=cluster.disruption_budget_update
+        create=cluster.disruption_budget_create,
+        update=cluster.disruption_budget_update,
+        status=cluster.disruption_budget_status,
+        metadata_updates=0,
+        whole_metadata=True,
     ),
     ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update),
     ("scheduling.k8s.io", "PriorityClass"): Rule(
         create=cluster.priority_class_create, update=cluster.priority_class_update
     ),
-    ("storage.k8s.io", "StorageClass"): Rule(create=cluster.storage_class_create, update=cluster.storage_class_update),
+    ("storage.k8s.io", "StorageClass"): Rule(
+        create=cluster.storage_class_create, update=cluster.storage_class_update, whole_metadata=True
+    ),
     ("networking.k8s.io", "Ingress"): Rule(create=cluster.ingress_create, update=_again(cluster.ingress_create)),
     (_RBAC, "Role"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),
     (_RBAC, "ClusterRole"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),

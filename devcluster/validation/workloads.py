@@ -101,9 +101,7 @@ def deployment_status(errors: Errors, obj: JSON, old: JSON) -> None:
                  "unavailableReplicas", "terminatingReplicas", "collisionCount"):  # fmt: skip
         errors.not_negative(f"status.{name}", status.get(name))
     _not_more(errors, status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-    count, before = status.get("collisionCount"), old.get("status", {}).get("collisionCount")
-    if before is not None and (count is None or count < before):
-        errors.invalid("status.collisionCount", count or 0, "cannot be decremented")
+    _collision_count(errors, obj, old)
 
 
 def _not_more(errors: Errors, status: JSON, names: tuple[str, ...]) -> None:
@@ -127,6 +125,7 @@ def replica_set_create(errors: Errors, obj: JSON) -> None:
 def replica_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         replica_set_create(errors, obj)
+        replica_set_create(errors, obj)  # the strategy looks at the whole, and its update check at the spec again
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
 
 
@@ -159,6 +158,7 @@ def replication_controller_create(errors: Errors, obj: JSON) -> None:
 def replication_controller_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         replication_controller_create(errors, obj)
+        replication_controller_create(errors, obj)
 
 
 def stateful_set_create(errors: Errors, obj: JSON) -> None:
@@ -171,13 +171,20 @@ def stateful_set_create(errors: Errors, obj: JSON) -> None:
     if kind == "OnDelete":
         if rolling is not None:
             wrong = "only allowed for updateStrategy 'RollingUpdate'"
-            errors.invalid("spec.updateStrategy.rollingUpdate", rolling, wrong)
+            errors.invalid(
+                "spec.updateStrategy.rollingUpdate", rolling, wrong, "apps/v1.RollingUpdateStatefulSetStrategy"
+            )
     elif kind == "RollingUpdate":
-        errors.not_negative("spec.updateStrategy.rollingUpdate.partition", (rolling or {}).get("partition"))
+        _stateful_rolling_update(errors, "spec.updateStrategy.rollingUpdate", rolling or {})
+    elif not kind:
+        errors.required("spec.updateStrategy")
     else:
-        errors.invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
+        wrong = "must be 'RollingUpdate' or 'OnDelete'"
+        errors.invalid("spec.updateStrategy", strategy, wrong, "apps/v1.StatefulSetUpdateStrategy")
+    _claim_retention(errors, "spec.persistentVolumeClaimRetentionPolicy", spec)
     errors.not_negative("spec.replicas", spec.get("replicas"))
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    errors.not_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start"))
     selector, template = spec.get("selector"), spec.get("template", {})
     _selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
     if not is_valid_selector(selector):
@@ -196,6 +203,23 @@ def stateful_set_create(errors: Errors, obj: JSON) -> None:
         errors.forbidden(
             "spec.template.spec.activeDeadlineSeconds", "activeDeadlineSeconds in StatefulSet is not Supported"
         )
+
+
+def _stateful_rolling_update(errors: Errors, path: str, rolling: JSON) -> None:
+    errors.not_negative(f"{path}.partition", rolling.get("partition"))
+    most = rolling.get("maxUnavailable")
+    if most is not None:
+        positive_int_or_percent(errors, f"{path}.maxUnavailable", most)
+        if _is_zero(most):
+            errors.invalid(f"{path}.maxUnavailable", most, "cannot be 0")
+        not_more_than_100_percent(errors, f"{path}.maxUnavailable", most)
+
+
+def _claim_retention(errors: Errors, path: str, spec: JSON) -> None:
+    policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    for name in ("whenDeleted", "whenScaled"):
+        if name in policy and policy[name] not in ("Retain", "Delete"):
+            errors.not_supported(f"{path}.{name}", policy[name], ("Delete", "Retain"))
 
 
 _STATEFUL_SET_OPEN = frozenset(
@@ -217,6 +241,37 @@ def stateful_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
         )
 
 
+def stateful_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    status = obj.get("status", {})
+    for name in ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
+                 "observedGeneration", "collisionCount"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    for name in ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"):
+        if status.get(name, 0) > status.get("replicas", 0):
+            errors.invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+    if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        wrong = "cannot be greater than status.readyReplicas"
+        errors.invalid("status.availableReplicas", status["availableReplicas"], wrong)
+    _collision_count(errors, obj, old)
+
+
+def _collision_count(errors: Errors, obj: JSON, old: JSON) -> None:
+    count, before = obj.get("status", {}).get("collisionCount"), old.get("status", {}).get("collisionCount")
+    if before is not None and (count is None or count < before):
+        errors.invalid("status.collisionCount", count or 0, "cannot be decremented")
+
+
+def revision_create(errors: Errors, obj: JSON) -> None:
+    if obj.get("data") is None:
+        errors.required("data", "data is mandatory")
+    errors.not_negative("revision", obj.get("revision"))
+
+
+def revision_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    revision_create(errors, obj)
+    errors.immutable("data", obj.get("data"), old.get("data"))
+
+
 def daemon_set_create(errors: Errors, obj: JSON) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector"), spec.get("template", {})
@@ -229,14 +284,43 @@ def daemon_set_create(errors: Errors, obj: JSON) -> None:
     pod_template_spec(errors, "spec.template", template)
     _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    kind = spec.get("updateStrategy", {}).get("type", "")
-    if kind not in ("RollingUpdate", "OnDelete"):
-        errors.not_supported("spec.updateStrategy.type", kind, ("RollingUpdate", "OnDelete"))
+    _daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
     errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def _daemon_set_strategy(errors: Errors, path: str, strategy: JSON) -> None:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        return
+    if kind != "RollingUpdate":
+        errors.not_supported(path, strategy, ("RollingUpdate", "OnDelete"), "apps/v1.DaemonSetUpdateStrategy")
+        return
+    where = f"{path}.rollingUpdate"
+    if rolling is None:
+        errors.required(where)
+        return
+    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    for check in (positive_int_or_percent, not_more_than_100_percent):
+        check(errors, f"{where}.maxUnavailable", unavailable)
+        check(errors, f"{where}.maxSurge", surge)
+    if not _is_zero(unavailable) and not _is_zero(surge):
+        errors.invalid(f"{where}.maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+    elif _is_zero(unavailable) and _is_zero(surge):
+        errors.required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
+def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    status = obj.get("status", {})
+    for name in ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady",
+                 "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
+                 "collisionCount"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    _collision_count(errors, obj, old)
 
 
 def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
+        daemon_set_create(errors, obj)
         daemon_set_create(errors, obj)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
 
