@@ -30,6 +30,7 @@ Codes = npt.NDArray[np.int32]
 K = TypeVar("K", bound=Hashable)
 
 _MAX_IMAGES = 256  # image columns kept; two int64 per node each
+_FEW_VALUES = 32
 ABSENT = -1  # code of a node without the label
 
 
@@ -47,6 +48,10 @@ class Interned(Generic[K]):
             code = self._code_of[value] = len(self.values)
             self.values.append(value)
         self.codes[row] = code
+
+    def used(self, codes: Codes) -> Iterable[int]:
+        """The different ones among `codes`; all there are, where that is not worth finding out."""
+        return range(len(self.values)) if len(self.values) <= _FEW_VALUES else set(codes.tolist())
 
     def lay_out(self, old_rows: npt.NDArray[np.intp]) -> None:
         self.codes = moved_columns(self.codes, old_rows)

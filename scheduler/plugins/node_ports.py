@@ -51,7 +51,7 @@ class NodePorts:
         used = snapshot.columns.used_ports
         codes = at(used.codes, rows, snapshot)  # [K]
         free = np.zeros(len(used.values), np.bool_)  # one per set of ports
-        for code in set(codes.tolist()):
+        for code in used.used(codes):
             free[code] = not in_conflict(wanted, used.values[code])
         return RowVerdicts(free[codes], always(self._rejection))
 

@@ -146,13 +146,12 @@ def _mean_down(amounts: Sequence[Amounts], weights: Sequence[int], share: Callab
 
 def _mean_down_rows(scores: Int64, allocatable: Int64, weights: Sequence[int]) -> Scores:
     """scores, allocatable [S, K] -> [K]."""
-    total = np.zeros(scores.shape[1], np.int64)
-    weight_sum = np.zeros(scores.shape[1], np.int64)
-    for index, weight in enumerate(weights):
-        present = allocatable[index] != 0
-        total += np.where(present, scores[index] * weight, 0)
-        weight_sum += present * weight
-    mean: Scores = total // np.maximum(weight_sum, 1)
+    column = np.array(weights, np.int64)[:, None]  # [S, 1]
+    if allocatable.all():
+        everywhere: Scores = (scores * column).sum(axis=0) // sum(weights)
+        return everywhere
+    present = allocatable != 0  # [S, K]
+    mean: Scores = (scores * column * present).sum(axis=0) // np.maximum((column * present).sum(axis=0), 1)
     return mean
 
 
@@ -216,12 +215,12 @@ def balance_of_node(requested: Sequence[int], allocatable: Sequence[int]) -> int
 
 def balance(requested: Int64, allocatable: Int64) -> Scores:
     """balance_of_node of many nodes: requested, allocatable [S, K] -> [K]."""
-    present = allocatable != 0  # [S, K]
     if len(requested) == 2:
-        share = np.minimum(requested / np.where(present, allocatable, 1), 1.0)  # [S, K]
+        everywhere = allocatable.all()
+        share = np.minimum(requested / (allocatable if everywhere else np.maximum(allocatable, 1)), 1.0)  # [S, K]
         deviation = np.abs((share[0] - share[1]) / 2)  # [K]
-        if not present.all():
-            deviation = np.where(present.all(axis=0), deviation, 0.0)
+        if not everywhere:
+            deviation = np.where((allocatable != 0).all(axis=0), deviation, 0.0)
         balanced: Scores = ((1 - deviation) * float(MAX_NODE_SCORE)).astype(np.int64)
         return balanced
     columns = zip(requested.T.tolist(), allocatable.T.tolist(), strict=True)

@@ -59,7 +59,7 @@ class TaintToleration:
         taints = snapshot.columns.taints
         codes = at(taints.codes, rows, snapshot)  # [K]
         verdicts = np.zeros(len(taints.values), np.bool_)  # one per set of taints
-        for code in set(codes.tolist()):
+        for code in taints.used(codes):
             verdicts[code] = find_untolerated_taint(taints.values[code], tolerations) is None
         return RowVerdicts(verdicts[codes], always(self._rejection))
 
@@ -74,7 +74,7 @@ class TaintToleration:
         taints = snapshot.columns.taints
         codes = at(taints.codes, rows, snapshot)  # [K]
         counts = np.zeros(len(taints.values), np.int64)
-        for code in set(codes.tolist()):
+        for code in taints.used(codes):
             counts[code] = _disliked(taints.values[code], tolerations)
         return counts[codes]
 
