@@ -53,9 +53,11 @@ def internal(value: Any, type_name: str) -> Any:
     """A value of a type by its name, or of a list of them, as the internal version of its Go struct."""
     if type(value) is list:
         return [internal(each, type_name) for each in value]
-    struct = schema.type_named(type_name) if type_name else None
-    if type(value) is not dict or struct is None:
+    if type(value) is not dict:
         return value
+    struct = schema.type_named(type_name) if type_name else None
+    if struct is None:
+        return {key: internal(value[key], "") for key in sorted(value)}
     return {each.go_name: _internal_field(value.get(each.name), each.type) for each in struct.json.values()}
 
 
