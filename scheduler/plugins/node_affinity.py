@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kubeloop.kube.nodeselector import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
-from kubeloop.kube.objects import Affinity, Node, NodeSelectorTerm, Pod
+from kubeloop.kube.objects import Node, NodeSelectorTerm, Pod
 from kubeloop.scheduler.framework.events import NODE
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
@@ -158,10 +158,6 @@ class NodeAffinity:
 
 def _selects(selector: NodeSelectorMatcher, node: Node) -> bool:
     return selector.matches(node.metadata.name, node.metadata.labels)
-
-
-def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
-    return RequiredNodeAffinity(pod.spec.node_selector, pod.spec.affinity or Affinity())
 
 
 def _named_nodes(term: NodeSelectorTerm) -> set[str] | None:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import Resource
 from kubeloop.scheduler.framework.events import cluster_event
 from kubeloop.scheduler.framework.interface import (
     MAX_NODE_SCORE,
@@ -131,8 +130,3 @@ def on(resource: str, action: ActionType, hint: HintFunction | None = None) -> C
 def counts_on_a_node(pod: Pod) -> bool:
     """Does it take a node's room: because it is there, or because room is kept for it? Else its end helps nobody."""
     return bool(pod.spec.node_name or pod.status.nominated_node_name)
-
-
-def kind_of(resource: Resource[object]) -> str:
-    """A resource as cluster events name it: "PersistentVolume", "storage.k8s.io/CSINode"."""
-    return f"{resource.group}/{resource.kind}" if resource.group else resource.kind
