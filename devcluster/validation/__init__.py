@@ -58,6 +58,8 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
         rule.update(errors, obj, old)
     elif subresource == "status":
         rule.status(errors, obj, old)
+    elif subresource == "finalize":
+        rule.finalize(errors, obj, old)
     return errors
 
 

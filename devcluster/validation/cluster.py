@@ -24,6 +24,7 @@ from kubeloop.devcluster.validation.field import (
     positive_int_or_percent,
     qualified_name,
 )
+from kubeloop.devcluster.validation.metadata import kube_finalizers
 from kubeloop.devcluster.validation.scheduling import EFFECTS, node_selector
 from kubeloop.kube.quantity import milli_value
 
@@ -111,6 +112,14 @@ def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
             errors.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")
     elif phase != "Terminating":
         errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+
+
+def namespace_finalize_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    names = obj.get("spec", {}).get("finalizers", ())
+    for i, name in enumerate(names):
+        errors.invalid_each(f"spec.finalizers[{i}]", name, qualified_name(name))
+    kube_finalizers(errors, {"finalizers": names}, "spec")
 
 
 # --- services ---------------------------------------------------------------------------------------------------------
@@ -227,7 +236,7 @@ def config_map_create(errors: Errors, obj: JSON) -> None:
         total += len(value.encode())
     for key, value in sorted(binary.items()):
         errors.invalid_each(f"binaryData[{key}]", key, config_key(key))
-        total += len(b64decode(value))
+        total += len(b64decode(value or ""))
     if total > _DATA_LIMIT:
         errors.too_long("[]", _DATA_LIMIT)
 
@@ -256,7 +265,7 @@ def secret_create(errors: Errors, obj: JSON) -> None:
     total = 0
     for key, value in sorted(data.items()):
         errors.invalid_each(f"data[{key}]", key, config_key(key))
-        total += len(b64decode(value))
+        total += len(b64decode(value or ""))
     if total > _DATA_LIMIT:
         errors.too_long("data", _DATA_LIMIT)
     if kind == "kubernetes.io/service-account-token":

@@ -46,6 +46,7 @@ class Rule:
     create: Create = _nothing
     update: Update = _no_update
     status: Update = _no_update
+    finalize: Update = _no_update
     core: bool = True
     metadata_updates: int = 1
     whole_metadata: bool = False
@@ -67,7 +68,12 @@ RULES: dict[tuple[str, str], Rule] = {
         status=cluster.node_status_update,
         whole_metadata=True,
     ),
-    ("", "Namespace"): Rule(name=dns_label, status=cluster.namespace_status_update, whole_metadata=True),
+    ("", "Namespace"): Rule(
+        name=dns_label,
+        status=cluster.namespace_status_update,
+        finalize=cluster.namespace_finalize_update,
+        whole_metadata=True,
+    ),
     ("", "Service"): Rule(
         name=dns_label,
         create=cluster.service_create,

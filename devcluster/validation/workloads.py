@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
     Errors,
     is_valid_selector,
     label_selector,
-    labels,
     not_more_than_100_percent,
     positive_int_or_percent,
     selector_matches,
 )
-from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.devcluster.validation.pods import pod_template_spec
 
 JSON = dict[str, Any]
@@ -193,9 +192,7 @@ def stateful_set_create(errors: Errors, obj: JSON) -> None:
     found = template.get("metadata", {}).get("labels")
     if selector != {} and not selector_matches(selector, found or {}):
         errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
-    # volumes come from claims that the template does not name, so the pod's spec is not looked into
-    labels(errors, "spec.template.labels", template.get("metadata", {}).get("labels"))
-    annotation_map(errors, "spec.template.annotations", template.get("metadata", {}).get("annotations"))
+    pod_template_spec(errors, "spec.template", _with_claimed_volumes(template, spec.get("volumeClaimTemplates", ())))
     if template.get("spec", {}).get("restartPolicy") != "Always":
         policy = template.get("spec", {}).get("restartPolicy", "")
         errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -203,6 +200,17 @@ def stateful_set_create(errors: Errors, obj: JSON) -> None:
         errors.forbidden(
             "spec.template.spec.activeDeadlineSeconds", "activeDeadlineSeconds in StatefulSet is not Supported"
         )
+
+
+def _with_claimed_volumes(template: JSON, claims: Sequence[JSON]) -> JSON:
+    """The template with the volumes that the controller adds to each pod, one for each claim."""
+    names = [each.get("metadata", {}).get("name", "") for each in claims]
+    if not names:
+        return template
+    spec = template.get("spec", {})
+    kept = [each for each in spec.get("volumes", ()) if each.get("name") not in names]
+    claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
+    return {**template, "spec": {**spec, "volumes": [*kept, *claimed]}}
 
 
 def _stateful_rolling_update(errors: Errors, path: str, rolling: JSON) -> None:

@@ -637,8 +637,8 @@ def gated(*terms: JSON, **spec: Any) -> JSON:
             gated(NODE_TERM, NODE_TERM),
             [
                 "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: "
-                'Invalid value: [{"MatchExpressions":[{"Key":"a","Operator":"Exists","Values":null}],"MatchFields":null}'
-                ',{"MatchExpressions":[{"Key":"a","Operator":"Exists","Values":null}],"MatchFields":null}]: '
+                'Invalid value: [{"MatchExpressions":[{"Key":"a","Operator":"Exists","Values":null}],"MatchFields":null'
+                '},{"MatchExpressions":[{"Key":"a","Operator":"Exists","Values":null}],"MatchFields":null}]: '
                 "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
             ],
             id="nor have alternatives",
