@@ -80,7 +80,7 @@ def media_type(request: Request) -> str:
 
 
 def parse_body(request: Request) -> tuple[Any, list[str]]:
-    """The body as plain JSON, and its strict errors. Raises StatusError 415, or ValueError with the parser's message."""
+    """The body as plain JSON, and its strict errors. Raises StatusError 415, ValueError with the parser's words."""
     kind = media_type(request)
     if kind in ("application/json", ""):
         try:

@@ -6,6 +6,8 @@ import random
 import uuid
 from typing import Any
 
+from kubeloop.devcluster.managed import Writer, track_create
+from kubeloop.devcluster.registry import served
 from kubeloop.devcluster.storage import Store
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.resources import NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
@@ -27,8 +29,17 @@ def bootstrap(store: Store, clock: Clock, rng: random.Random) -> None:
             own["namespace"] = namespace
         own["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
         own["creationTimestamp"] = rfc3339(clock.now())
-        kind = {"kind": resource.kind, "apiVersion": resource.api_version}
-        store.create(resource, {**kind, "metadata": {**own, **metadata}, **content})
+        obj: JSON = {
+            "kind": resource.kind,
+            "apiVersion": resource.api_version,
+            "metadata": {**own, **metadata},
+            **content,
+        }
+        sent = {name: value for name, value in obj.items() if name not in ("spec", "status")} if not namespace else obj
+        sent = {**sent, "metadata": dict(obj["metadata"])}
+        track_create(served(resource), sent, Writer("kube-apiserver"), lambda: rfc3339(clock.now()))
+        obj["metadata"] = sent["metadata"]
+        store.create(resource, obj)
 
     for name in SYSTEM_NAMESPACES:
         labels = {"kubernetes.io/metadata.name": name}
@@ -38,7 +49,8 @@ def bootstrap(store: Store, clock: Clock, rng: random.Random) -> None:
         (
             "system-cluster-critical",
             2_000_000_000,
-            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if "
+            "necessary.",
         ),
         (
             "system-node-critical",

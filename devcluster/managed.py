@@ -191,7 +191,7 @@ def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
             result["f:metadata"] = kept
         else:
             del result["f:metadata"]
-    if served.has_status and subresource != "status" and subresource != "binding":
+    if served.has_status and subresource != "status":
         result.pop("f:status", None)
     if subresource == "status":
         result.pop("f:spec", None)

@@ -155,20 +155,21 @@ _WITH_GENERATION = {
     "networkpolicies.networking.k8s.io", "ingressclasses.networking.k8s.io",
     "csistoragecapacities.storage.k8s.io", "priorityclasses.scheduling.k8s.io", "endpointslices.discovery.k8s.io",
 }  # fmt: skip
-_STORED_STATUS = {"csinodes.storage.k8s.io"}
 _CREATE_ON_UPDATE = {
     "events", "events.events.k8s.io", "leases.coordination.k8s.io", "limitranges", "resourcequotas", "endpoints",
     "services", "nodes", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
     "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
 }  # fmt: skip
 _NO_UNCONDITIONAL_UPDATE = {
-    "deployments.apps": False, "poddisruptionbudgets.policy": True, "leases.coordination.k8s.io": True,
-    "csinodes.storage.k8s.io": True, "endpointslices.discovery.k8s.io": True, "csidrivers.storage.k8s.io": True,
-    "volumeattachments.storage.k8s.io": True, "runtimeclasses.node.k8s.io": True,
+    "poddisruptionbudgets.policy", "leases.coordination.k8s.io", "csinodes.storage.k8s.io",
+    "endpointslices.discovery.k8s.io", "csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io",
+    "runtimeclasses.node.k8s.io",
 }  # fmt: skip
-_DELETED_WHOLE = {"pods", "services", "persistentvolumes", "persistentvolumeclaims", "podtemplates", "serviceaccounts",
-                  "replicationcontrollers", "resourcequotas", "storageclasses.storage.k8s.io", "csinodes.storage.k8s.io",
-                  "csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io"}  # fmt: skip
+_DELETED_WHOLE = {
+    "pods", "services", "persistentvolumes", "persistentvolumeclaims", "podtemplates", "serviceaccounts",
+    "replicationcontrollers", "resourcequotas", "storageclasses.storage.k8s.io", "csinodes.storage.k8s.io",
+    "csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io",
+}  # fmt: skip
 
 
 def _served(resource: Resource[Any]) -> Served:
@@ -184,7 +185,7 @@ def _served(resource: Resource[Any]) -> Served:
         has_status="status" in resource.subresources,
         generation=name in _WITH_GENERATION,
         create_on_update=name in _CREATE_ON_UPDATE,
-        unconditional_update=not _NO_UNCONDITIONAL_UPDATE.get(name, False),
+        unconditional_update=name not in _NO_UNCONDITIONAL_UPDATE,
         deleted_whole=name in _DELETED_WHOLE,
     )
 

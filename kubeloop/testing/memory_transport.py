@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from kubeloop.devcluster.faults import AnswerLost
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.request import Response as Answer
-from kubeloop.kube.transport import Response, StreamedResponse
+from kubeloop.kube.transport import Response, StreamedResponse, TransportError
 
 
 class MemoryTransport:
@@ -30,7 +31,7 @@ class MemoryTransport:
         timeout_seconds: float | None = None,
     ) -> Response:
         del timeout_seconds  # handlers answer at once, or the caller cancels
-        answer = await self._handle(Request.of(method, target, headers, body))
+        answer = await self._answer(Request.of(method, target, headers, body))
         content = answer.body if isinstance(answer.body, bytes) else b"".join([chunk async for chunk in answer.body])
         return Response(answer.status, content, _headers(answer))
 
@@ -38,7 +39,7 @@ class MemoryTransport:
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
-        answer = await self._handle(Request.of(method, target, headers, body))
+        answer = await self._answer(Request.of(method, target, headers, body))
         chunks = _once(answer.body) if isinstance(answer.body, bytes) else answer.body
         try:
             yield StreamedResponse(answer.status, _headers(answer), chunks)
@@ -46,6 +47,12 @@ class MemoryTransport:
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
+
+    async def _answer(self, request: Request) -> Answer:
+        try:
+            return await self._handle(request)
+        except AnswerLost:
+            raise TransportError("the server closed the connection without an answer", request_sent=True) from None
 
     async def close(self) -> None:
         """Nothing is held open."""

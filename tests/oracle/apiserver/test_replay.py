@@ -1,0 +1,58 @@
+"""The recorded exchanges with kube-apiserver v1.36, sent to ours by the records' own replay script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from kubeloop.devcluster.http import http_server
+from kubeloop.devcluster.listener import loopback_socket
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.clock import SystemClock
+
+TOKEN = "replay"
+TOPICS = (
+    "admission", "binding", "conflict", "defaulting", "delete", "discovery", "dryrun", "eviction", "flow", "http",
+    "kubectl", "list", "namespace", "patch", "protobuf", "review", "scale", "ssa", "status", "table", "update",
+    "validation", "watch",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
+    folder = oracle_dir / "apiserver"
+    records, script = folder / f"{topic}.jsonl.gz", folder / "replay.py"
+    if not records.is_file() or not script.is_file():
+        pytest.skip(f"no records of {topic} in {folder}")
+    if topic == "kubectl" and shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH")
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN)
+    runner = web.ServerRunner(http_server(api))
+    await runner.setup()
+    listening = loopback_socket(0)
+    await web.SockSite(runner, listening).start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    try:
+        replay = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), url, "--token", TOKEN, "--json", "-j", "4", str(records),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, problems = await replay.communicate()
+    finally:
+        await runner.cleanup()
+    assert output, problems.decode()
+    failed = _failures(output)
+    assert not failed, "\n".join(failed)
+
+
+def _failures(output: bytes) -> list[str]:
+    """Scenario and first differences of each that failed."""
+    scenarios = json.loads(output)["scenarios"]
+    return [json.dumps(each)[:2000] for each in scenarios if each["result"] == "fail"]
