@@ -68,6 +68,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
+    def _run_once(self) -> None:
+        # A timer may run when it is a resolution away. Whoever then waits for the same moment again ("until time() has
+        # reached it") would spin forever at a time that stands a rounding error before it.
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if scheduled and scheduled[0].when() < self._virtual_seconds + self._clock_resolution:
+            self._virtual_seconds = max(self._virtual_seconds, scheduled[0].when())
+        super()._run_once()  # type: ignore[misc]
+
     def _jump(self, timeout: float | None) -> None:
         if timeout is None:
             raise DeadlockError(_describe(asyncio.all_tasks(self)))

@@ -1,0 +1,126 @@
+"""The Deployment and ReplicaSet controllers against the development API server, in memory and virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.deployment.controller import DeploymentController
+from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
+from kubeloop.devcluster.node_objects import NodeSettings
+from kubeloop.devcluster.nodes import SimulatedNodes
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.shared_informer import Handlers
+from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.lifecycle import NoTraces
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Silence:
+    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
+        return
+
+
+def workload(image: str = "app:1") -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 4,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "main", "image": image}]},
+            },
+        },
+    }
+
+
+async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_it(clock: VirtualClock):
+    rng = random.Random(1)
+    server = ApiServer(clock=clock, rng=rng, token=None)
+    client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
+    informers = InformerFactory(client, clock=clock, rng=rng)
+    shared = {"clock": clock, "recorder": Silence(), "traces": NoTraces()}
+    parts: list[Any] = [DeploymentController(client, informers, **shared)]
+    parts += [
+        ReplicaSetController(client, informers, pod_traces=NoTraces(), flavour=flavour, **shared)
+        for flavour in (REPLICA_SET, REPLICATION_CONTROLLER)
+    ]
+    nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)
+    nodes.register()
+    names = [node["metadata"]["name"] for node in server.store.list(NODES)]
+
+    def sizes() -> dict[str, int]:
+        return {
+            rs["metadata"]["annotations"]["deployment.kubernetes.io/revision"]: rs["spec"]["replicas"]
+            for rs in server.store.list(REPLICA_SETS)
+        }
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(part.run()) for part in (server, informers, nodes, *parts)]
+
+        async def bind(pod: Any) -> None:
+            target = {"kind": "Node", "name": rng.choice(names)}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name}, "target": target}
+            await client.create_raw(PODS, body, pod.metadata.namespace, name=pod.metadata.name, subresource="binding")
+
+        def bind_new(pod: Any, initial: bool) -> None:
+            tasks.create_task(bind(pod))
+
+        informers.informer(PODS).add_handler(Handlers(on_add=bind_new))
+        await informers.wait_synced()
+
+        await client.create(DEPLOYMENTS, workload(), "default")
+        await asyncio.sleep(60.0)
+        status = server.store.list(DEPLOYMENTS)[0]["status"]
+        assert (status["replicas"], status["availableReplicas"]) == (4, 4)
+        assert sizes() == {"1": 4}
+
+        await client.patch(DEPLOYMENTS, "web", {"spec": workload("app:2")["spec"]}, PatchType.STRATEGIC, "default")
+        await asyncio.sleep(60.0)
+        assert sizes() == {"1": 0, "2": 4}
+
+        annotations = {"deprecated.deployment.rollback.to": "1"}
+        await client.patch(DEPLOYMENTS, "web", {"metadata": {"annotations": annotations}}, PatchType.MERGE, "default")
+        await asyncio.sleep(60.0)
+        assert sizes() == {"2": 0, "3": 4}
+        (web,) = server.store.list(DEPLOYMENTS)
+        assert web["spec"]["template"]["spec"]["containers"][0]["image"] == "app:1"
+        assert "deprecated.deployment.rollback.to" not in web["metadata"]["annotations"]
+        assert web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
+
+        taken = server.store.list(PODS)[0]["metadata"]["name"]
+        await client.patch(PODS, taken, {"metadata": {"labels": {"app": "mine"}}}, PatchType.MERGE, "default")
+        await asyncio.sleep(60.0)
+        pods = {pod["metadata"]["name"]: pod for pod in server.store.list(PODS)}
+        assert len(pods) == 5
+        assert not pods[taken]["metadata"].get("ownerReferences")
+
+        rc = {
+            "apiVersion": "v1",
+            "kind": "ReplicationController",
+            "metadata": {"name": "guestbook"},
+            "spec": {"replicas": 2, "template": {**workload()["spec"]["template"], "metadata": {"labels": {"x": "y"}}}},
+        }
+        await client.create(REPLICATION_CONTROLLERS, rc, "default")
+        await asyncio.sleep(60.0)
+        assert server.store.list(REPLICATION_CONTROLLERS)[0]["status"]["availableReplicas"] == 2
+
+        versions = server.store.list(DEPLOYMENTS)[0]["metadata"]["resourceVersion"]
+        for part, key in ((parts[0], "default/web"), (parts[2], "default/guestbook")):
+            part.queue.add(key)
+        await asyncio.sleep(60.0)
+        assert server.store.list(DEPLOYMENTS)[0]["metadata"]["resourceVersion"] == versions
+        for task in running:
+            task.cancel()
