@@ -50,28 +50,42 @@ class ServiceAddresses:
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
         if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):
-            for port in spec.get("ports", ()):
-                if not port.get("nodePort"):
+            for index, port in enumerate(spec.get("ports", ())):
+                if port.get("nodePort"):
+                    self._claim_port(service, index, port["nodePort"])
+                else:
                     port["nodePort"] = self._free_port(spec)
 
     def _follow(self, service: JSON, *, gone: bool) -> None:
         uid, spec = service["metadata"]["uid"], service.get("spec", {})
-        for table, values in (
-            (self._ips, [spec.get("clusterIP")]),
-            (self._ports, [port.get("nodePort") for port in spec.get("ports", ())]),
-        ):
-            for stale in [value for value, owner in table.items() if owner == uid]:  # type: ignore[attr-defined]
-                del table[stale]  # type: ignore[attr-defined]
-            if not gone:
-                for value in values:
-                    if value and value != "None":
-                        table[value] = uid  # type: ignore[index]
+        self._ips = {text: owner for text, owner in self._ips.items() if owner != uid}
+        self._ports = {port: owner for port, owner in self._ports.items() if owner != uid}
+        if gone:
+            return
+        if spec.get("clusterIP", "None") not in ("", "None"):
+            self._ips[spec["clusterIP"]] = uid
+        for port in spec.get("ports", ()):
+            if port.get("nodePort"):
+                self._ports[port["nodePort"]] = uid
+
+    def _claim_port(self, service: JSON, index: int, port: int) -> None:
+        owner = self._ports.get(port)
+        why = ""
+        if port not in _NODE_PORTS:
+            why = (
+                "provided port is not in the valid range. "
+                f"The range of valid ports is {_NODE_PORTS[0]}-{_NODE_PORTS[-1]}"
+            )
+        elif owner is not None and owner != service["metadata"]["uid"]:
+            why = "provided port is already allocated"
+        if why:
+            raise self._invalid(service, f"spec.ports[{index}].nodePort", f"Invalid value: {port}: {why}")
 
     def _claim_ip(self, service: JSON, text: str) -> None:
         owner = self._ips.get(text)
         if owner is not None and owner != service["metadata"]["uid"]:
-            message = f'Invalid value: "{text}": failed to allocate IP {text}: provided IP is already allocated'
-            raise self._invalid(service, "spec.clusterIPs", f'Invalid value: ["{text}"]: {message.partition(": ")[2]}')
+            why = f"failed to allocate IP {text}: provided IP is already allocated"
+            raise self._invalid(service, "spec.clusterIPs", f'Invalid value: ["{text}"]: {why}')
 
     def _invalid(self, service: JSON, field: str, message: str) -> errors.StatusError:
         cause = errors.cause("FieldValueInvalid", field, message)

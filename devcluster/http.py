@@ -17,7 +17,7 @@ _MAX_BODY_BYTES = 3 << 20  # kube-apiserver's limit of a request
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
 
 
-def http_server(api: ApiServer) -> web.Server[web.BaseRequest]:
+def http_server(api: ApiServer) -> web.Server:
     """A factory of connections; `web.ServerRunner` runs it."""
 
     async def answer(http: web.BaseRequest) -> web.StreamResponse:
