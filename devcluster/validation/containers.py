@@ -294,21 +294,40 @@ def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> Non
             errors.not_supported(
                 f"{path}.volumeMounts.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None")
             )
-    names = set()
+        if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
+            wrong = "Bidirectional mount propagation is available only to privileged containers"
+            errors.forbidden(f"{path}.volumeMounts.mountPropagation", wrong)
+    if devices:
+        _devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
+
+
+def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
+    names, paths = set(), set()
+    mounted = {each.get("name", "") for each in mounts}
+    mounted_at = {each.get("mountPath", "") for each in mounts}
     for i, device in enumerate(devices):
-        where, name = f"{path}.volumeDevices[{i}]", device.get("name", "")
+        where, name, device_path = f"{path}[{i}]", device.get("name", ""), device.get("devicePath", "")
         if not name:
             errors.required(f"{where}.name")
         if name in names:
             errors.invalid(f"{where}.name", name, "must be unique")
-        names.add(name)
         if name not in volumes:
             errors.not_found(f"{where}.name", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
             wrong = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             errors.invalid(f"{where}.name", name, wrong)
-        if not device.get("devicePath"):
+        if not device_path:
             errors.required(f"{where}.devicePath")
+        if device_path in paths:
+            errors.invalid(f"{where}.devicePath", device_path, "must be unique")
+        if ".." in device_path.split("/"):
+            errors.invalid(f"{where}.devicePath", device_path, "can not contain backsteps ('..')")
+        if name in mounted:
+            errors.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
+        if device_path in mounted_at:
+            errors.invalid(f"{where}.devicePath", device_path, "must not already exist as a path in volumeMounts")
+        names.add(name)
+        paths.add(device_path)
 
 
 def local_path(errors: Errors, path: str, value: str) -> None:
@@ -509,6 +528,10 @@ def ephemeral_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes
         for field in ("lifecycle", "livenessProbe", "ports", "readinessProbe", "startupProbe", "resources"):
             if container.get(field):
                 errors.forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
+        for j, mount in enumerate(container.get("volumeMounts", ())):
+            for field in ("subPath", "subPathExpr"):
+                if mount.get(field):
+                    errors.forbidden(f"{where}.volumeMounts[{j}].{field}", "cannot be set for an Ephemeral Container")
 
 
 def condition_name(errors: Errors, path: str, name: str) -> None:

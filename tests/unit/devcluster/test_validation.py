@@ -119,6 +119,38 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
             id="a mount of no volume",
         ),
         pytest.param(
+            pod(
+                containers=[
+                    {"name": "c", "image": "i", "volumeDevices": [{"name": "v", "devicePath": "/a/../b"}] * 2},
+                ],
+                volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "p"}}],
+            ),
+            [
+                f"{C}.volumeDevices[0].devicePath: Invalid value: \"/a/../b\": can not contain backsteps ('..')",
+                f'{C}.volumeDevices[1].name: Invalid value: "v": must be unique',
+                f'{C}.volumeDevices[1].devicePath: Invalid value: "/a/../b": must be unique',
+                f"{C}.volumeDevices[1].devicePath: Invalid value: \"/a/../b\": can not contain backsteps ('..')",
+            ],
+            id="a device twice, and out of its folder",
+        ),
+        pytest.param(
+            pod(
+                containers=[
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"}],
+                    }
+                ],
+                volumes=[{"name": "v", "emptyDir": {}}],
+            ),
+            [
+                f"{C}.volumeMounts.mountPropagation: Forbidden: "
+                "Bidirectional mount propagation is available only to privileged containers"
+            ],
+            id="mounts that reach the host",
+        ),
+        pytest.param(
             container(livenessProbe={"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}),
             [f"{C}.livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type"],
             id="a probe does one thing",
