@@ -190,13 +190,17 @@ def is_finished_deletion(obj: JSON) -> bool:
 
 
 def _ordered(served: Served, obj: JSON) -> JSON:
-    """`obj` beginning with kind and apiVersion, as every stored object does (see lists.item_prefix_length)."""
+    """`obj` beginning with kind and apiVersion, as every stored object does (see lists.item_prefix_length).
+
+    metadata is next, as in all of Kubernetes' types.
+    """
     resource = served.resource
     return {
         "kind": resource.kind,
         "apiVersion": resource.api_version,
-        **{k: v for k, v in obj.items() if k not in _TYPE},
+        "metadata": obj["metadata"],
+        **{name: value for name, value in obj.items() if name not in _FIRST},
     }
 
 
-_TYPE = ("kind", "apiVersion")
+_FIRST = ("kind", "apiVersion", "metadata")
