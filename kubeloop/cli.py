@@ -186,6 +186,18 @@ def trace(**options: Any) -> int:
 
 
 @commands.command()
+@click.argument("target", metavar="pod/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the explanation as a JSON document.")
+@click.option("--endpoint", help="URL of the kubeloop process to ask (default: the newest one on this machine).")
+def explain(**options: Any) -> int:
+    """Say why a pod is pending: per node and plugin, what would help, and whether preemption could."""
+    from kubeloop.explain import show
+
+    return show(**options)
+
+
+@commands.command()
 def version() -> None:
     """Print the version, and the Kubernetes release whose behaviour it follows."""
     click.echo(f"kubeloop {__version__} (Kubernetes {KUBERNETES_VERSION})")

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +26,9 @@ from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSch
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_document
 from kubeloop.tracing.provider import Tracing
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.scheduler import Scheduler
 
 CONTROLLERS = (
     "deployment",
@@ -87,7 +90,8 @@ def parse_controllers(text: str) -> frozenset[str]:
 class ControlPlane:
     """All parts of one process, over one client.
 
-    `informers` and `traces` are there for those who look on (progress, `kubeloop trace`).
+    `informers`, `tracing` and `scheduler` are there for those who look on (progress, `kubeloop trace` and `explain`).
+    scheduler: None if this process runs none, and before run() has made it.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class ControlPlane:
         self.tracing = tracing or Tracing(clock=clock, rng=rng)
         self.lag = LoopLag(registry)
         self.synced = asyncio.Event()
+        self.scheduler: Scheduler | None = None
         self._clock = clock
         self._rng = rng
         self._registry = registry
@@ -206,7 +211,7 @@ class ControlPlane:
         if "scheduler" in chosen:
             from kubeloop.scheduler.scheduler import Scheduler
 
-            parts["scheduler"] = Scheduler(
+            self.scheduler = parts["scheduler"] = Scheduler(
                 self.client,
                 self.informers,
                 config=settings.scheduler,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kubeloop.control_plane import ControlPlane, Settings, parse_controllers
 from kubeloop.endpoint import Endpoint
+from kubeloop.explain import explain_pages
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
@@ -105,6 +106,7 @@ async def _run(
         await _greet(client, transport.server)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         trace_pages(endpoint, plane)
+        explain_pages(endpoint, plane)
         url = await stack.enter_async_context(endpoint.serving(*listen_on))
         process = RunningProcess(os.getpid(), url, transport.server, used_kubeconfig, clock.time_ns())
         stack.enter_context(announced(process))

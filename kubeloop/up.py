@@ -20,6 +20,7 @@ from kubeloop import progress as progress_of
 from kubeloop.child import ChildCluster, ClusterFailed, child_cluster
 from kubeloop.control_plane import CONTROLLERS, ControlPlane, Settings
 from kubeloop.endpoint import Endpoint
+from kubeloop.explain import explain_pages
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
@@ -119,6 +120,7 @@ async def _up(
         stack.push_async_callback(client.close)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         trace_pages(endpoint, plane)
+        explain_pages(endpoint, plane)
         url = await stack.enter_async_context(endpoint.serving(*listen_on))
         stack.enter_context(
             announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))

@@ -6,8 +6,9 @@ is changed but the snapshot, which is brought up to date.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kubeloop.kube.objects import Pod
@@ -15,6 +16,7 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.fit_error import fit_error_message
 from kubeloop.scheduler.framework.interface import Code, CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.scheduler import Scheduler
 
 _ADVICE = {
@@ -57,14 +59,15 @@ class NodeExplanation:
 class PodExplanation:
     """queue: "active", "backoff", "unschedulable", "gated", "in flight", or "" if the pod does not wait here.
 
-    summary: one sentence. message: kube-scheduler's, as of now. shortages: resource -> the least that is missing on
-    any node, millicores for CPU.
+    summary: one sentence. message: kube-scheduler's, as of now. retry_seconds: until the backoff is over, 0.0 outside
+    of it. shortages: resource -> the least that is missing on any node, millicores for CPU.
     """
 
     pod: str
     queue: str = ""
     summary: str = ""
     attempts: int = 0
+    retry_seconds: float = 0.0
     rejected_by: tuple[str, ...] = ()
     message: str = ""
     nodes: list[NodeExplanation] = field(default_factory=list)
@@ -73,7 +76,16 @@ class PodExplanation:
     preemption: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """With the field names in camel case."""
+        return {_CAMEL[name]: value for name, value in asdict(self).items()} | {
+            "nodes": [{_CAMEL[name]: value for name, value in asdict(node).items()} for node in self.nodes]
+        }
+
+
+_CAMEL = {
+    each.name: re.sub("_([a-z])", lambda match: match[1].upper(), each.name)
+    for each in (*fields(PodExplanation), *fields(NodeExplanation))
+}
 
 
 def explain(scheduler: Scheduler, key: str) -> PodExplanation:
@@ -97,8 +109,10 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.queue, queued = found
         explanation.attempts = queued.attempts
         explanation.rejected_by = tuple(sorted(queued.rejectors))
+        explanation.retry_seconds = scheduler.queue.backoff_left_seconds(queued)
         if queued.gated:
             explanation.summary = f"the pod is held back by {queued.gating_plugin}"
+            explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)
             explanation.advice = _advice([queued.gating_plugin])
             return
     elif scheduler.cache.is_assumed(pod):
@@ -106,6 +120,8 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.queue = "in flight"
         explanation.summary = f"the pod is being bound to {assumed.spec.node_name if assumed else 'a node'}"
         return
+    elif scheduler.queue.is_in_flight(pod.metadata.uid):
+        explanation.queue = "in flight"
     if not scheduler.in_cycle:
         scheduler.cache.update_snapshot(scheduler.snapshot)
     framework, state, info = scheduler.frameworks[pod.spec.scheduler_name], CycleState(), PodInfo(pod)
@@ -114,7 +130,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.summary = explanation.message = "no nodes available to schedule pods"
         return
     try:
-        names, rejection, _ = framework.run_pre_filter(state, info, snapshot)
+        names, rejection, confining = framework.run_pre_filter(state, info, snapshot)
     except SchedulingError as error:
         explanation.summary = explanation.message = str(error)
         return
@@ -125,9 +141,13 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
+    elsewhere = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
+    confined = tuple(Obstacle(each, Code.UNSCHEDULABLE_AND_UNRESOLVABLE.api_name, (elsewhere,)) for each in confining)
     for node in snapshot.node_infos:
         if names is not None and node.name not in names:
-            explanation.nodes.append(NodeExplanation(node.name, (Obstacle("", "", ("the pod may not be there",)),)))
+            explanation.nodes.append(NodeExplanation(node.name, confined))
+            reasons[elsewhere] += 1
+            plugins.update(confining)
             continue
         statuses = _obstacles(framework, state, info, node)
         helps = bool(statuses) and _fits_alone(framework, state, info, node, statuses)
@@ -138,6 +158,14 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             plugins.update(each.plugin for each in statuses)
             _note_shortages(explanation.shortages, info, node)
     _sum_up(explanation, pod, reasons, plugins)
+
+
+def _gating_message(framework: Framework, pod: Pod, queued: QueuedPodInfo) -> str:
+    """What the plugin that holds the pod back says of it now; "" if it no longer does."""
+    for plugin in framework.pre_enqueue:
+        if plugin.name == queued.gating_plugin and (status := plugin.pre_enqueue(pod)) is not None:
+            return status.message
+    return ""
 
 
 def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo) -> list[Status]:

@@ -188,6 +188,11 @@ class Scheduler:
                 registered.append(informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions)))
         return registered
 
+    @property
+    def is_running(self) -> bool:
+        """Pods are being scheduled: the informers are synced, and nobody else leads."""
+        return self._tasks is not None
+
     # --- Running ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -421,6 +421,12 @@ class SchedulingQueue:
                 return (GATED if queued.gated else name), queued
         return None
 
+    def backoff_left_seconds(self, queued: QueuedPodInfo) -> float:
+        """Until the pod's backoff is over; 0.0 if it does not back off."""
+        if queued.key not in self._backoff:
+            return 0.0
+        return max(0.0, (self._backoff.expiration_ns(queued) - self._now_ns()) / 1e9)
+
     def serves(self, scheduler_name: str) -> bool:
         """Are pods of this scheduler queued here?"""
         return scheduler_name in self._hint_maps

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from kubeloop.kube.errors import from_status
+from kubeloop.kube.objects import Status
 from kubeloop.kube.resources import NODES, PODS
 from kubeloop.scheduler.debug import compare, dump, dump_text
 from kubeloop.scheduler.explain import explain
@@ -44,6 +46,45 @@ async def test_it_is_said_where_preemption_would_help(cluster, scheduling):
         told = explain(scheduler, "default/waits")
         assert [each.preemption_helps for each in told.nodes] == [True]
         assert told.preemption == "the pod may not preempt others (preemptionPolicy: Never)"
+
+
+async def test_a_gated_pod_shows_its_gates_and_one_that_backs_off_when_it_is_tried_again(cluster, scheduling):
+    def refuse(pod: str, node: str) -> None:
+        raise from_status(Status(status="Failure", code=403, reason="Forbidden", message="not you"))
+
+    cluster.node("n")
+    cluster.before_bind = refuse
+    async with scheduling() as scheduler:
+        cluster.pod("gated", schedulingGates=[{"name": "a"}, {"name": "b"}])
+        cluster.pod("refused")
+        await asyncio.sleep(0.1)
+        assert explain(scheduler, "default/gated").message == "waiting for scheduling gates: [a b]"
+        told = explain(scheduler, "default/refused")
+    assert told.queue == "backoff"
+    assert told.attempts == 1
+    assert 0 < told.retry_seconds <= 1
+    assert told.summary == "the pod fits on 1 of 1 nodes now; it is about to be tried"
+    document = told.to_json()
+    assert document["retrySeconds"] == told.retry_seconds
+    assert document["rejectedBy"] == ()
+    assert document["nodes"] == [{"node": "n", "obstacles": (), "preemptionHelps": False}]
+
+
+async def test_nodes_that_a_plugin_rules_out_by_name_count_in_the_message(cluster, scheduling):
+    cluster.node("a", cpu="1")
+    cluster.node("b")
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    async with scheduling() as scheduler:
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        cluster.pod("p", cpu="2", affinity=affinity)
+        await asyncio.sleep(0.5)
+        told = explain(scheduler, "default/p")
+        assert told.message == cluster.events[0][2].partition(" no new claims")[0]
+    assert {each.node: each.obstacles[0].plugin for each in told.nodes} == {
+        "a": "NodeResourcesFit",
+        "b": "NodeAffinity",
+    }
 
 
 async def test_pods_that_do_not_wait_are_explained_too(cluster, scheduling):

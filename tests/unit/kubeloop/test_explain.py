@@ -1,0 +1,157 @@
+"""`kubeloop explain`: what is asked, how the answer is told, and what is said when there is none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+
+from kubeloop import asking
+from kubeloop.control_plane import Settings
+from kubeloop.endpoint import Endpoint
+from kubeloop.explain import amount_text, explain_pages, help_lines, reasons, told
+from kubeloop.kube.errors import UserError
+
+
+def obstacle(plugin: str, *texts: str) -> dict[str, Any]:
+    return {"plugin": plugin, "code": "Unschedulable", "reasons": list(texts)}
+
+
+def node(name: str, *obstacles: dict[str, Any], preemption_helps: bool = False) -> dict[str, Any]:
+    return {"node": name, "obstacles": list(obstacles), "preemptionHelps": preemption_helps}
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return {
+        "pod": "default/p",
+        "queue": "",
+        "summary": "",
+        "attempts": 0,
+        "retrySeconds": 0.0,
+        "rejectedBy": [],
+        "message": "",
+        "nodes": [],
+        "shortages": {},
+        "advice": [],
+        "preemption": "",
+        "scheduling": True,
+    } | fields
+
+
+def text(explanation: dict[str, Any]) -> str:
+    console = Console(width=140, highlight=False)
+    with console.capture() as captured:
+        console.print(told(explanation))
+    return captured.get()
+
+
+@pytest.mark.parametrize(
+    ("written", "understood"),
+    [
+        pytest.param("pod/web-1", ("pod", "web-1"), id="singular"),
+        pytest.param("pods/web-1", ("pod", "web-1"), id="plural"),
+        pytest.param("PO/web-1", ("pod", "web-1"), id="short, in capitals"),
+        pytest.param("deployment.apps/web", ("deployment", "web"), id="with its group"),
+    ],
+)
+def test_a_target_is_written_as_for_kubectl(written, understood):
+    assert asking.parse_target(written, asking.PODS | asking.DEPLOYMENTS, verb="trace") == understood
+
+
+@pytest.mark.parametrize("written", ["web-1", "pod/", "node/a", "deploy/web"])
+def test_what_cannot_be_explained_is_refused_with_the_form_that_can(written):
+    with pytest.raises(UserError, match=f"cannot explain '{written}'") as refused:
+        asking.parse_target(written, asking.PODS, verb="explain")
+    assert refused.value.hint == "say pod/NAME"
+
+
+def test_equal_obstacles_are_told_once_with_their_nodes_the_most_frequent_first():
+    full = obstacle("NodeResourcesFit", "Insufficient cpu", "Insufficient memory")
+    rows = reasons(
+        [
+            node("tainted", obstacle("TaintToleration", "node(s) had untolerated taint(s)"), full),
+            *(node(f"full-{number}", full) for number in range(8)),
+            node("free"),
+        ]
+    )
+    assert [(row.plugin, row.reasons, row.where) for row in rows] == [
+        (
+            "NodeResourcesFit",
+            ["Insufficient cpu", "Insufficient memory"],
+            "tainted, full-0, full-1, full-2, full-3, full-4 and 3 more",
+        ),
+        ("TaintToleration", ["node(s) had untolerated taint(s)"], "tainted"),
+        ("", ["the pod fits here"], "free"),
+    ]
+
+
+def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
+    summary = "0/2 nodes are available: 2 Insufficient cpu."
+    out = text(
+        document(
+            queue="backoff",
+            summary=summary,
+            message=summary,
+            attempts=3,
+            retrySeconds=3.6,
+            rejectedBy=["NodeResourcesFit"],
+            nodes=[
+                node("a", obstacle("NodeResourcesFit", "Insufficient cpu"), preemption_helps=True),
+                node("b", obstacle("NodeResourcesFit", "Insufficient cpu")),
+            ],
+            shortages={"cpu": 1500, "memory": 3 << 29},
+            advice=["ask for less, add a node, or free room on one"],
+            preemption="preempting pods of lower priority would help on 1 of 2 nodes",
+        )
+    )
+    assert out.count(summary) == 1
+    assert "tried 3 times, again in 4 s; rejected last by NodeResourcesFit." in out
+    assert "Insufficient cpu" in out
+    assert "a, b" in out
+    assert "closest: 1500m of cpu, 1.5Gi of memory." in out
+    assert "  - ask for less" in out
+    assert "Preemption: preempting pods of lower priority would help on 1 of 2 nodes.\n  on a" in out
+
+
+def test_a_bound_pod_needs_one_line():
+    assert text(document(summary="the pod is bound to a")) == "pod default/p: the pod is bound to a\n"
+
+
+def test_it_is_said_when_the_process_does_not_schedule():
+    assert "another replica leads" in text(document(summary="the pod waits", scheduling=False))
+
+
+def test_that_preemption_cannot_help_is_said_once():
+    lines = help_lines(document(preemption="preemption cannot help: no node would fit"))
+    assert lines == ["Preemption: cannot help: no node would fit."]
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "written"),
+    [
+        ("cpu", 1500, "1500m"),
+        ("cpu", 2000, "2"),
+        ("memory", 1 << 30, "1Gi"),
+        ("memory", 3 << 19, "1.5Mi"),
+        ("hugepages-2Mi", 4 << 20, "4Mi"),
+        ("memory", 12, "12"),
+        ("pods", 1, "1"),
+        ("example.com/gpu", 2048, "2048"),
+    ],
+)
+def test_amounts_are_written_as_quantities(resource, amount, written):
+    assert amount_text(resource, amount) == written
+
+
+@pytest.mark.parametrize(
+    ("controllers", "problem"),
+    [({"deployment"}, "this process runs no scheduler"), ({"scheduler"}, "the scheduler has not started yet")],
+)
+def test_a_process_without_scheduler_says_so(controllers, problem):
+    endpoint = Endpoint(CollectorRegistry())
+    explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
+    with pytest.raises(KeyError, match=problem):
+        endpoint._pages["/debug/explain"]({"pod": "p"})
