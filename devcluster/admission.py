@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster import errors, limits, quota
-from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS
+from kubeloop.devcluster.managed import Writer, track_update
+from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
 from kubeloop.devcluster.storage import Store
+from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
 
 JSON = dict[str, Any]
@@ -21,13 +23,19 @@ _IMMORTAL = ("default", "kube-system", "kube-public")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _EVICTION_SECONDS = 300
+_QUOTAS = served(RESOURCE_QUOTAS)
+_OURSELVES = Writer("kube-apiserver")
 
 
 class Admission:
     """All plugins over one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
 
@@ -106,7 +114,11 @@ class Admission:
         yield
         if not dry_run:
             for each in updated:
-                self._store.update(RESOURCE_QUOTAS, each)
+                old = self._store.get(RESOURCE_QUOTAS, each["metadata"]["namespace"], each["metadata"]["name"])
+                counted = {**each, "metadata": dict(each["metadata"])}
+                if old is not None:
+                    track_update(_QUOTAS, counted, old, _OURSELVES, self._now, subresource="status")
+                self._store.update(RESOURCE_QUOTAS, counted)
 
     # --- plugins ------------------------------------------------------------------------------------------------------
 

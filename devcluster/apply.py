@@ -77,11 +77,13 @@ def apply_configuration(
         if left:
             kept.append(entry if left == fields else {**entry, "fieldsV1": left})
     if new_set:
+        # who applies what is already there is noted without a time, or keeps the one it has
+        time = (mine or {}).get("time", "") if merged == base else now
         own = {
             "manager": manager,
             "operation": "Apply",
             "apiVersion": resource.api_version,
-            "time": mine["time"] if mine is not None and old_set == new_set and merged == base else now,
+            **({"time": time} if time else {}),
             "fieldsType": "FieldsV1",
             "fieldsV1": new_set,
             **({"subresource": subresource} if subresource else {}),

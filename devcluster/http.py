@@ -26,7 +26,9 @@ def http_server(api: ApiServer) -> web.Server:
         if http.can_read_body:
             if (http.content_length or 0) > _MAX_BODY_BYTES:
                 return web.Response(status=413, text="request entity too large")
-            body = await http.read()
+            body = await http.content.read()  # http.read() would refuse more than 1 MiB
+            if len(body) > _MAX_BODY_BYTES:
+                return web.Response(status=413, text="request entity too large")
         request = Request.of(http.method, http.raw_path if path else "/", http.headers, body)
         try:
             response = await api.handle(request)

@@ -170,7 +170,7 @@ def _merge_map(original: JSON, patch: JSON, struct: schema.StructType | None) ->
             return {name: value for name, value in patch.items() if name != _DIRECTIVE}
         if directive == "delete":
             return {}
-        raise PatchError(f"Unknown patch type: {directive} in: {_go_text(patch)}")
+        raise PatchError(f"Unknown patch type: {directive} in: {go_text(patch)}")
     result = _retained(original, patch)
     done = _merge_ordered(result, patch, struct)
     for name, value in patch.items():
@@ -289,8 +289,8 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
             continue
         wanted = _identity(each, key)
         if all(name != wanted for name in rest):
-            told = f"The order in patch list:\n{_go_text(given)}\n doesn't match $setElementOrder list:\n"
-            raise PatchError(f"{told}{_go_text(order)}\n")
+            told = f"The order in patch list:\n{go_text(given)}\n doesn't match $setElementOrder list:\n"
+            raise PatchError(f"{told}{go_text(order)}\n")
 
 
 def _identity(item: Any, key: str) -> Any:
@@ -313,19 +313,19 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
             given.append(each)
         elif directive == "delete":
             if key not in each:
-                raise PatchError(f"map: {_go_text(each)} does not contain declared merge key: {key}")
+                raise PatchError(f"map: {go_text(each)} does not contain declared merge key: {key}")
             live = [item for item in live if item.get(key) != each[key]]
         elif directive == "replace":
             replaced = True
         else:
-            raise PatchError(f"Unknown patch type: {directive} in: {_go_text(each)}")
+            raise PatchError(f"Unknown patch type: {directive} in: {go_text(each)}")
     if replaced:
         return _interleaved(given, [], given, key)
     merged = list(live)
     element = field.type.element.struct if field.type.element is not None else None
     for each in given:
         if not isinstance(each, dict) or key not in each:
-            raise PatchError(f"map: {_go_text(each)} does not contain declared merge key: {key}")
+            raise PatchError(f"map: {go_text(each)} does not contain declared merge key: {key}")
         index = next((index for index, item in enumerate(merged) if item.get(key) == each[key]), None)
         if index is None:
             merged.append(_without_directives(each)[0])
@@ -356,12 +356,12 @@ def _interleaved(items: list[Any], order: list[Any], live: list[Any], key: str) 
     return [*result, *own, *named]
 
 
-def _go_text(value: Any) -> str:
+def go_text(value: Any) -> str:
     """A value as Go prints it with %v."""
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{name}:{_go_text(value[name])}' for name in sorted(value))}]"
+        return f"map[{' '.join(f'{name}:{go_text(value[name])}' for name in sorted(value))}]"
     if isinstance(value, list):
-        return f"[{' '.join(map(_go_text, value))}]"
+        return f"[{' '.join(map(go_text, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return "<nil>" if value is None else str(value)

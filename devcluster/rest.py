@@ -21,7 +21,6 @@ from kubeloop.devcluster.apply import apply_configuration
 from kubeloop.devcluster.bodies import (
     Body,
     View,
-    check_kind,
     check_metadata_form,
     field_validation,
     media_type,
@@ -88,7 +87,7 @@ class Rest:
         self._token = token
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
-        admission = Admission(store)
+        admission = Admission(store, clock)
         self._writing = Writing(store, admission, clock=clock, rng=rng)
         self._deleting = Deleting(store, admission, clock)
         self._pods = PodSubresources(store, self._writing, self._deleting, clock)
@@ -379,7 +378,7 @@ class Rest:
         before = self._stored(found)
         live = self._outgoing(target, before.object)
         patched, duplicates = _patched(live, request.body, kind, target.resource)
-        body = _decoded_patch(patched, duplicates, target.resource, mode)
+        body = _decoded_patch(patched, duplicates, target.resource, mode, kind)
         self._check_names(found, body.obj)
         body = self._incoming(target, body)
         writer = self._track(target, body, self._writer(request), before)
@@ -402,18 +401,20 @@ class Rest:
             raise errors.bad_request(f"error decoding YAML: {error}") from error
         if not isinstance(given, dict):
             raise errors.bad_request("error decoding YAML: not an object")
-        if not given.get("kind") or not given.get("apiVersion"):
-            given.setdefault("kind", resource.kind)
-            given.setdefault("apiVersion", resource.api_version)
-        check_kind(given, resource)
+        if (given.get("apiVersion"), given.get("kind")) != (resource.api_version, resource.kind):
+            raise errors.bad_request(f"invalid object type: {_go_kind(given)}")
         mode = field_validation(request, "PatchOptions")
         try:
-            config, unknown = decoding.decode(resource, given)
+            _, unknown = decoding.decode(resource, given)
         except decoding.DecodeError as error:
-            raise errors.bad_request(f"{error}") from error
+            raise errors.bad_request(str(error)) from error
         if unknown and mode == "Strict":
             raise errors.bad_request(f"strict decoding error: {', '.join(unknown)}")
-        del config
+        if unknown:
+            metadata = given.get("metadata") or {}
+            what = f"({metadata.get('namespace', '')}/{metadata.get('name', '')}; {_go_kind(given)})"
+            path = unknown[0].partition('"')[2].rstrip('"')
+            raise errors.internal(f"failed to create typed patch object {what}: .{path}: field not declared in schema")
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         if before is None and subresource:
             raise errors.not_found(resource, found.name)
@@ -428,10 +429,11 @@ class Rest:
             subresource=subresource,
             now=rfc3339(self._clock.now()),
         )
-        warnings = unknown if mode == "Warn" else []
+        warnings: list[str] = []
         writer = Writer(request.option("fieldManager"), applied=True)
-        body = self._incoming(target, Body(decoding.normal(resource, obj), warnings))
+        body = self._incoming(target, Body(decoding.normal(resource, obj)))
         if before is None:
+            body.obj["metadata"].pop("resourceVersion", None)
             created = self._writing.create(target, body.obj, found.namespace, writer, dry_run=dry_run)
             return self._written(request, target, 201, created, warnings, view)
         updated = self._writing.update(
@@ -557,7 +559,7 @@ class Rest:
                 raise errors.unsupported_patch()
             before = self._stored(found)
             patched, duplicates = _patched(_whole_scale(before.object), request.body, patch_type, _SCALE)
-            scale = _decoded_patch(patched, duplicates, _SCALE, mode).obj
+            scale = _decoded_patch(patched, duplicates, _SCALE, mode, patch_type).obj
         wanted = scaled(found.served, before.object, scale)
         obj = self._writing.update(
             found.served, before, wanted, self._writer(request), dry_run=dry_run, subresource="scale"
@@ -604,6 +606,12 @@ def _whole_scale(obj: JSON) -> JSON:
     return scale
 
 
+def _go_kind(obj: JSON) -> str:
+    """A GroupVersionKind as Go prints it: "apps/v1, Kind=Deployment", "/v1, Kind=Pod"."""
+    group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
+    return f"{group}/{version}, Kind={obj.get('kind') or ''}"
+
+
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -615,6 +623,9 @@ def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
 
 def _dry_run(request: Request, options_kind: str) -> bool:
     values = [value for value in request.query.get("dryRun", ()) if value]
+    if len(request.option("fieldManager").encode()) > _MAX_MANAGER:
+        text = f"Too long: may not be more than {_MAX_MANAGER} bytes"
+        raise errors.options_invalid(options_kind, [errors.cause("FieldValueTooLong", "fieldManager", text)])
     wrong = [value for value in values if value != "All"]
     if wrong:
         text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
@@ -672,11 +683,12 @@ def _is_map(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any], mode: str) -> Body:
+def _decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:
     """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
 
     def refused(why: str) -> errors.StatusError:
-        text = f"Invalid value: {_quoted(_encode_sorted(patched).decode())}: {why}"
+        shown = patching.go_text(patched) if kind == _STRATEGIC else _encode_sorted(patched).decode()
+        text = f"Invalid value: {_quoted(shown)}: {why}"
         failure = errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
         return failure
 
