@@ -7,9 +7,16 @@ import contextlib
 from collections import defaultdict
 from typing import Any
 
-from kubeloop.kube.client import Client
+from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.errors import ApiError, NotFound
-from kubeloop.kube.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
+from kubeloop.kube.resources import (
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SERVICES,
+    Resource,
+)
 
 _WORKERS = 32
 
@@ -37,6 +44,8 @@ class Created:
                 for name in waiting:
                     with contextlib.suppress(NotFound):
                         await client.delete(resource, name)
+                        if resource is PERSISTENT_VOLUMES:
+                            await _release(client, resource, name)
 
             async with asyncio.TaskGroup() as group:
                 for _ in range(_WORKERS):
@@ -45,17 +54,22 @@ class Created:
 
 
 async def _empty(client: Client, namespace: str) -> None:
-    for pod in (await client.list_all(PODS, namespace)).items:
-        if pod.metadata.finalizers:
-            raw = await client.get_raw(PODS, pod.metadata.name, namespace)
-            raw["metadata"]["finalizers"] = []
-            with contextlib.suppress(ApiError):
-                await client.update_raw(PODS, pod.metadata.name, raw, namespace)
-    await client.delete_collection(PODS, namespace, grace_period_seconds=0)
-    await client.delete_collection(PERSISTENT_VOLUME_CLAIMS, namespace)
+    """Delete what the namespace holds. Services one by one: not every server has a deletecollection for them."""
     for service in (await client.list_all(SERVICES, namespace)).items:
         with contextlib.suppress(NotFound):
             await client.delete(SERVICES, service.metadata.name, namespace)
+    await client.delete_collection(PODS, namespace, grace_period_seconds=0)
+    await client.delete_collection(PERSISTENT_VOLUME_CLAIMS, namespace)
+    for pod in (await client.list_all(PODS, namespace)).items:
+        await _release(client, PODS, pod.metadata.name, namespace)
+    for claim in (await client.list_all(PERSISTENT_VOLUME_CLAIMS, namespace)).items:
+        await _release(client, PERSISTENT_VOLUME_CLAIMS, claim.metadata.name, namespace)
+
+
+async def _release(client: Client, resource: Resource[Any], name: str, namespace: str = "") -> None:
+    """Take the finalizers away: of the workload, or of a controller that need not run here."""
+    with contextlib.suppress(NotFound):
+        await client.patch(resource, name, {"metadata": {"finalizers": None}}, PatchType.MERGE, namespace)
 
 
 async def _finalize(client: Client, namespace: str) -> None:
