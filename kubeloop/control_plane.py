@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry
 
+from kubeloop.dump import dump_on_request
 from kubeloop.endpoint import Endpoint
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
@@ -91,7 +92,8 @@ class ControlPlane:
     """All parts of one process, over one client.
 
     `informers`, `tracing` and `scheduler` are there for those who look on (progress, `kubeloop trace` and `explain`).
-    scheduler: None if this process runs none, and before run() has made it.
+    scheduler: None if this process runs none, and before run() has made it. dump_wanted: set it to have what the
+    scheduler holds written to the log.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class ControlPlane:
         self.lag = LoopLag(registry)
         self.synced = asyncio.Event()
         self.scheduler: Scheduler | None = None
+        self.dump_wanted = asyncio.Event()
         self._clock = clock
         self._rng = rng
         self._registry = registry
@@ -131,6 +134,7 @@ class ControlPlane:
         parts = self._parts()
         async with asyncio.TaskGroup() as looking_on:
             looking_on.create_task(self.lag.run(), name="loop-lag")
+            looking_on.create_task(dump_on_request(self), name="dump")
             feeding = looking_on.create_task(self.informers.run(), name="informers")
             try:
                 async with asyncio.TaskGroup() as reporting:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import uvloop
@@ -26,6 +27,17 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
         if problem is not None:
             raise problem from None
         raise
+
+
+@contextlib.contextmanager
+def on_signal(number: signal.Signals, act: Callable[[], object]) -> Iterator[None]:
+    """Call `act` on the running loop whenever the signal comes, for the length of the context."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(number, act)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(number)
 
 
 async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:

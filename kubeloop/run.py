@@ -6,15 +6,17 @@ import contextlib
 import os
 import random
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kubeloop.control_plane import ControlPlane, Settings, parse_controllers
+from kubeloop.dump import dump_pages
 from kubeloop.endpoint import Endpoint
 from kubeloop.explain import explain_pages
-from kubeloop.interrupt import run_until_interrupted
+from kubeloop.interrupt import on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect
@@ -107,6 +109,8 @@ async def _run(
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         trace_pages(endpoint, plane)
         explain_pages(endpoint, plane)
+        dump_pages(endpoint, plane)
+        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
         url = await stack.enter_async_context(endpoint.serving(*listen_on))
         process = RunningProcess(os.getpid(), url, transport.server, used_kubeconfig, clock.time_ns())
         stack.enter_context(announced(process))

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import secrets
+import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -19,9 +20,10 @@ import msgspec
 from kubeloop import progress as progress_of
 from kubeloop.child import ChildCluster, ClusterFailed, child_cluster
 from kubeloop.control_plane import CONTROLLERS, ControlPlane, Settings
+from kubeloop.dump import dump_pages
 from kubeloop.endpoint import Endpoint
 from kubeloop.explain import explain_pages
-from kubeloop.interrupt import run_until_interrupted
+from kubeloop.interrupt import on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect_token
@@ -58,6 +60,7 @@ def up(
     zones: int,
     start_delay: float,
     start_spread: float,
+    probe_delays: bool,
     port: int,
     kubeconfig: Path | None,
     config: Path | None,
@@ -90,6 +93,7 @@ def up(
         f"--zones={zones}",
         f"--start-delay={start_delay}",
         f"--start-spread={start_spread}",
+        "--probe-delays" if probe_delays else "--no-probe-delays",
         f"--port={port}",
         *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []),
     ]
@@ -121,6 +125,8 @@ async def _up(
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         trace_pages(endpoint, plane)
         explain_pages(endpoint, plane)
+        dump_pages(endpoint, plane)
+        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
         url = await stack.enter_async_context(endpoint.serving(*listen_on))
         stack.enter_context(
             announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))

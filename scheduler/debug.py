@@ -28,6 +28,27 @@ class Differences:
     def __bool__(self) -> bool:
         return bool(self.missed_nodes or self.redundant_nodes or self.missed_pods or self.redundant_pods)
 
+    def persisting(self, later: Differences) -> Differences:
+        """Those that a later comparison shows, too."""
+        return Differences(
+            missed_nodes=_both(self.missed_nodes, later.missed_nodes),
+            redundant_nodes=_both(self.redundant_nodes, later.redundant_nodes),
+            missed_pods=_both(self.missed_pods, later.missed_pods),
+            redundant_pods=_both(self.redundant_pods, later.redundant_pods),
+        )
+
+    def to_json(self) -> dict[str, list[str]]:
+        return {
+            "missedNodes": list(self.missed_nodes),
+            "redundantNodes": list(self.redundant_nodes),
+            "missedPods": list(self.missed_pods),
+            "redundantPods": list(self.redundant_pods),
+        }
+
+
+def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*some} & {*others}))
+
 
 def compare(cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]) -> Differences:
     """The cache and queue against what the API server (or an informer) has.
@@ -103,8 +124,16 @@ def _queued(queued: QueuedPodInfo) -> dict[str, Any]:
     }
 
 
-def dump_text(cache: Cache, queue: SchedulingQueue, differences: Differences | None = None) -> str:
-    """The dump for a log: one line per node, pod and difference."""
+def comparison_text(differences: Differences) -> str:
+    """The comparison for a log: one line per kind of difference."""
+    if not differences:
+        return "The cache agrees with the API server"
+    lines = [f"  {name}: {', '.join(found)}" for name, found in differences.to_json().items() if found]
+    return "\n".join(["The cache does not agree with the API server", *lines])
+
+
+def dump_text(cache: Cache, queue: SchedulingQueue) -> str:
+    """The dump for a log: one line per node and pod."""
     held = dump(cache, queue)
     lines = ["Dump of cached NodeInfo"]
     for node in held["nodes"]:
@@ -121,6 +150,4 @@ def dump_text(cache: Cache, queue: SchedulingQueue, differences: Differences | N
             for pod in held["queue"][name]
         ]
     lines += [f"in flight: {name}" for name in held["queue"]["inFlight"]]
-    if differences is not None:
-        lines.append("Cache comparison: " + (f"{differences}" if differences else "no differences"))
     return "\n".join(lines)

@@ -6,9 +6,8 @@ is changed but the snapshot, which is brought up to date.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.objects import Pod
@@ -76,16 +75,28 @@ class PodExplanation:
     preemption: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """With the field names in camel case."""
-        return {_CAMEL[name]: value for name, value in asdict(self).items()} | {
-            "nodes": [{_CAMEL[name]: value for name, value in asdict(node).items()} for node in self.nodes]
+        return {
+            "pod": self.pod,
+            "queue": self.queue,
+            "summary": self.summary,
+            "attempts": self.attempts,
+            "retrySeconds": self.retry_seconds,
+            "rejectedBy": self.rejected_by,
+            "message": self.message,
+            "nodes": [
+                {
+                    "node": each.node,
+                    "obstacles": [
+                        {"plugin": one.plugin, "code": one.code, "reasons": one.reasons} for one in each.obstacles
+                    ],
+                    "preemptionHelps": each.preemption_helps,
+                }
+                for each in self.nodes
+            ],
+            "shortages": self.shortages,
+            "advice": self.advice,
+            "preemption": self.preemption,
         }
-
-
-_CAMEL = {
-    each.name: re.sub("_([a-z])", lambda match: match[1].upper(), each.name)
-    for each in (*fields(PodExplanation), *fields(NodeExplanation))
-}
 
 
 def explain(scheduler: Scheduler, key: str) -> PodExplanation:

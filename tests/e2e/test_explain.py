@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import urllib.request
 
 import pytest
 
@@ -98,3 +100,24 @@ def test_a_process_that_runs_no_scheduler_says_so(mixed):
         done = kubeloop.run("explain", "pod/impossible", "-n", "mixed", "--endpoint", endpoint)
     assert done.returncode == 2
     assert done.stderr.startswith("error: this process runs no scheduler\n")
+
+
+def test_the_scheduler_shows_what_it_holds_and_that_the_api_server_has_the_same(mixed):
+    _, up, _ = mixed
+    url = up.wait_for(r"endpoint (http://\S+)").group(1)
+    with urllib.request.urlopen(f"{url}/debug/scheduler") as answer:
+        held = json.load(answer)
+    assert [node["name"] for node in held["nodes"]] == [f"node-{number}" for number in range(5)]
+    assert sum(len(node["pods"]) for node in held["nodes"]) == 16
+    assert "mixed/impossible" in [pod["name"] for pod in held["queue"]["unschedulable"]]
+    assert held["differences"] == {"missedNodes": [], "redundantNodes": [], "missedPods": [], "redundantPods": []}
+
+
+def test_sigusr2_writes_the_dump_to_the_log(mixed):
+    _, up, _ = mixed
+    up.process.send_signal(signal.SIGUSR2)
+    up.wait_for("Dump of cached NodeInfo")
+    up.wait_for("Node name: node-4, requested")
+    up.wait_for("unschedulable: mixed/impossible attempts")
+    up.wait_for("The cache agrees with the API server")
+    assert up.process.poll() is None

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects import Status
 from kubeloop.kube.resources import NODES, PODS
-from kubeloop.scheduler.debug import compare, dump, dump_text
+from kubeloop.scheduler.debug import compare, comparison_text, dump, dump_text
 from kubeloop.scheduler.explain import explain
 
 pytestmark = pytest.mark.virtual_time
@@ -67,7 +67,7 @@ async def test_a_gated_pod_shows_its_gates_and_one_that_backs_off_when_it_is_tri
     document = told.to_json()
     assert document["retrySeconds"] == told.retry_seconds
     assert document["rejectedBy"] == ()
-    assert document["nodes"] == [{"node": "n", "obstacles": (), "preemptionHelps": False}]
+    assert document["nodes"] == [{"node": "n", "obstacles": [], "preemptionHelps": False}]
 
 
 async def test_nodes_that_a_plugin_rules_out_by_name_count_in_the_message(cluster, scheduling):
@@ -116,7 +116,11 @@ async def test_the_dump_shows_nodes_and_queues_and_the_comparison_finds_what_is_
         differences = compare(scheduler.cache, scheduler.queue, [], pods.list()[1:])
         assert differences.redundant_nodes == ("n",)
         assert differences.redundant_pods == ("default/bound",)
-        assert "default/waits" in dump_text(scheduler.cache, scheduler.queue, differences)
+        assert not differences.persisting(same)
+        assert differences.persisting(differences) == differences
+        assert comparison_text(same) == "The cache agrees with the API server"
+        assert "\n  redundantPods: default/bound" in comparison_text(differences)
+        assert "unschedulable: default/waits attempts 1" in dump_text(scheduler.cache, scheduler.queue)
         await asyncio.sleep(0)
         scheduler.queue.delete(pods.get("default/waits"))
         assert compare(scheduler.cache, scheduler.queue, nodes.list(), pods.list()).missed_pods == ("default/waits",)

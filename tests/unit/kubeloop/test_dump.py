@@ -1,0 +1,102 @@
+"""The comparison of the scheduler's cache with the API server, and the dump in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kubeloop.dump import compared, dump_on_request
+from kubeloop.kube.errors import ServerUnreachable
+from kubeloop.kube.objects import Node, convert
+from kubeloop.kube.resources import NODES
+from kubeloop.scheduler.cache.cache import Cache
+
+pytestmark = pytest.mark.virtual_time
+
+
+class EmptyQueue:
+    nominator = SimpleNamespace(pods_on=lambda name: [])
+    scheduling_cycle = 0
+
+    def active_pods(self) -> list[Any]:
+        return []
+
+    backoff_pods = error_backoff_pods = unschedulable_pods = in_flight_keys = active_pods
+
+
+class Server:
+    """list_all() as a client's: one list of node names after the other, the last one for good; None: no answer."""
+
+    def __init__(self, *answers: list[str] | None) -> None:
+        self._answers = list(answers)
+
+    async def list_all(self, resource: Any) -> Any:
+        if resource is not NODES:
+            return SimpleNamespace(items=[])
+        names = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if names is None:
+            raise ServerUnreachable("nobody there", maybe_applied=False)
+        return SimpleNamespace(items=[node(name) for name in names])
+
+
+def node(name: str) -> Node:
+    return convert(Node, {"metadata": {"name": name}})
+
+
+def plane_over(*answers: list[str] | None) -> Any:
+    """A process whose scheduler knows the nodes a and b."""
+    cache = Cache(lambda: 0.0)
+    cache.add_node(node("a"))
+    cache.add_node(node("b"))
+    scheduler = SimpleNamespace(cache=cache, queue=EmptyQueue())
+    return SimpleNamespace(client=Server(*answers), scheduler=scheduler, dump_wanted=asyncio.Event())
+
+
+async def test_a_difference_that_is_gone_a_second_later_does_not_count():
+    plane = plane_over(["a"], ["a", "b"])
+    assert not await compared(plane, plane.scheduler)
+
+
+async def test_a_difference_that_stays_counts():
+    plane = plane_over(["a", "c"], ["a", "c", "d"])
+    differences = await compared(plane, plane.scheduler)
+    assert (differences.missed_nodes, differences.redundant_nodes) == (("c",), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [
+        pytest.param([["a", "b"]], "The cache agrees with the API server", id="same"),
+        pytest.param(
+            [["a"]], "The cache does not agree with the API server\n  redundantNodes: b", id="a node too many"
+        ),
+        pytest.param([None], "no comparison with the API server: nobody there", id="no answer"),
+    ],
+)
+async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):
+    caplog.set_level(logging.INFO, "kubeloop.dump")
+    plane = plane_over(*answers)
+    async with asyncio.TaskGroup() as group:
+        dumping = group.create_task(dump_on_request(plane))
+        plane.dump_wanted.set()
+        await asyncio.sleep(2)
+        dumping.cancel()
+    dump, comparison = [record.getMessage() for record in caplog.records]
+    assert "Node name: b, requested {}" in dump
+    assert comparison == verdict
+
+
+async def test_without_a_scheduler_there_is_nothing_to_dump(caplog):
+    caplog.set_level(logging.INFO, "kubeloop.dump")
+    plane = plane_over([])
+    plane.scheduler = None
+    async with asyncio.TaskGroup() as group:
+        dumping = group.create_task(dump_on_request(plane))
+        plane.dump_wanted.set()
+        await asyncio.sleep(0.1)
+        dumping.cancel()
+    assert "runs no scheduler" in caplog.text
