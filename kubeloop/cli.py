@@ -44,6 +44,12 @@ def _cluster_options(command: Any) -> Any:
                 show_default=True,
                 help="Seconds by which the start delay varies.",
             ),
+            click.option(
+                "--probe-delays/--no-probe-delays",
+                default=False,
+                show_default=True,
+                help="Let containers take the time their probes' initialDelaySeconds allow them.",
+            ),
             click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: a free port."),
             click.option(
                 "--kubeconfig",
@@ -63,7 +69,12 @@ def _process_options(command: Any) -> Any:
             click.option(
                 "--config",
                 type=click.Path(dir_okay=False, path_type=Path),
-                help="KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1).",
+                help="KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), or a Policy of old.",
+            ),
+            click.option(
+                "--algorithm-provider",
+                metavar="NAME",
+                help="DefaultProvider, or ClusterAutoscalerProvider, which fills nodes up. Instead of --config.",
             ),
             click.option("--concurrent-deployment-syncs", type=click.IntRange(1), default=5, show_default=True),
             click.option("--concurrent-replicaset-syncs", type=click.IntRange(1), default=5, show_default=True),

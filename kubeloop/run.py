@@ -35,6 +35,7 @@ def run(
     kube_context: str | None,
     controllers: str,
     config: Path | None,
+    algorithm_provider: str | None,
     concurrent_deployment_syncs: int,
     concurrent_replicaset_syncs: int,
     concurrent_rc_syncs: int,
@@ -54,7 +55,9 @@ def run(
 ) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
     configure_logging(verbosity)
-    scheduler = read_scheduler_configuration(config, scheduler_name=scheduler_name)
+    scheduler = read_scheduler_configuration(
+        config, algorithm_provider=algorithm_provider, scheduler_name=scheduler_name
+    )
     if write_config_to is not None:
         write_scheduler_configuration(scheduler, write_config_to)
         return 0

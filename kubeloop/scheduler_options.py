@@ -6,23 +6,35 @@ import dataclasses
 from pathlib import Path
 
 from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.policy import provider_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_text, load_configuration
 
 
-def read_scheduler_configuration(path: Path | None, *, scheduler_name: str | None = None) -> SchedulerConfiguration:
-    """The configuration of --config, or kube-scheduler's defaults.
+def read_scheduler_configuration(
+    path: Path | None, *, algorithm_provider: str | None = None, scheduler_name: str | None = None
+) -> SchedulerConfiguration:
+    """The configuration of --config (a KubeSchedulerConfiguration, or a Policy), or kube-scheduler's defaults.
 
-    scheduler_name renames the only profile. Raises UserError for what cannot be read or is not valid.
+    algorithm_provider names a configuration instead. scheduler_name renames the only profile. Raises UserError for
+    what cannot be read or is not valid.
     """
+    if path is not None and algorithm_provider is not None:
+        raise UserError(
+            "--algorithm-provider and --config exclude each other",
+            hint="the file says it all; for ClusterAutoscalerProvider, give NodeResourcesFit "
+            "the scoringStrategy MostAllocated in its pluginConfig",
+        )
     config = SchedulerConfiguration()
-    if path is not None:
+    if algorithm_provider is not None:
+        config = provider_configuration(algorithm_provider)
+    elif path is not None:
         try:
             config = load_configuration(path.read_text())
         except (OSError, UnicodeDecodeError) as error:
             problem = getattr(error, "strerror", None) or "not text"
             raise UserError(
-                f"cannot read {path}: {problem}", hint="--config takes a KubeSchedulerConfiguration"
+                f"cannot read {path}: {problem}", hint="--config takes a KubeSchedulerConfiguration or a Policy"
             ) from None
         except UserError as error:
             raise UserError(f"{path}: {error}", hint=error.hint) from None

@@ -64,6 +64,7 @@ def up(
     port: int,
     kubeconfig: Path | None,
     config: Path | None,
+    algorithm_provider: str | None,
     concurrent_deployment_syncs: int,
     concurrent_replicaset_syncs: int,
     concurrent_rc_syncs: int,
@@ -83,7 +84,7 @@ def up(
         concurrent_replicaset_syncs=concurrent_replicaset_syncs,
         concurrent_rc_syncs=concurrent_rc_syncs,
         namespace_grace_seconds=0.0,
-        scheduler=read_scheduler_configuration(config),
+        scheduler=read_scheduler_configuration(config, algorithm_provider=algorithm_provider),
     )
     child_arguments = [
         f"--nodes={nodes}",

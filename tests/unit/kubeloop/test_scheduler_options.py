@@ -1,0 +1,118 @@
+"""--config, --algorithm-provider and --scheduler-name: which configuration they make, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubeloop.__main__ import run
+from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import load_configuration
+from kubeloop.scheduler_options import read_scheduler_configuration
+
+POLICY = """
+apiVersion: v1
+kind: Policy
+predicates:
+- name: PodFitsResources
+- name: PodFitsHost
+priorities:
+- name: MostRequestedPriority
+  weight: 2
+- name: EqualPriority
+  weight: 1
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_without_options_it_is_kube_schedulers_default():
+    assert read_scheduler_configuration(None) == SchedulerConfiguration()
+    assert read_scheduler_configuration(None, algorithm_provider="DefaultProvider") == SchedulerConfiguration()
+
+
+def test_the_cluster_autoscaler_provider_fills_nodes_up():
+    config = read_scheduler_configuration(None, algorithm_provider="ClusterAutoscalerProvider", scheduler_name="mine")
+    (profile,) = config.profiles
+    assert profile.scheduler_name == "mine"
+    assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+
+
+def test_a_policy_is_taken_where_a_configuration_is(tmp_path):
+    (profile,) = read_scheduler_configuration(written(tmp_path, POLICY)).profiles
+    assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+    weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
+    assert weights["NodeResourcesFit"] == 2
+    assert "PodTopologySpread" not in weights
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "hint"),
+    [
+        pytest.param(
+            ["--algorithm-provider", "MyProvider"],
+            'error: algorithm provider "MyProvider" is not registered',
+            "there are DefaultProvider and ClusterAutoscalerProvider",
+            id="unknown provider",
+        ),
+        pytest.param(
+            ["--algorithm-provider", "DefaultProvider", "--config", "scheduler.yaml"],
+            "error: --algorithm-provider and --config exclude each other",
+            "scoringStrategy MostAllocated",
+            id="provider and file",
+        ),
+        pytest.param(
+            ["--config", "missing.yaml"],
+            "error: cannot read missing.yaml: No such file or directory",
+            "--config takes a KubeSchedulerConfiguration or a Policy",
+            id="no such file",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_what_is_wrong_is_named_with_the_next_thing_to_try(command, arguments, problem, hint, capsys):
+    assert run([command, *arguments]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == problem
+    assert hint in second
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        pytest.param(
+            "{kind: Policy, predicates: [{name: PodFits}]}", "predicate type not found for 'PodFits'", id="predicate"
+        ),
+        pytest.param(
+            "{kind: Policy, priorities: [{name: LeastRequestedPriority, weight: 0}]}",
+            "priority LeastRequestedPriority should have a positive weight applied to it or it has overflown",
+            id="weight",
+        ),
+        pytest.param(
+            "{kind: Policy, hardPodAffinitySymmetricWeight: 101}",
+            "invalid hardPodAffinitySymmetricWeight: 101, must be in the range [0-100]",
+            id="hard pod affinity weight",
+        ),
+    ],
+)
+def test_a_wrong_policy_is_named_with_its_file(policy, problem, tmp_path):
+    path = written(tmp_path, policy)
+    with pytest.raises(UserError) as refused:
+        read_scheduler_configuration(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize("arguments", [["--algorithm-provider", "ClusterAutoscalerProvider"], ["--config", "POLICY"]])
+def test_the_translation_can_be_written_and_read_again(arguments, tmp_path):
+    path, result = written(tmp_path, POLICY), tmp_path / "result.yaml"
+    given = [str(path) if word == "POLICY" else word for word in arguments]
+    assert run(["run", *given, "--write-config-to", str(result)]) == 0
+    again = load_configuration(result.read_text())
+    assert again.profiles[0].args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
