@@ -1,6 +1,6 @@
 """Server-side apply: one manager's wishes merged into an object, with conflicts and ownership.
 
-Source: sigs.k8s.io/structured-merge-diff merge/update.go and apimachinery pkg/util/managedfields. Objects here are in the
+Source: sigs.k8s.io/structured-merge-diff merge/update.go, apimachinery pkg/util/managedfields. Objects here are in the
 server's form; the configuration is what the client sent.
 """
 
@@ -104,7 +104,8 @@ def _is(entry: JSON, manager: str, subresource: str) -> bool:
 def _normal(struct: schema.StructType, config: JSON) -> JSON:
     """The configuration with canonical values, but without what the server's form adds: only wishes count."""
     converted, _ = decoding.decode_struct(struct, config)
-    return _only(config, converted)
+    wishes: JSON = _only(config, converted)
+    return wishes
 
 
 def _only(given: Any, converted: Any) -> Any:
@@ -265,7 +266,7 @@ def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
     else:
         told = []
         for who, paths in sorted(lines.items()):
-            told.append(f"conflicts with {who}:" if len(paths) > 1 or len(lines) == 1 else f"conflicts with {who}:")
+            told.append(f"conflicts with {who}:")
             told += [f"- {path}" for path in paths]
         message = f"Apply failed with {count} {plural}: " + "\n".join(told)
     return errors.StatusError(409, "Conflict", message, details={"causes": causes})

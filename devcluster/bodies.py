@@ -20,6 +20,7 @@ JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
+PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 _RETIRED_VERSIONS = {
     "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1", "batch/v1beta1", "autoscaling/v1", "autoscaling/v2beta1",
@@ -92,7 +93,7 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
             return plain_yaml(request.body), []
         except yaml.YAMLError as error:
             raise ValueError(f"yaml: {error}") from error
-    if kind == "application/vnd.kubernetes.protobuf":
+    if kind == PROTOBUF_TYPE:
         return protobuf.decode(request.body), []
     raise errors.unsupported_body()
 
@@ -194,13 +195,15 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
 class View:
     """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML.
 
-    listed: the metadata of a list is asked for.
+    listed: the metadata of a list is asked for. protobuf: single objects in protobuf; everything else is JSON, which
+    clients of protobuf read, too.
     """
 
     form: Literal["objects", "table", "metadata"] = "objects"
     yaml: bool = False
     version: str = "v1"
     listed: bool = False
+    protobuf: bool = False
 
 
 PLAIN = View()
@@ -223,9 +226,11 @@ def negotiate(accept: str) -> View:
             quality = 1.0
         clauses.append((-quality, position, kind, parameters))
     for _, _, kind, parameters in sorted(clauses, key=lambda each: each[:2]):
+        form = parameters.get("as", "")
+        if kind == PROTOBUF_TYPE and not form:
+            return View(protobuf=True)
         if kind not in ("application/json", "application/yaml", "*/*"):
             continue
-        form = parameters.get("as", "")
         if not form:
             return View(yaml=kind == "application/yaml")
         if form in _FORMS and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):

@@ -114,7 +114,8 @@ def _bounds(kind: str, item: JSON, resources: JSON) -> Iterator[str]:
             yield f"maximum {name} usage per {kind} is {high}, but request is {requests[name]}"
     for name, ratio in item.get("maxLimitRequestRatio", {}).items():
         if name not in requests:
-            yield f"{name} max limit to request ratio per {kind} is {ratio}, but no request is specified or request is 0"
+            what = f"{name} max limit to request ratio per {kind} is {ratio}"
+            yield f"{what}, but no request is specified or request is 0"
         elif name not in limits:
             yield f"{name} max limit to request ratio per {kind} is {ratio}, but no limit is specified or limit is 0"
         else:

@@ -31,6 +31,7 @@ class NodeSettings:
     labels, taints: added to every node.
     zones: node i is in zones[i mod len(zones)]; region: of all of them. Empty: no such label.
     start_delay_seconds, start_delay_spread_seconds: a bound pod starts after a time drawn evenly from delay +- spread.
+    probe_delays: wait for initialDelaySeconds and successThreshold of probes; otherwise they succeed at once.
     stop_delay_seconds: containers take this long to stop, at most the pod's grace period.
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may do without.
     lease_renew_seconds, status_report_seconds: how often each node renews its Lease and reports its conditions.
@@ -51,6 +52,7 @@ class NodeSettings:
     architecture: str = "amd64"
     start_delay_seconds: float = 0.05
     start_delay_spread_seconds: float = 0.02
+    probe_delays: bool = True
     stop_delay_seconds: float = 0.1
     events: bool = True
     lease_renew_seconds: float = 10.0

@@ -267,7 +267,7 @@ class SimulatedNodes:
         if node is None:
             self._orphaned(obj)
             return
-        pod = SimulatedPod(obj, node)
+        pod = SimulatedPod(obj, node, probe_delays=self._settings.probe_delays)
         status = obj.get("status") or {}
         self._pods[pod.uid] = pod
         if status.get("phase") in ("Succeeded", "Failed"):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import yaml
 
-from kubeloop.devcluster import decoding, errors, patching
+from kubeloop.devcluster import decoding, errors, protobuf
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.apply import apply_configuration
 from kubeloop.devcluster.bodies import (
+    PROTOBUF_TYPE,
     Body,
     View,
     check_metadata_form,
@@ -26,7 +26,6 @@ from kubeloop.devcluster.bodies import (
     media_type,
     negotiate,
     parse_body,
-    parse_json,
     plain_yaml,
     read_object,
 )
@@ -35,6 +34,14 @@ from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
 from kubeloop.devcluster.events_api import from_events_api, in_events_api
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
 from kubeloop.devcluster.managed import Writer, track_create, track_update
+from kubeloop.devcluster.patch_requests import (
+    APPLY,
+    PATCH_TYPES,
+    check_patch_options,
+    decoded_patch,
+    patched_object,
+    quoted,
+)
 from kubeloop.devcluster.registry import EVENTS_V1, SELF_SUBJECT_REVIEWS, VIRTUAL, Served, served
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
 from kubeloop.devcluster.reviews import review
@@ -51,7 +58,6 @@ from kubeloop.kube.resources import EVENTS, PODS, Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 _MAX_MANAGER = 128
 _CORE_EVENTS = served(EVENTS)
@@ -235,7 +241,9 @@ class Rest:
     ) -> Response:
         """One object in the form the client wants."""
         view = view or negotiate(request.headers.get("accept", ""))
-        headers = [("Warning", f"299 - {_quoted(text)}") for text in warnings] if warnings else []
+        headers = [("Warning", f"299 - {quoted(text)}") for text in warnings] if warnings else []
+        if view.protobuf and schema.type_for(target.resource.group, target.resource.version, obj["kind"]) is not None:
+            return Response(status, protobuf.encode(self._outgoing(target, obj)), PROTOBUF_TYPE, headers)
         if view.form == "objects" and not view.yaml and target.resource is not EVENTS_V1:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n", headers=headers)
         obj = self._outgoing(target, obj)
@@ -366,19 +374,19 @@ class Rest:
 
     def _patch(self, request: Request, found: Route, subresource: str = "") -> Response:
         kind = media_type(request)
-        if kind not in _PATCH_TYPES:
+        if kind not in PATCH_TYPES:
             raise errors.unsupported_patch()
         view = negotiate(request.headers.get("accept", ""))
         dry_run = _dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
         target = found.served
-        _check_patch_options(request, kind)
-        if kind == _APPLY:
+        check_patch_options(request, kind)
+        if kind == APPLY:
             return self._apply(request, found, subresource, dry_run=dry_run, view=view)
         before = self._stored(found)
         live = self._outgoing(target, before.object)
-        patched, duplicates = _patched(live, request.body, kind, target.resource)
-        body = _decoded_patch(patched, duplicates, target.resource, mode, kind)
+        patched, duplicates = patched_object(live, request.body, kind, target.resource)
+        body = decoded_patch(patched, duplicates, target.resource, mode, kind)
         self._check_names(found, body.obj)
         body = self._incoming(target, body)
         writer = self._track(target, body, self._writer(request), before)
@@ -555,11 +563,11 @@ class Rest:
             before = self._stored(found)
         else:
             patch_type = media_type(request)
-            if patch_type not in _PATCH_TYPES or patch_type == _APPLY:
+            if patch_type not in PATCH_TYPES or patch_type == APPLY:
                 raise errors.unsupported_patch()
             before = self._stored(found)
-            patched, duplicates = _patched(_whole_scale(before.object), request.body, patch_type, _SCALE)
-            scale = _decoded_patch(patched, duplicates, _SCALE, mode, patch_type).obj
+            patched, duplicates = patched_object(_whole_scale(before.object), request.body, patch_type, _SCALE)
+            scale = decoded_patch(patched, duplicates, _SCALE, mode, patch_type).obj
         wanted = scaled(found.served, before.object, scale)
         obj = self._writing.update(
             found.served, before, wanted, self._writer(request), dry_run=dry_run, subresource="scale"
@@ -584,11 +592,6 @@ class Rest:
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
-_APPLY = "application/apply-patch+yaml"
-_JSON_PATCH = "application/json-patch+json"
-_MERGE = "application/merge-patch+json"
-_STRATEGIC = "application/strategic-merge-patch+json"
-_PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, _APPLY)
 _DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun")
 
 
@@ -612,10 +615,6 @@ def _go_kind(obj: JSON) -> str:
     return f"{group}/{version}, Kind={obj.get('kind') or ''}"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
     del whole
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": obj["metadata"]}
@@ -631,79 +630,3 @@ def _dry_run(request: Request, options_kind: str) -> bool:
         text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
         raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "dryRun", text)])
     return bool(values)
-
-
-def _check_patch_options(request: Request, kind: str) -> None:
-    causes = []
-    if kind == _APPLY:
-        if not request.option("fieldManager"):
-            text = "Required value: is required for apply patch"
-            causes.append(errors.cause("FieldValueRequired", "fieldManager", text))
-    elif "force" in request.query:
-        text = "Forbidden: may not be specified for non-apply patch"
-        causes.append(errors.cause("FieldValueForbidden", "force", text))
-    if causes:
-        raise errors.options_invalid("PatchOptions", causes)
-
-
-def _patched(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[JSON, list[str]]:
-    """The live object with the patch, as plain JSON, and the patch's duplicate fields. Raises StatusError."""
-    try:
-        patch, duplicates = parse_json(body)
-    except ValueError as error:
-        raise errors.bad_request("error decoding patch: unexpected end of JSON input") from error
-    expected: Callable[[Any], bool] = (lambda value: isinstance(value, list)) if kind == _JSON_PATCH else _is_map
-    if not expected(patch):
-        target = "jsonpatch.Patch" if kind == _JSON_PATCH else "map[string]interface {}"
-        wrong = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type {target}"
-        raise errors.bad_request(f"error decoding patch: {wrong}")
-    if kind == _JSON_PATCH:
-        try:
-            return patching.json_patch(live, patch), duplicates
-        except patching.PatchError:
-            raise patching.refused() from None
-    if kind == _MERGE:
-        return patching.merge_patch(live, patch), duplicates
-    struct = schema.type_for(resource.group, resource.version, resource.kind)
-    try:
-        return patching.strategic_patch(live, patch, struct), duplicates
-    except patching.MalformedPatch as error:
-        raise errors.bad_request(str(error)) from error
-    except patching.UnfitPatch as error:
-        raise errors.unprocessable("the server rejected our request due to an error in our request") from error
-    except patching.PatchError as error:
-        raise errors.internal(str(error)) from error
-
-
-def _kind_of(value: Any) -> str:
-    return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:
-    """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
-
-    def refused(why: str) -> errors.StatusError:
-        shown = patching.go_text(patched) if kind == _STRATEGIC else _encode_sorted(patched).decode()
-        text = f"Invalid value: {_quoted(shown)}: {why}"
-        failure = errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
-        return failure
-
-    if not isinstance(patched, dict):
-        target = "map[string]interface {}"
-        raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type {target}")
-    kind, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
-    if (kind, api_version) != (resource.kind, resource.api_version):
-        raise refused(f'no kind "{kind}" is registered for version "{api_version}"')
-    try:
-        obj, unknown = decoding.decode(resource, patched)
-    except decoding.DecodeError as error:
-        raise refused(str(error)) from error
-    strict = duplicates + unknown
-    if strict and mode == "Strict":
-        raise refused(f"strict decoding error: {', '.join(strict)}")
-    obj.setdefault("metadata", {})
-    return Body(obj, strict if mode == "Warn" else [])

@@ -145,13 +145,14 @@ class SimulatedPod:
         "uid",
     )
 
-    def __init__(self, obj: JSON, node: SimulatedNode | None) -> None:
+    def __init__(self, obj: JSON, node: SimulatedNode | None, *, probe_delays: bool = True) -> None:
         metadata = obj["metadata"]
         self.object = obj
         self.spec: JSON = obj["spec"]  # the one that was last acted on; `object` may be newer
         self.uid: str = metadata["uid"]
         self.key = f"{metadata['namespace']}/{metadata['name']}"
         self.node = node
+        self._probe_delays = probe_delays
         self.requests = pod_requests(obj) if node is not None else {}
         self.runs: list[ContainerRun] = container_runs(obj)
         self.address = ""
@@ -232,7 +233,7 @@ class SimulatedPod:
         if run.role == "init":
             run.state, run.ended, run.exit_code = "terminated", wall, 0
             return
-        started, ready = probe_seconds(self._container(run.name))
+        started, ready = probe_seconds(self._container(run.name)) if self._probe_delays else (0.0, 0.0)
         run.state = "running"
         run.started_at, run.ready_at = now + started, now + ready
         run.started = started == 0
