@@ -120,6 +120,7 @@ class SimulatedPod:
     """
 
     __slots__ = (
+        "_probe_delays",
         "address",
         "deadline_at",
         "ended",

@@ -7,9 +7,12 @@ import random
 
 
 class Backoff:
-    """800 ms, doubled each time up to 30 s, each times 1 to 2 by chance; from the start after 2 quiet minutes.
+    """800 ms, doubled each time up to 30 s, each times 1 to 2 by chance; from the start after 2 quiet minutes, or once
+    the server has served us in between.
 
-    Source: client-go tools/cache/reflector.go (defaultBackoffInit, defaultBackoffMax, defaultBackoffReset).
+    Source: client-go tools/cache/reflector.go (defaultBackoffInit, defaultBackoffMax, defaultBackoffReset). There only
+    quiet counts: a server that drops its watches and now and then refuses one is then asked every half minute, and
+    every controller works from a cache that is as old.
     """
 
     INITIAL_SECONDS = 0.8
@@ -30,3 +33,7 @@ class Backoff:
         seconds = self._step_seconds
         self._step_seconds = min(self.CAP_SECONDS, seconds * 2)
         return seconds * (1 + self._rng.random())
+
+    def reset(self) -> None:
+        """The server did what it was asked: the next wait is the shortest again."""
+        self._step_seconds = self.INITIAL_SECONDS

@@ -227,6 +227,8 @@ class Reflector(Generic[T]):
                 log.info("watch broken", extra={**self._about(), "error": str(error) or "silent for too long"})
             initial = False
             useful = loop.time() - began >= SHORT_STREAM_SECONDS or self._resource_version != began_at
+            if useful:
+                self._backoff.reset()
             if wait_seconds or refused or not useful:
                 await asyncio.sleep(max(wait_seconds, self._backoff.next_seconds()))
 

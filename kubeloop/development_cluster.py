@@ -38,6 +38,7 @@ def serve(
     zones: int,
     start_delay: float,
     start_spread: float,
+    probe_delays: bool,
     port: int,
     kubeconfig: Path | None,
     token: str | None,
@@ -57,6 +58,7 @@ def serve(
         zones=tuple(f"zone-{chr(ord('a') + number)}" if zones <= 26 else f"zone-{number}" for number in range(zones)),
         start_delay_seconds=start_delay,
         start_delay_spread_seconds=min(start_spread, start_delay),
+        probe_delays=probe_delays,
         events=nodes <= _NODES_WITH_EVENTS,
     )
     misbehaviour = parse_faults(faults) if faults else None
@@ -87,8 +89,10 @@ async def _serve(
     number = listening.getsockname()[1]
     certificate = make_certificate(clock)
     api = ApiServer(clock=clock, rng=rng, token=token, faults=faults)
-    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng)
-    kubelets.register()
+    # with no nodes of our own, whoever makes some is their kubelet, too
+    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng) if settings.count else None
+    if kubelets is not None:
+        kubelets.register()
     runner = web.ServerRunner(http_server(api))
     await runner.setup()
     assert runner.server is not None
@@ -98,9 +102,10 @@ async def _serve(
         async with asyncio.TaskGroup() as group:
             parts = [
                 group.create_task(api.run(), name="api-server"),
-                group.create_task(kubelets.run(), name="nodes"),
                 group.create_task(listen(listening, runner.server, certificate.context), name="listener"),
             ]
+            if kubelets is not None:
+                parts.append(group.create_task(kubelets.run(), name="nodes"))
             if child:
                 print(msgspec.json.encode(ready).decode(), flush=True)
                 await _stdin_closed()

@@ -102,7 +102,13 @@ async def _apply_one(
             unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
             return title, "unchanged" if unchanged else "configured"
     except ApiError as error:
-        raise UserError(f"{manifest.source}: {error.message}", hint="correct the manifest and start again") from None
+        servers_fault = error.code >= 500 or error.code == 429
+        hint = (
+            "the server failed, not the manifest; try again"
+            if servers_fault
+            else "correct the manifest and start again"
+        )
+        raise UserError(f"{manifest.source}: {error.message}", hint=hint) from None
     return title, "created"
 
 

@@ -290,7 +290,9 @@ class PodTraces:
             context = TraceContext(context.trace_id, new_span_id(self._rng), True)
         now_ns = self._time_ns()
         creation = pod.metadata.creation_timestamp
-        record = PodRecord(context, min(now_ns, int(creation.timestamp()) * 1_000_000_000) if creation else now_ns)
+        # objects tell the second of their creation only: we begin at its end, so that no wait is made up
+        created_by_ns = (int(creation.timestamp()) + 1) * 1_000_000_000 if creation else now_ns
+        record = PodRecord(context, min(now_ns, created_by_ns))
         record.parent_span_id = parent_span_id
         record.continued_ns = now_ns if continued else 0
         record.describe(pod)

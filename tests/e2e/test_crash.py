@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -133,7 +134,22 @@ async def complete(client: Client, image: str, story: Story) -> None:
             and len(story.pods) == REPLICAS
         )
 
-    await until(is_complete, f"all {REPLICAS} pods of {image}")
+    try:
+        await until(is_complete, f"all {REPLICAS} pods of {image}")
+    except BaseException:
+        page = await client.list_all(PODS)
+        states = Counter(
+            (
+                pod.status.phase,
+                bool(pod.spec.node_name),
+                pod.spec.containers[0].image,
+                pod.metadata.deletion_timestamp is not None,
+            )
+            for pod in page.items
+        )
+        print(f"the test's watch sees {len(story.pods)} pods; the server has {states}")
+        print((await client.get_raw(DEPLOYMENTS, "web", "default"))["status"])
+        raise
     assert len(story.with_image(image)) == REPLICAS
 
 

@@ -251,6 +251,20 @@ async def test_a_server_that_closes_every_stream_at_once_is_not_flooded(world, f
     assert len(world.server.requests) < 60
 
 
+async def test_refusals_between_streams_that_served_do_not_add_up_to_long_pauses(world, fault):
+    for _ in range(10):
+        world.server.faults.extend([fault("close", lines=1), fault("refuse", code=500)])
+    world.server.faults.popleft()  # the stream that brings the list is whole
+    world.server.faults.appendleft(fault("close", lines=2))
+    async with world.running():
+        await world.informers.wait_synced()
+        for number in range(20):
+            world.server.create(f"a{number}")
+            await asyncio.sleep(1.7)  # the longest first pause is 1.6
+            world.assert_level()
+    assert not any(each.code for each in world.server.faults)
+
+
 async def test_a_silent_stream_is_cut_and_resumed(world, fault):
     world.server.faults.append(fault("silence", lines=1))
     async with world.running():
