@@ -1,0 +1,118 @@
+"""A rollout over an API server that misbehaves in every way it can, in virtual time: it ends with the pods wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.faults import Faults
+from kubeloop.devcluster.storage import Change
+from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.testing import virtual_time
+from kubeloop.testing.cluster import Cluster, cluster
+from kubeloop.testing.virtual_time import VirtualClock
+
+BAD = Faults(error=0.02, throttle=0.01, conflict=0.02, silence=0.002, lost_answer=0.01, drop_watch=0.05)
+WORSE = Faults(error=0.1, throttle=0.1, conflict=0.1, silence=0.05, lost_answer=0.1, drop_watch=0.2)
+ANNOTATION = "tracing.k8s.io/traceparent"
+
+
+def deployment(replicas: int, image: str) -> dict[str, Any]:
+    labels = {"app": "web"}
+    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": "10m"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+class Bindings:
+    """Where the API server has every pod, from its first write on. Asserts that no pod ever changes its node."""
+
+    def __init__(self) -> None:
+        self.node_of: dict[str, str] = {}
+
+    def note(self, change: Change) -> None:
+        pod = change.now.object
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
+        before = self.node_of.get(uid, "")
+        assert before in ("", node), f"{change.now.key} moved from {before} to {node}"
+        self.node_of[uid] = node
+
+
+async def insist(call: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        try:
+            await call()
+            return
+        except (ApiError, ServerUnreachable, UserError):
+            await asyncio.sleep(0.5)
+
+
+async def roll_out(api: Cluster, replicas: int, image: str, limit_seconds: float) -> None:
+    """Apply, and wait until exactly the pods wanted are there and run: on the server, not in a cache."""
+    await insist(lambda: api.apply(deployment(replicas, image)))
+
+    def done() -> bool:
+        pods = api.api.store.list(PODS)
+        (web,) = api.api.store.list(DEPLOYMENTS)
+        status = web.get("status", {})
+        wanted = [pod for pod in pods if pod["spec"]["containers"][0]["image"] == image]
+        return (
+            len(pods) == len(wanted) == status.get("availableReplicas") == status.get("updatedReplicas") == replicas
+            and status["observedGeneration"] == web["metadata"]["generation"]
+        )
+
+    try:
+        await api.until(done, timeout_seconds=limit_seconds)
+    except TimeoutError:
+        states = Counter(
+            (pod["spec"]["containers"][0]["image"], pod["status"]["phase"], bool(pod["spec"].get("nodeName")))
+            for pod in api.api.store.list(PODS)
+        )
+        (web,) = api.api.store.list(DEPLOYMENTS)
+        pytest.fail(f"{image} not rolled out within {limit_seconds:g} s: {states}, {web.get('status')}")
+    # and it stays so: nobody acts on what a cache had not seen yet
+    await asyncio.sleep(30.0)
+    assert done()
+
+
+def simulate(faults: Faults, seed: int, replicas: int, limit_seconds: float) -> None:
+    async def main() -> None:
+        async with cluster(nodes=10, clock=VirtualClock(), seed=seed, faults=replace(faults, seed=seed)) as api:
+            bindings = Bindings()
+            api.api.store.subscribe(PODS, bindings.note)
+            await roll_out(api, replicas, "app:1", limit_seconds)
+            await roll_out(api, replicas, "app:2", limit_seconds)
+            for pod in api.api.store.list(PODS):
+                assert bindings.node_of[pod["metadata"]["uid"]]
+                assert pod["metadata"]["annotations"][ANNOTATION]
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_rollout_over_a_bad_server_ends_with_exactly_the_pods_wanted_in_under_a_minute(seed: int):
+    simulate(BAD, seed, replicas=60, limit_seconds=60.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_rollout_over_a_bad_server_does_so_too(seed: int):
+    simulate(BAD, seed, replicas=500, limit_seconds=60.0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_over_a_server_that_fails_every_third_request_it_still_ends_right(seed: int):
+    simulate(WORSE, seed, replicas=20, limit_seconds=3600.0)
