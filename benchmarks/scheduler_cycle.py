@@ -61,6 +61,7 @@ class Bench:
         self.client: Any = None
         self.recorder: Any = None
         self.traces = NoTraces()
+        self.extenders = ()
         self.nominator = Nominator(lambda key: None)
         document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         profile = read_configuration(document).profiles[0]

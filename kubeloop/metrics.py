@@ -234,6 +234,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_doubling(0.0001, 12),
             registry=registry,
         )
+        self._extension_points: dict[tuple[str, str, str], Histogram] = {}
         self._plugin_seconds = Histogram(
             "scheduler_plugin_execution_duration_seconds",
             "How long one plugin took at one extension point; one cycle in ten is measured.",
@@ -284,7 +285,11 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._incoming.labels(queue, event).inc()
 
     def extension_point(self, extension_point: str, status: str, profile: str, seconds: float) -> None:
-        self._extension_point_seconds.labels(extension_point, status, profile).observe(seconds)
+        labels = (extension_point, status, profile)
+        series = self._extension_points.get(labels)
+        if series is None:  # ten of them are reported per pod, and looking them up costs as much as observing
+            series = self._extension_points[labels] = self._extension_point_seconds.labels(*labels)
+        series.observe(seconds)
 
     def plugin(self, plugin: str, extension_point: str, status: str, seconds: float) -> None:
         self._plugin_seconds.labels(plugin, extension_point, status).observe(seconds)

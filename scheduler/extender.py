@@ -1,5 +1,6 @@
 """Scheduler extenders: other programs that take part in filtering, scoring, preemption and binding over HTTP.
 
+Fields are sent under the names of the Go types, as kube-scheduler does: they have no JSON names of their own.
 Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1 of v1.36.
 """
 
@@ -14,7 +15,7 @@ import aiohttp
 import msgspec
 
 from kubeloop.kube.objects import Pod, to_json
-from kubeloop.scheduler.cache.node_info import NodeInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS
 
 
@@ -71,7 +72,7 @@ class Extender:
 
     async def filter(self, pod: Pod, nodes: Sequence[NodeInfo]) -> ExtenderVerdict:
         """Which of `nodes` the extender accepts. Raises ExtenderError."""
-        answer = await self._call(self._config.filter_verb, self._args(pod, nodes))
+        answer = _fields(await self._call(self._config.filter_verb, self._args(pod, nodes)))
         if answer.get("error"):
             raise ExtenderError(answer["error"])
         offered = {info.name for info in nodes}
@@ -85,8 +86,8 @@ class Extender:
             feasible = [item["metadata"]["name"] for item in items]
         return ExtenderVerdict(
             [name for name in feasible if name in offered],
-            answer.get("failedNodes") or {},
-            answer.get("failedAndUnresolvableNodes") or {},
+            answer.get("failednodes") or {},
+            answer.get("failedandunresolvablenodes") or {},
         )
 
     async def prioritize(self, pod: Pod, nodes: Sequence[NodeInfo]) -> Mapping[str, int]:
@@ -94,44 +95,45 @@ class Extender:
         answer = await self._call(self._config.prioritize_verb, self._args(pod, nodes))
         if not isinstance(answer, list):
             raise ExtenderError(f'extender "{self.name}" answered prioritize with something else than a list')
-        return {entry["host"]: int(entry["score"]) for entry in answer}
+        return {entry.get("host", ""): int(entry.get("score", 0)) for entry in map(_fields, answer)}
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Raises ExtenderError."""
         body = {
-            "podName": pod.metadata.name,
-            "podNamespace": pod.metadata.namespace,
-            "podUID": pod.metadata.uid,
-            "node": node_name,
+            "PodName": pod.metadata.name,
+            "PodNamespace": pod.metadata.namespace,
+            "PodUID": pod.metadata.uid,
+            "Node": node_name,
         }
-        answer = await self._call(self._config.bind_verb, body)
+        answer = _fields(await self._call(self._config.bind_verb, body))
         if answer.get("error"):
             raise ExtenderError(answer["error"])
 
     async def process_preemption(
-        self, pod: Pod, victims: Mapping[str, tuple[Sequence[Pod], int]]
+        self, pod: Pod, victims: Mapping[str, tuple[Sequence[PodInfo], int]]
     ) -> Mapping[str, tuple[Sequence[str], int]]:
         """node -> (victims, PDB violations) in; node -> (UIDs of the victims left, violations) out.
 
         Nodes that are left out are no candidates any more. Raises ExtenderError.
         """
-        body: dict[str, Any] = {"pod": to_json(pod)}
+        body: dict[str, Any] = {"Pod": to_json(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
         if self._config.node_cache_capable:
-            body["nodeNameToMetaVictims"] = {
-                node: {"pods": [{"uid": each.metadata.uid} for each in pods], "numPDBViolations": violations}
+            body["NodeNameToMetaVictims"] = {
+                node: {"Pods": [{"UID": each.uid} for each in pods], "NumPDBViolations": violations}
                 for node, (pods, violations) in victims.items()
             }
         else:
-            body["nodeNameToVictims"] = {
-                node: {"pods": [to_json(each) for each in pods], "numPDBViolations": violations}
+            body["NodeNameToVictims"] = {
+                node: {"Pods": [to_json(each.pod) for each in pods], "NumPDBViolations": violations}
                 for node, (pods, violations) in victims.items()
             }
-        answer = await self._call(self._config.preempt_verb, body)
-        left = answer.get("nodeNameToMetaVictims") or {}
-        return {
-            node: ([each["uid"] for each in entry.get("pods") or []], int(entry.get("numPDBViolations", 0)))
-            for node, entry in left.items()
-        }
+        answer = _fields(await self._call(self._config.preempt_verb, body))
+        left = {}
+        for node, entry in _fields(answer.get("nodenametometavictims") or {}, lower=False).items():
+            victims_left = _fields(entry or {})
+            uids = [_fields(each).get("uid", "") for each in victims_left.get("pods") or []]
+            left[node] = (uids, int(victims_left.get("numpdbviolations", 0)))
+        return left
 
     async def close(self) -> None:
         if self._session is not None:
@@ -140,8 +142,9 @@ class Extender:
 
     def _args(self, pod: Pod, nodes: Sequence[NodeInfo]) -> dict[str, Any]:
         if self._config.node_cache_capable:
-            return {"pod": to_json(pod), "nodenames": [info.name for info in nodes]}
-        return {"pod": to_json(pod), "nodes": {"items": [to_json(info.node) for info in nodes if info.node]}}
+            return {"Pod": to_json(pod), "Nodes": None, "NodeNames": [info.name for info in nodes]}
+        items = [to_json(info.node) for info in nodes if info.node]
+        return {"Pod": to_json(pod), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
 
     async def _call(self, verb: str, body: Any) -> Any:
         if self._session is None:
@@ -160,6 +163,13 @@ class Extender:
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
             text = str(error) or type(error).__name__
             raise ExtenderError(f"failed {verb} with extender at URL {self._url}: {text}") from error
+
+
+def _fields(answer: Any, *, lower: bool = True) -> dict[str, Any]:
+    """An object of an answer, its keys in lower case: kube-scheduler finds them in any. Raises ExtenderError."""
+    if not isinstance(answer, dict):
+        raise ExtenderError(f"an extender answered {type(answer).__name__} where an object was expected")
+    return {key.lower(): value for key, value in answer.items()} if lower else answer
 
 
 def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:

@@ -39,7 +39,7 @@ class SchedulerMetrics(Protocol):
         ...
 
     def preemption(self, victims: int) -> None:
-        """scheduler_preemption_attempts_total, scheduler_preemption_victims (not observed for 0: not known here)."""
+        """scheduler_preemption_attempts_total, scheduler_preemption_victims (not observed for 0)."""
         ...
 
     def permit_wait(self, result: str, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from kubeloop.kube.client import Client
@@ -12,6 +12,7 @@ from kubeloop.kube.events import EventSink
 from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.runtime import Framework
@@ -39,6 +40,7 @@ class PluginHandle:
         rng: random.Random,
         recorder: EventSink,
         traces: PodTraces,
+        extenders: Sequence[Extender],
         spawn: Spawn,
     ) -> None:
         self.snapshot = snapshot
@@ -48,6 +50,7 @@ class PluginHandle:
         self.rng = rng
         self.recorder = recorder
         self.traces = traces
+        self.extenders = extenders
         self._spawn = spawn
 
     @property

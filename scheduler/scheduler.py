@@ -127,6 +127,7 @@ class Scheduler:
                 rng=rng,
                 recorder=recorder,
                 traces=traces,
+                extenders=self.extenders,
                 spawn=self._spawn,
             )
             handle.framework = Framework(
@@ -275,11 +276,11 @@ class Scheduler:
         facts = AttemptFacts(result="error")
         self._traces.attempt_started(pod, queued.attempts)
         try:
-            state = CycleState()
+            state = CycleState(measured=self._is_measured())
             placement = await self._schedule(framework, state, queued.info, facts)
             assumed = self._assume(queued.info, placement)
         except FitError as error:
-            self._does_not_fit(framework, queued, state, error, facts, start_ns)
+            await self._does_not_fit(framework, queued, state, error, facts, start_ns)
         except NoNodesAvailable as error:
             self._failed(framework, queued, str(error), "", "", facts, start_ns, rejected=True)
         except (SchedulingError, CacheError) as error:
@@ -302,23 +303,17 @@ class Scheduler:
         start_ns = self._now_ns()
         self.cache.update_snapshot(self.snapshot)
         self.in_cycle = True
-        framework.measuring = self._metrics is not None and self.queue.scheduling_cycle % _MEASURED_CYCLES == 0
         try:
             placement = await self._algorithm.schedule(framework, state, pod, facts)
         finally:
             self.in_cycle = False
-            self._report_cycle(framework, facts, start_ns)
+            if self._metrics is not None:
+                self._metrics.algorithm((self._now_ns() - start_ns) / 1e9)
         return placement
 
-    def _report_cycle(self, framework: Framework, facts: AttemptFacts, start_ns: int) -> None:
-        if self._metrics is None:
-            return
-        self._metrics.algorithm((self._now_ns() - start_ns) / 1e9)
-        for point, span in (("PreFilter", facts.pre_filter_ns), ("Filter", facts.filter_ns), ("Score", facts.score_ns)):
-            if span is not None:
-                status = "Success" if point != "Filter" or facts.feasible else "Unschedulable"
-                seconds = (span[1] - span[0]) / 1e9
-                self._metrics.extension_point(point, status, framework.profile_name, seconds)
+    def _is_measured(self) -> bool:
+        """Is this cycle one of those whose plugins are measured?"""
+        return self._metrics is not None and self.queue.scheduling_cycle % _MEASURED_CYCLES == 0
 
     def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
         """Count the pod on its node from now on. Raises CacheError."""
@@ -526,7 +521,7 @@ class Scheduler:
 
     # --- Failure ---------------------------------------------------------------------------------------------------
 
-    def _does_not_fit(
+    async def _does_not_fit(
         self,
         framework: Framework,
         queued: QueuedPodInfo,
@@ -539,10 +534,16 @@ class Scheduler:
         nominated: str | None = ""
         if framework.post_filter:
             post_filter_ns = self._traces.now_ns()
-            result, status = framework.run_post_filter(state, queued.info, self.snapshot, error.diagnosis.verdicts)
+            self.in_cycle = True  # preemption may ask extenders
+            try:
+                result, status = await framework.run_post_filter(
+                    state, queued.info, self.snapshot, error.diagnosis.verdicts
+                )
+            finally:
+                self.in_cycle = False
             facts.post_filter_ns = (post_filter_ns, self._traces.now_ns())
             if self._metrics is not None and "DefaultPreemption" in framework.plugins:
-                self._metrics.preemption(victims=0)
+                self._metrics.preemption(victims=result.victims if result is not None else 0)
             error.diagnosis.post_filter_message = status.message
             nominated = None if result is None else result.nominated_node_name
         self._failed(framework, queued, str(error), nominated, "", facts, start_ns, diagnosis=error.diagnosis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.clock import Clock
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kubeloop.kube.objects import Pod
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
+    from kubeloop.scheduler.extender import Extender
     from kubeloop.scheduler.framework.interface import CycleState, Status
     from kubeloop.scheduler.framework.permits import WaitingPod
     from kubeloop.scheduler.plugins.listers import Listers
@@ -25,7 +26,7 @@ class Handle(Protocol):
     """Everything outside a plugin that it may use.
 
     snapshot: the cluster as of this cycle; the same object in every cycle. listers: what informers know besides nodes
-    and pods.
+    and pods. extenders: other programs that take part, in the order in which they are asked.
     """
 
     @property
@@ -48,6 +49,9 @@ class Handle(Protocol):
 
     @property
     def traces(self) -> PodTraces: ...
+
+    @property
+    def extenders(self) -> Sequence[Extender]: ...
 
     @property
     def nominator(self) -> Nominator: ...

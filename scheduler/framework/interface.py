@@ -11,7 +11,7 @@ Source: k8s.io/kube-scheduler/framework of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -74,9 +74,11 @@ class CycleState:
     Values with a `clone()` method are cloned with it, others are shared.
     """
 
-    __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = ("_values", "measured", "skip_filter", "skip_pre_bind", "skip_score")
 
-    def __init__(self) -> None:
+    def __init__(self, *, measured: bool = False) -> None:
+        """measured: the duration of each plugin's calls is reported."""
+        self.measured = measured
         self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
@@ -93,7 +95,7 @@ class CycleState:
         return self._values.get(key)
 
     def clone(self) -> CycleState:
-        twin = CycleState()
+        twin = CycleState(measured=self.measured)
         twin._values = {key: value.clone() if hasattr(value, "clone") else value for key, value in self._values.items()}
         twin.skip_filter = set(self.skip_filter)
         twin.skip_score = set(self.skip_score)
@@ -167,7 +169,13 @@ class PreFilterResult:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
+    """victims: how many pods are evicted to make room on the nominated node."""
+
     nominated_node_name: str = ""
+    victims: int = 0
+
+
+PostFilterAnswer = tuple[PostFilterResult | None, Status | None]
 
 
 class Plugin(Protocol):
@@ -225,7 +233,9 @@ class FilterRowsPlugin(Plugin, Protocol):
 class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
-    ) -> tuple[PostFilterResult | None, Status | None]: ...
+    ) -> PostFilterAnswer | Awaitable[PostFilterAnswer]:
+        """What can be done for a pod that fits nowhere. May be `async def`: no other pod is scheduled meanwhile."""
+        ...
 
 
 @runtime_checkable

@@ -8,9 +8,9 @@ Axes: N nodes, K rows. Source: pkg/scheduler/framework/runtime of v1.36.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
+from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
     MAX_NODE_SCORE,
@@ -37,14 +38,14 @@ from kubeloop.scheduler.framework.interface import (
 from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.points import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import make_plugin
+from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-R = TypeVar("R")
 ScoreRows = Callable[[CycleState, PodInfo, Snapshot, Rows], Scores]
+Normalize = Callable[[CycleState, PodInfo, Snapshot, Rows, Scores], Scores]
 
 
 class SchedulingError(Exception):
@@ -69,10 +70,6 @@ def _raised(plugin: Plugin, error: Exception) -> Status:
     return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
 
 
-def _named(status: Status, plugin: str) -> Status:
-    return status if status.plugin else Status(status.code, status.reasons, plugin, status.error)
-
-
 class Framework:
     """The plugins of one profile at their extension points.
 
@@ -91,9 +88,7 @@ class Framework:
         """Makes the plugins. Raises UserError for a profile that cannot work, in kube-scheduler's words."""
         self.profile_name = profile.scheduler_name
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
-        self.measuring = False  # this cycle: the duration of each plugin is reported
-        self._metrics = metrics
-        self._now_ns = handle.clock.time_ns
+        self.timing = Timing(metrics, profile.scheduler_name, handle.clock.time_ns)
         self._nominator = nominator
         self.plugins: dict[str, Plugin] = {}
         self.waiting: dict[str, WaitingPod] = {}  # by UID: pods that wait for a permit
@@ -102,7 +97,7 @@ class Framework:
                 self.plugins[ref.name] = make_plugin(ref.name, profile.args.get(ref.name), handle)
         refs = {point: refs_at(point, profile, self.plugins) for point in EXTENSION_POINTS}
         check_points(profile, refs)
-        points = {point: [self.plugins[ref.name] for ref in named] for point, named in refs.items()}
+        points = {point: [self.plugins[ref.name] for ref in chosen] for point, chosen in refs.items()}
         self.weights = {self.plugins[ref.name].name: ref.weight or 1 for ref in refs["score"]}
         self.pre_enqueue = cast("list[interface.PreEnqueuePlugin]", points["preEnqueue"])
         self._queue_sort = cast("list[interface.QueueSortPlugin]", points["queueSort"])
@@ -130,18 +125,6 @@ class Framework:
         self._check_all_filters = profile.check_all_filters
         self._class_cache = ClassCache() if class_cache and not profile.check_all_filters else None
 
-    def _timed(self, point: str, plugin: Plugin, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The answer of `call`, whose duration is reported in a measured cycle."""
-        if not self.measuring or self._metrics is None:
-            return call(*args, **kwargs)
-        start_ns, outcome = self._now_ns(), "Error"
-        try:
-            answer = call(*args, **kwargs)
-            outcome = "Success"
-            return answer
-        finally:
-            self._metrics.plugin(plugin.name, point, outcome, (self._now_ns() - start_ns) / 1e9)
-
     # --- Queue -----------------------------------------------------------------------------------------------------
 
     @property
@@ -156,6 +139,7 @@ class Framework:
 
     # --- Filtering -------------------------------------------------------------------------------------------------
 
+    @observed("PreFilter")
     def run_pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[frozenset[str] | None, Status | None, list[str]]:
@@ -169,14 +153,14 @@ class Framework:
         for plugin in self.pre_filter:
             result: PreFilterResult | None = None
             try:
-                result, status = self._timed("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
+                result, status = self.timing.plugin("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
                 if status.code is Code.SKIP:
                     state.skip_filter.add(plugin.name)
                     continue
-                status = _named(status, plugin.name)
+                status = named(status, plugin.name)
                 if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                     return None, status, []
                 if status.code is not Code.UNSCHEDULABLE:
@@ -195,6 +179,7 @@ class Framework:
                 return names, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (text,)), which
         return names, rejection, sorted(confining)
 
+    @observed("Filter")
     def run_filters(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Rows:
@@ -236,7 +221,7 @@ class Framework:
         local = [each for each in applying if each[1].name in self._row_local]
         results = cache.results(pod, snapshot)
         try:
-            results.refresh_filters(local, self._timed, state, pod, snapshot)
+            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot)
         except Exception:  # which plugin it was, and on which node, shows when they are asked one by one
             return self._run_filters_afresh(state, pod, snapshot, snapshot.all_rows, diagnosis)
         first = results.first_rejecting
@@ -259,7 +244,7 @@ class Framework:
         for number, plugin in local:
             rows = np.flatnonzero(first == number)
             if len(rows):
-                explain = _ExplanationsByNode(self, plugin, state, pod, snapshot, results)
+                explain = ExplanationsByNode(self, plugin, state, pod, snapshot, results)
                 status = explain(int(rows[0]))
                 if not status.is_rejection:
                     raise SchedulingError(status.message, plugin.name)
@@ -294,7 +279,7 @@ class Framework:
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> interface.Mask:
         try:
-            verdicts: interface.RowVerdicts = self._timed(
+            verdicts: interface.RowVerdicts = self.timing.plugin(
                 "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
             )
         except Exception as error:
@@ -303,7 +288,7 @@ class Framework:
         passed = verdicts.passed
         if not passed.all():
             rejected = np.flatnonzero(~passed)
-            explain = _Explanations(plugin.name, rows, verdicts.explain)
+            explain = Explanations(plugin.name, rows, verdicts.explain)
             first = explain.at(int(rejected[0]))
             if not first.is_rejection:
                 raise SchedulingError(f'running "{plugin.name}" filter plugin: {first.message}', plugin.name)
@@ -338,7 +323,7 @@ class Framework:
         if not status.is_rejection:
             text = f'running "{plugin.name}" filter plugin: {status.message}'
             return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return _named(status, plugin.name)
+        return named(status, plugin.name)
 
     def run_filters_on_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """The first verdict against the node, by the plugins' per-node forms."""
@@ -416,20 +401,24 @@ class Framework:
         return self._extend("remove_pod", state, pod, removed, node)
 
     def _extend(self, method: str, state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo) -> Status | None:
+        point = _EXTENSIONS[method]
         for plugin in self._extensions:
             if plugin.name in state.skip_filter:
                 continue
             try:
-                status: Status | None = getattr(plugin, method)(state, pod, other, node)
+                status: Status | None = self.timing.plugin(
+                    point, plugin, getattr(plugin, method), state, pod, other, node
+                )
             except Exception as error:
                 status = _raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
-                call = "AddPod" if method == "add_pod" else "RemovePod"
+                call = point.removeprefix("PreFilterExtension")
                 text = f'running {call} on PreFilter plugin "{plugin.name}": {status.message}'
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
         return None
 
-    def run_post_filter(
+    @awaited_observed("PostFilter")
+    async def run_post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
     ) -> tuple[PostFilterResult | None, Status]:
         """What PostFilter plugins can do for a pod that fits nowhere, and what they say (reasons joined by ", ").
@@ -442,13 +431,15 @@ class Framework:
         for plugin in self.post_filter:
             answer: PostFilterResult | None = None
             try:
-                answer, status = plugin.post_filter(state, pod, snapshot, statuses)
+                answer, status = await self.timing.awaited_plugin(
+                    "PostFilter", plugin, _post_filter(plugin), state, pod, snapshot, statuses
+                )
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 return answer, Status(Code.SUCCESS, plugin=plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                return answer, _named(status, plugin.name)
+                return answer, named(status, plugin.name)
             if not status.is_rejection:
                 return None, Status(Code.ERROR, status.reasons, plugin.name, status.error)
             if answer is not None:
@@ -463,11 +454,12 @@ class Framework:
     def has_score_plugins(self) -> bool:
         return bool(self.score)
 
+    @observed("PreScore")
     def run_pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> None:
         """Raises SchedulingError if a plugin fails."""
         for plugin in self.pre_score:
             try:
-                status = self._timed("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
+                status = self.timing.plugin("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -476,6 +468,7 @@ class Framework:
                 raise SchedulingError(f'running PreScore plugin "{plugin.name}": {status.message}', plugin.name)
             state.skip_score.add(plugin.name)
 
+    @observed("Score")
     def run_scores(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoredRows:
         """Normalised and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
         by_plugin: dict[str, Scores] = {}
@@ -512,7 +505,9 @@ class Framework:
         plain = [plugin for plugin, normalizes in local if not normalizes]
         normalizing = [plugin for plugin, normalizes in local if normalizes]
         try:
-            results.refresh_scores(plain, normalizing, self.weights, _check_range, self._timed, state, pod, snapshot)
+            results.refresh_scores(
+                plain, normalizing, self.weights, _check_range, self.timing.plugin, state, pod, snapshot
+            )
         except Exception:  # which plugin it was shows when they are asked one by one, about the feasible nodes alone
             return None
         return results
@@ -522,9 +517,15 @@ class Framework:
     ) -> Scores:
         try:
             if by_rows:
-                return self._timed("Score", plugin, cast("ScoreRows", plugin.score_rows), state, pod, snapshot, rows)
+                return self.timing.plugin(
+                    "Score", plugin, cast("ScoreRows", plugin.score_rows), state, pod, snapshot, rows
+                )
             infos = snapshot.node_infos
-            return np.array([plugin.score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
+
+            def one_by_one(state: CycleState) -> Scores:
+                return np.array([plugin.score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
+
+            return self.timing.plugin("Score", plugin, one_by_one, state)
         except Exception as error:
             status = _raised(plugin, error)
             raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
@@ -542,7 +543,9 @@ class Framework:
         scores = raw
         if normalizes:
             try:
-                scores = plugin.normalize_scores(state, pod, snapshot, rows, raw)
+                normalize = cast("Normalize", plugin.normalize_scores)
+                point = "ScoreExtensionNormalize"
+                scores = self.timing.plugin(point, plugin, normalize, state, pod, snapshot, rows, raw)
             except Exception as error:
                 status = _raised(plugin, error)
                 text = f'running NormalizeScore for plugin "{plugin.name}": {status.message}'
@@ -552,42 +555,45 @@ class Framework:
 
     # --- Reserve, permit, bind -------------------------------------------------------------------------------------
 
+    @observed("Reserve")
     def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """The first failure; the caller then runs run_unreserve."""
         for plugin in self._reserve:
             try:
-                status = plugin.reserve(state, pod, node_name)
+                status = self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.is_rejection:
-                return _named(status, plugin.name)
+                return named(status, plugin.name)
             text = f'running Reserve plugin "{plugin.name}": {status.message}'
             return Status(Code.ERROR, (text,), plugin.name, status.error)
         return None
 
+    @observed("Unreserve")
     def run_unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """All Reserve plugins in reverse order, those that were not reached as well."""
         for plugin in reversed(self._reserve):
             try:
-                plugin.unreserve(state, pod, node_name)
+                self.timing.plugin("Unreserve", plugin, plugin.unreserve, state, pod, node_name)
             except Exception:  # the others must still be undone
                 log.exception("Unreserve failed", extra={"plugin": plugin.name, "pod": pod.key})
 
+    @observed("Permit")
     def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """None: go on. Code.WAIT: the pod waits, see wait_on_permit. Else a rejection or an error."""
         waits: dict[str, float] = {}
         for plugin in self._permit:
             seconds = 0.0
             try:
-                status, seconds = plugin.permit(state, pod, node_name)
+                status, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.is_rejection:
-                return _named(status, plugin.name)
+                return named(status, plugin.name)
             if status.code is not Code.WAIT:
                 text = f'running Permit plugin "{plugin.name}": {status.message}'
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
@@ -623,12 +629,14 @@ class Framework:
         waiting.reject("", "removed")
         return True
 
+    @observed("PreBindPreFlight")
     def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """None: some PreBind plugin has work to do. Code.SKIP: none has."""
         has_work = False
         for plugin in self._pre_bind:
             try:
-                status = plugin.pre_bind_pre_flight(state, pod, node_name)
+                flight = plugin.pre_bind_pre_flight
+                status = self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -640,28 +648,30 @@ class Framework:
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
         return None if has_work else Status(Code.SKIP)
 
+    @awaited_observed("PreBind")
     async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """The first failure."""
         for plugin in self._pre_bind:
             if plugin.name in state.skip_pre_bind:
                 continue
             try:
-                status = await plugin.pre_bind(state, pod, node_name)
+                status = await self.timing.awaited_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.is_rejection:
-                return _named(status, plugin.name)
+                return named(status, plugin.name)
             text = f'running PreBind plugin "{plugin.name}": {status.message}'
             return Status(Code.ERROR, (text,), plugin.name, status.error)
         return None
 
+    @awaited_observed("Bind")
     async def run_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """By the first bind plugin that takes the pod. None: it is bound."""
         for plugin in self._bind:
             try:
-                status = await plugin.bind(state, pod, node_name)
+                status = await self.timing.awaited_plugin("Bind", plugin, plugin.bind, state, pod, node_name)
             except Exception as error:
                 status = _raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -669,71 +679,32 @@ class Framework:
             if status.code is Code.SKIP:
                 continue
             if status.is_rejection:
-                return _named(status, plugin.name)
+                return named(status, plugin.name)
             text = f'running Bind plugin "{plugin.name}": {status.message}'
             return Status(Code.ERROR, (text,), plugin.name, status.error)
         return Status(Code.ERROR, ("no bind plugin took the pod",))
 
+    @observed("PostBind")
     def run_post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         for plugin in self._post_bind:
             try:
-                plugin.post_bind(state, pod, node_name)
+                self.timing.plugin("PostBind", plugin, plugin.post_bind, state, pod, node_name)
             except Exception:  # the pod is bound, whatever a plugin thinks of it
                 log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})
 
 
 _LONGEST_PERMIT_SECONDS = 15 * 60.0
+_EXTENSIONS = {"add_pod": "PreFilterExtensionAddPod", "remove_pod": "PreFilterExtensionRemovePod"}
 
 
-class _Explanations:
-    """Explains rows of the snapshot by the verdicts of one filter call."""
+def _post_filter(plugin: interface.PostFilterPlugin) -> Callable[..., Awaitable[interface.PostFilterAnswer]]:
+    """The plugin's method, which need not wait, as one that does."""
 
-    __slots__ = ("_explain", "_plugin", "_rows")
+    async def answered(*args: Any) -> interface.PostFilterAnswer:
+        answer = plugin.post_filter(*args)
+        return await answer if isinstance(answer, Awaitable) else answer
 
-    def __init__(self, plugin: str, rows: Rows, explain: Callable[[int], Status]) -> None:
-        self._plugin = plugin
-        self._rows = rows
-        self._explain = explain
-
-    def __call__(self, row: int) -> Status:
-        return self.at(int(np.searchsorted(self._rows, row)))
-
-    def at(self, index: int) -> Status:
-        try:
-            return _named(self._explain(index), self._plugin)
-        except Exception as error:  # the verdict stands, only its reason is lost
-            log.exception("a filter cannot explain its verdict", extra={"plugin": self._plugin})
-            return Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin}: {error}",), self._plugin, error)
-
-
-class _ExplanationsByNode:
-    """Explains rows by a filter's per-node form, once per class and change of the node."""
-
-    __slots__ = ("_framework", "_plugin", "_pod", "_results", "_snapshot", "_state")
-
-    def __init__(
-        self,
-        framework: Framework,
-        plugin: Plugin,
-        state: CycleState,
-        pod: PodInfo,
-        snapshot: Snapshot,
-        results: ClassResults,
-    ) -> None:
-        self._framework = framework
-        self._plugin = plugin
-        self._state = state
-        self._pod = pod
-        self._snapshot = snapshot
-        self._results = results
-
-    def __call__(self, row: int) -> Status:
-        return self._results.status(row, lambda: self._explain(row))
-
-    def _explain(self, row: int) -> Status:
-        node = self._snapshot.node_infos[row]
-        status = self._framework.filter_node(self._plugin, self._state, self._pod, node)
-        return status or Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin.name}",), self._plugin.name)
+    return answered
 
 
 def _check_range(plugin: Plugin, scores: Scores) -> None:

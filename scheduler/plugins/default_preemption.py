@@ -8,13 +8,14 @@ Source: plugins/defaultpreemption and framework/preemption of v1.36.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kubeloop.kube.objects import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.scheduler.extender import ExtenderError
 from kubeloop.scheduler.fit_error import fit_error_message
 from kubeloop.scheduler.framework.events import POD
 from kubeloop.scheduler.framework.handle import Handle
@@ -25,6 +26,7 @@ from kubeloop.scheduler.framework.interface import (
     CycleState,
     Hint,
     NodeStatuses,
+    PostFilterAnswer,
     PostFilterResult,
     Status,
 )
@@ -35,6 +37,7 @@ from kubeloop.scheduler.plugins.verdicts import failed, on, unresolvable, unsche
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
+    from kubeloop.scheduler.extender import Extender
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -75,7 +78,8 @@ class DefaultPreemption:
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
-    ) -> tuple[PostFilterResult | None, Status | None]:
+    ) -> PostFilterAnswer | Awaitable[PostFilterAnswer]:
+        """Waits only if an extender wants a say in the choice."""
         reason = self.ineligible_reason(pod, snapshot, statuses)
         if reason:
             return None, self._unhelpful(reason)
@@ -86,9 +90,53 @@ class DefaultPreemption:
             if errors:
                 return None, failed(self.name, f"preemption: {errors[0].message}")
             return PostFilterResult(), self._unhelpful(_fit_error(len(snapshot), dry_run.rejections.values()))
-        best = best_candidate(dry_run.candidates, self.start_time)
+        asked = [each for each in self._handle.extenders if each.preempts and each.is_interested(pod.pod)]
+        if asked:
+            return self._preempt_with_consent(pod, snapshot, dry_run.candidates, asked)
+        return self._preempt(pod, dry_run.candidates)
+
+    def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterAnswer:
+        best = best_candidate(candidates, self.start_time)
         self._evictions.start(pod, best.node, best.victims)
-        return PostFilterResult(best.node), None
+        return PostFilterResult(best.node, len(best.victims)), None
+
+    async def _preempt_with_consent(
+        self, pod: PodInfo, snapshot: Snapshot, candidates: Sequence[Candidate], extenders: Iterable[Extender]
+    ) -> PostFilterAnswer:
+        """One extender after the other says which candidates are left, and with which victims."""
+        for extender in extenders:
+            victims = {each.node: (each.victims, each.pdb_violations) for each in candidates}
+            try:
+                left = await extender.process_preemption(pod.pod, victims)
+                candidates = [
+                    self._agreed(extender, snapshot, node, *agreed)
+                    for node, agreed in left.items()
+                    if agreed[0] or not extender.ignorable
+                ]
+            except ExtenderError as error:
+                if extender.ignorable:
+                    continue
+                return None, failed(self.name, f"preemption: {error}")
+            if not candidates:
+                return None, self._unhelpful("no candidate node for preemption")
+        return self._preempt(pod, candidates)
+
+    def _agreed(
+        self, extender: Extender, snapshot: Snapshot, node: str, uids: Sequence[str], violations: int
+    ) -> Candidate:
+        """Raises ExtenderError for a node or victim that is not there."""
+        info = snapshot.get(node)
+        if info is None:
+            raise ExtenderError(f'nodeinfo not found for node name "{node}"')
+        if not uids:
+            raise ExtenderError(f'expected at least one victim pod on node "{node}"')
+        for uid in uids:
+            if uid not in info.pods:
+                raise ExtenderError(
+                    f"extender: {extender.name} claims to preempt pod (UID: {uid}) on node: {node}, "
+                    "but the pod is not found on that node"
+                )
+        return Candidate(node, tuple(sorted((info.pods[uid] for uid in uids), key=self._importance)), violations)
 
     def forget(self, uid: str) -> None:
         """The pod `uid` is gone, or no longer waits for its victims."""

@@ -91,6 +91,7 @@ class Cluster:
         self.client: Any = None
         self.recorder: Any = None
         self.traces = NoTraces()
+        self.extenders = ()
         self.framework = Framework(default_profile(), self, lambda: self.nominator)
         self.plugins: dict[str, Any] = dict(self.framework.plugins)
 
@@ -313,14 +314,14 @@ class Case:
         elif decision.get("fitError"):
             with pytest.raises(FitError) as raised:
                 await algorithm.schedule(cluster.framework, state, pod, facts)
-            self.check_fit_error(raised.value, state, pod, decision, about)
+            await self.check_fit_error(raised.value, state, pod, decision, about)
         else:
             placement = await algorithm.schedule(cluster.framework, state, pod, facts)
             assert placement.node in decision["possibleHosts"], about
             if not pod.pod.status.nominated_node_name:  # else that node is tried first, alone
                 assert placement.feasible == len(decision["feasibleNodes"]), about
 
-    def check_fit_error(
+    async def check_fit_error(
         self, error: FitError, state: CycleState, pod: PodInfo, decision: dict[str, Any], about: str
     ) -> None:
         cluster, expected = self.cluster, decision["postFilter"]
@@ -328,7 +329,7 @@ class Case:
         plugins = error.diagnosis.unschedulable_plugins | error.diagnosis.pending_plugins
         assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), about
         verdicts = error.diagnosis.verdicts
-        result, status = cluster.framework.run_post_filter(state, pod, cluster.snapshot, verdicts)
+        result, status = await cluster.framework.run_post_filter(state, pod, cluster.snapshot, verdicts)
         assert status.code.api_name == expected["code"], about
         assert status.message == expected.get("message", ""), about
         assert (result is not None) == expected["resultPresent"], about

@@ -119,7 +119,7 @@ async def check(scheduler: Scheduler, decision: dict[str, Any], where: str) -> s
         assert str(outcome) == decision["schedulerError"], where
         return "error"
     if isinstance(outcome, FitError):
-        check_failure(scheduler, state, pod, outcome, decision, where)
+        await check_failure(scheduler, state, pod, outcome, decision, where)
         return "does not fit"
     assert outcome.node in decision["possibleHosts"], where
     if pod.pod.status.nominated_node_name in decision["feasibleNodes"]:
@@ -140,7 +140,7 @@ async def attempt(
         return error
 
 
-def check_failure(
+async def check_failure(
     scheduler: Scheduler, state: CycleState, pod: PodInfo, error: FitError, decision: dict[str, Any], where: str
 ) -> None:
     diagnosis = error.diagnosis
@@ -150,7 +150,7 @@ def check_failure(
         assert verdicts == expected_infeasible(decision), where
     assert sorted(diagnosis.unschedulable_plugins) == decision["unschedulablePlugins"], where
     framework = scheduler.frameworks["default-scheduler"]
-    result, status = framework.run_post_filter(state, pod, scheduler.snapshot, diagnosis.verdicts)
+    result, status = await framework.run_post_filter(state, pod, scheduler.snapshot, diagnosis.verdicts)
     diagnosis.post_filter_message = status.message
     assert str(error) == decision["failedSchedulingMessage"], where
     expected = decision["postFilter"]

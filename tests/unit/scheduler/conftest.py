@@ -55,7 +55,7 @@ class MemoryInformer:
 
 
 class Cluster:
-    """informer() as a factory's; create_raw, get and patch as a client's. Also the event sink.
+    """informer() as a factory's; create_raw, get, patch and delete as a client's. Also the event sink.
 
     before_bind(pod, node): may raise, or wait. answers_lost: so many bindings are made, but their answers are lost.
     """
@@ -140,6 +140,10 @@ class Cluster:
     async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
         await asyncio.sleep(0.001)
         self.patches.append((f"{namespace}/{name}", body["status"]))
+
+    async def delete(self, resource: Any, name: str, namespace: str, **_: Any) -> None:
+        await asyncio.sleep(0.001)
+        self.delete_pod(f"{namespace}/{name}")
 
 
 def refused(code: int, reason: str, message: str) -> Exception:

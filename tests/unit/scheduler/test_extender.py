@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from kubeloop.kube.objects import Pod, convert
+from kubeloop.kube.resources import PODS
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ManagedResource
 from kubeloop.scheduler.extender import Extender, ExtenderError
 
@@ -40,6 +41,19 @@ async def server() -> AsyncIterator[tuple[str, Answers, list[tuple[str, Any]]]]:
     await runner.cleanup()
 
 
+class Told:
+    """Metrics that remember how many victims each preemption had."""
+
+    def __init__(self) -> None:
+        self.preemptions: list[int] = []
+
+    def preemption(self, victims: int) -> None:
+        self.preemptions.append(victims)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
@@ -51,7 +65,7 @@ async def test_an_extender_confines_and_ranks_nodes(server, cluster, scheduling)
     for name in ("a", "b", "c"):
         cluster.node(name)
     answers["filter"] = lambda body: {
-        "nodes": {"items": [item for item in body["nodes"]["items"] if item["metadata"]["name"] != "c"]},
+        "nodes": {"items": [item for item in body["Nodes"]["items"] if item["metadata"]["name"] != "c"]},
         "failedNodes": {"c": "not today"},
     }
     answers["prioritize"] = lambda body: [{"host": "a", "score": 0}, {"host": "b", "score": 10}]
@@ -61,7 +75,7 @@ async def test_an_extender_confines_and_ranks_nodes(server, cluster, scheduling)
         await until(lambda: bool(cluster.bindings))
     assert cluster.bindings == [("default/p", "b")]
     assert [verb for verb, _ in asked] == ["filter", "prioritize"]
-    assert asked[0][1]["pod"]["metadata"]["name"] == "p"
+    assert asked[0][1]["Pod"]["metadata"]["name"] == "p"
 
 
 async def test_a_node_cache_capable_extender_is_sent_names(server, cluster, scheduling):
@@ -73,7 +87,7 @@ async def test_a_node_cache_capable_extender_is_sent_names(server, cluster, sche
         cluster.pod("p")
         await until(lambda: bool(cluster.bindings))
     assert cluster.bindings == [("default/p", "b")]
-    assert sorted(asked[0][1]["nodenames"]) == ["a", "b"]
+    assert sorted(asked[0][1]["NodeNames"]) == ["a", "b"]
 
 
 async def test_its_reasons_stand_in_the_event(server, cluster, scheduling):
@@ -108,7 +122,7 @@ async def test_an_extender_may_bind(server, cluster, scheduling):
     cluster.node("a")
 
     def bind(body: Any) -> Any:
-        cluster.change_pod(f"{body['podNamespace']}/{body['podName']}", node_name=body["node"])
+        cluster.change_pod(f"{body['PodNamespace']}/{body['PodName']}", node_name=body["Node"])
         return {}
 
     answers["bind"] = bind
@@ -118,9 +132,132 @@ async def test_an_extender_may_bind(server, cluster, scheduling):
         await until(lambda: bool(cluster.events))
     assert cluster.bindings == []
     assert asked == [
-        ("bind", {"podName": "p", "podNamespace": "default", "podUID": asked[0][1]["podUID"], "node": "a"})
+        ("bind", {"PodName": "p", "PodNamespace": "default", "PodUID": asked[0][1]["PodUID"], "Node": "a"})
     ]
     assert cluster.events[0][1] == "Scheduled"
+
+
+def victims(body: Any) -> dict[str, list[str]]:
+    """Node -> names of the victims that an extender is shown."""
+    shown = body["NodeNameToVictims"]
+    return {node: [pod["metadata"]["name"] for pod in each["Pods"]] for node, each in shown.items()}
+
+
+def two_full_nodes(cluster: Any) -> None:
+    """A pod of priority 1 on "cheap", of priority 2 on "dear"; without extenders the first would have to go."""
+    for number, name in enumerate(("cheap", "dear"), start=1):
+        cluster.node(name, cpu="1")
+        cluster.pod(f"on-{name}", cpu="1", nodeName=name, priority=number)
+
+
+def uid_of(cluster: Any, key: str) -> str:
+    return cluster.informer(PODS).store.get(key).metadata.uid
+
+
+async def test_an_extender_chooses_among_the_nodes_that_preemption_would_free(server, cluster, scheduling):
+    url, answers, asked = server
+    two_full_nodes(cluster)
+    uid = uid_of(cluster, "default/on-dear")
+    answers["preempt"] = lambda body: {
+        "NodeNameToMetaVictims": {"dear": {"Pods": [{"UID": uid}], "NumPDBViolations": 0}}
+    }
+    told = Told()
+    async with scheduling(metrics=told, extenders=(ExtenderConfiguration(url, preempt_verb="preempt"),)) as scheduler:
+        cluster.pod("high", cpu="1", priority=10)
+        await until(lambda: cluster.node_of("default/high") == "dear")
+        assert scheduler.queue.get("default/high") is None
+    assert cluster.node_of("default/on-dear") == ""
+    assert cluster.node_of("default/on-cheap") == "cheap"
+    ((_, body),) = asked
+    assert body["Pod"]["metadata"]["name"] == "high"
+    assert victims(body) == {"cheap": ["on-cheap"], "dear": ["on-dear"]}
+    assert body["NodeNameToMetaVictims"] is None
+    assert told.preemptions == [1]
+
+
+async def test_the_next_extender_sees_what_the_first_has_left(server, cluster, scheduling):
+    url, answers, asked = server
+    two_full_nodes(cluster)
+    uid = uid_of(cluster, "default/on-cheap")
+    answers["first"] = answers["second"] = lambda body: {
+        "nodeNameToMetaVictims": {"cheap": {"pods": [{"uid": uid}], "numPDBViolations": 3}}
+    }
+    told = Told()
+    extenders = (
+        ExtenderConfiguration(url, preempt_verb="first"),
+        ExtenderConfiguration(url, preempt_verb="second", node_cache_capable=True),
+    )
+    async with scheduling(metrics=told, extenders=extenders):
+        cluster.pod("high", cpu="1", priority=10)
+        await until(lambda: bool(told.preemptions))
+    assert [verb for verb, _ in asked] == ["first", "second"]
+    assert asked[1][1]["NodeNameToMetaVictims"] == {"cheap": {"Pods": [{"UID": uid}], "NumPDBViolations": 3}}
+    assert asked[1][1]["NodeNameToVictims"] is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "ignorable", "message"),
+    [
+        pytest.param({}, False, "preemption: no candidate node for preemption", id="no node is left"),
+        pytest.param(None, False, "preemption: failed preempt with extender at URL {url}, code 500", id="failure"),
+        pytest.param(
+            {"nodeNameToMetaVictims": {"dear": {"pods": []}}},
+            False,
+            'preemption: expected at least one victim pod on node "dear"',
+            id="nobody has to go",
+        ),
+        pytest.param(
+            {"nodeNameToMetaVictims": {"dear": {"pods": []}}},
+            True,
+            "preemption: no candidate node for preemption",
+            id="nobody has to go, says one that may be ignored",
+        ),
+        pytest.param(
+            {"nodeNameToMetaVictims": {"dear": {"pods": [{"uid": "x"}]}}},
+            False,
+            "preemption: extender: {url} claims to preempt pod (UID: x) on node: dear, "
+            "but the pod is not found on that node",
+            id="an unknown victim",
+        ),
+        pytest.param(
+            {"nodeNameToMetaVictims": {"mars": {"pods": [{"uid": "x"}]}}},
+            False,
+            'preemption: nodeinfo not found for node name "mars"',
+            id="an unknown node",
+        ),
+        pytest.param(
+            [],
+            False,
+            "preemption: an extender answered list where an object was expected",
+            id="something else altogether",
+        ),
+    ],
+)
+async def test_without_the_consent_of_an_extender_nobody_is_preempted(
+    server, cluster, scheduling, answer, ignorable, message
+):
+    url, answers, _ = server
+    two_full_nodes(cluster)
+    if answer is not None:
+        answers["preempt"] = lambda body: answer
+    told = Told()
+    config = ExtenderConfiguration(url, preempt_verb="preempt", ignorable=ignorable)
+    async with scheduling(metrics=told, extenders=(config,)):
+        cluster.pod("high", cpu="1", priority=10)
+        await until(lambda: bool(cluster.events))
+    assert told.preemptions == [0]
+    assert cluster.events[0][2].endswith(message.format(url=url))
+
+
+async def test_an_ignorable_extender_that_fails_has_no_say_in_preemption(server, cluster, scheduling):
+    url, _, _ = server
+    two_full_nodes(cluster)
+    told = Told()
+    config = ExtenderConfiguration(url, preempt_verb="preempt", ignorable=True)
+    async with scheduling(metrics=told, extenders=(config,)):
+        cluster.pod("high", cpu="1", priority=10)
+        await until(lambda: cluster.node_of("default/high") == "cheap")
+    assert told.preemptions == [1]
 
 
 def pod_with(resource: str) -> Pod:

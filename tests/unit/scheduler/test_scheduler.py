@@ -227,7 +227,16 @@ async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
     assert len(calls["pod_scheduled"]) == 12
     assert calls["queue_incoming"][0] == ("active", "UnschedulablePodAdd")
     assert calls["pending_pods"][-1] == (0, 0, 1, 0)
-    assert {point for point, *_ in calls["extension_point"]} == {"PreFilter", "Filter", "Score"}
-    assert {call[1] for call in calls["plugin"]} == {"PreFilter", "Filter", "PreScore", "Score"}
+    reported = [call[:2] for call in calls["extension_point"]]
+    for point in ("PreFilter", "Filter", "PreScore", "Score", "Reserve", "Permit", "Bind", "PostBind"):
+        assert reported.count((point, "Success")) >= 12, point
+    assert ("PreBindPreFlight", "Skip") in reported
+    assert ("PostFilter", "Unschedulable") in reported
+    assert {call[2] for call in calls["extension_point"]} == {"default-scheduler"}
+    measured = {call[:3] for call in calls["plugin"]}
+    assert ("NodeResourcesFit", "Score", "Success") in measured
+    assert ("DefaultBinder", "Bind", "Success") in measured
+    assert ("VolumeBinding", "Reserve", "Success") in measured
+    assert ("InterPodAffinity", "PreFilter", "Skip") in measured
     assert calls["cache_size"][-1] == (2, 12, 0)
     assert len(calls["preemption"]) >= 1

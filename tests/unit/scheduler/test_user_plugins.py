@@ -19,6 +19,8 @@ from kubeloop.scheduler.framework.interface import (
     ClusterEventWithHint,
     Code,
     Hint,
+    PostFilterAnswer,
+    PostFilterResult,
     RowVerdicts,
     Status,
 )
@@ -132,10 +134,24 @@ class AskFirst:
         return Status(Code.WAIT), 10.0
 
 
+class FreesNode:
+    """PostFilter that waits: asks somebody else to make room, and nominates the node."""
+
+    name = "FreesNode"
+
+    def __init__(self, args: Any, handle: Any) -> None: ...
+
+    async def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> PostFilterAnswer:
+        await asyncio.sleep(0.1)
+        if pod.pod.metadata.name == "hopeless":
+            raise RuntimeError("nobody answers")
+        return PostFilterResult("n"), None
+
+
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they were installed under the entry point group."""
-    mine = {plugin.name: plugin for plugin in (Rack, LastNode, Raising, AskFirst)}
+    mine = {plugin.name: plugin for plugin in (Rack, LastNode, Raising, AskFirst, FreesNode)}
     installed = registry.plugin_class
     monkeypatch.setattr(registry, "plugin_class", lambda name: mine[name] if name in mine else installed(name))
 
@@ -157,6 +173,22 @@ async def test_a_plugin_per_node_filters_and_its_event_wakes_the_pod(cluster, sc
         cluster.node("right", labels={"rack": "b"})
         await asyncio.sleep(3)
         assert cluster.bindings == [("default/p", "right")]
+
+
+async def test_a_post_filter_plugin_may_wait_and_fail(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    only_mine = {"postFilter": PluginSet((PluginRef("FreesNode"),), ("*",))}
+    async with scheduling(profiles=(Profile(points=only_mine),)) as scheduler:
+        cluster.pod("p", cpu="2")
+        cluster.pod("hopeless", cpu="2")
+        await asyncio.sleep(0.05)
+        assert cluster.events == []
+        await asyncio.sleep(0.5)
+        assert [pod.key for pod in scheduler.queue.nominator.pods_on("n")] == ["default/p"]
+    assert [message for _, _, message in cluster.events] == [
+        "0/1 nodes are available: 1 Insufficient cpu.",
+        "0/1 nodes are available: 1 Insufficient cpu. nobody answers",
+    ]
 
 
 async def test_a_vectorised_plugin_scores(cluster, scheduling):

@@ -16,6 +16,7 @@ from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.listers import Listers
@@ -108,6 +109,7 @@ class SmallCluster:
         self.client: Any = RecordingClient()
         self.recorder: Any = Recorder()
         self.traces = NoTraces()
+        self.extenders: list[Extender] = []
         self.clock = FixedClock()
         self.rng = random.Random(7)
         self.spawned: list[Coroutine[Any, Any, None]] = []
