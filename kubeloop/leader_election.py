@@ -49,7 +49,8 @@ class LeaderElection:
         self._clock = clock
         self._rng = rng
         self._seen: Lease | None = None
-        self._seen_at = float("-inf")
+        self._seen_at = float("-inf")  # loop time when its spec last changed for us
+        self._held_at = float("-inf")  # loop time before the last write that took or renewed it
         self.leading = False
 
     async def run_while_leading(self, acting: Callable[[], Awaitable[None]]) -> None:
@@ -71,24 +72,28 @@ class LeaderElection:
             raise LeaseLost(str(lost.exceptions[0])) from None
         finally:
             self.leading = False
-            await asyncio.shield(self._release())
+            await self._release()
 
     async def _renew(self) -> None:
-        loop = asyncio.get_running_loop()
-        renewed_at = loop.time()
+        """Renew the lease until cancelled. Raises LeaseLost, at the latest at the renew deadline."""
+        settings = self._settings
         while True:
-            await asyncio.sleep(self._settings.retry_period_seconds)
-            if await self._try_to_hold():
-                renewed_at = loop.time()
-            elif self._holder() not in ("", self._settings.identity):
-                raise LeaseLost(f"the lease is now held by {self._holder()}")
-            elif loop.time() - renewed_at >= self._settings.renew_deadline_seconds:
-                raise LeaseLost(f"not renewed within {self._settings.renew_deadline_seconds:g} s")
+            await asyncio.sleep(settings.retry_period_seconds)
+            try:
+                # One deadline for all tries: a server that answers nothing must not stretch it past the lease's end.
+                async with asyncio.timeout_at(self._held_at + settings.renew_deadline_seconds):
+                    while not await self._try_to_hold():
+                        if self._holder() not in ("", settings.identity):
+                            raise LeaseLost(f"the lease is now held by {self._holder()}")
+                        await asyncio.sleep(settings.retry_period_seconds)
+            except TimeoutError:
+                raise LeaseLost(f"not renewed within {settings.renew_deadline_seconds:g} s") from None
 
     async def _try_to_hold(self) -> bool:
         """Acquire or renew the lease; False if somebody else holds it or the server did not take the write."""
         settings = self._settings
         loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         now = rfc3339_micro(self._clock.now())
         spec: dict[str, Any] = {
             "holderIdentity": settings.identity,
@@ -107,11 +112,13 @@ class LeaderElection:
                         "spec": {**spec, "acquireTime": now, "leaseTransitions": 0},
                     }
                     self._see(await self._client.create(LEASES, body, settings.namespace), loop.time())
+                    self._held_at = asked_at
                     return True
                 self._see(lease, loop.time())
                 holder = self._holder()
                 held_by_other = holder not in ("", settings.identity)
-                if held_by_other and loop.time() < self._seen_at + settings.lease_duration_seconds:
+                duration_seconds = lease.spec.lease_duration_seconds or settings.lease_duration_seconds
+                if held_by_other and loop.time() < self._seen_at + duration_seconds:
                     return False
                 if holder != settings.identity:
                     spec |= {"acquireTime": now, "leaseTransitions": (lease.spec.lease_transitions or 0) + 1}
@@ -120,6 +127,7 @@ class LeaderElection:
                     await self._client.patch(LEASES, settings.name, patch, PatchType.MERGE, settings.namespace),
                     loop.time(),
                 )
+                self._held_at = asked_at
                 return True
         except (Conflict, AlreadyExists):
             return False
@@ -129,7 +137,8 @@ class LeaderElection:
 
     def _see(self, lease: Lease, now: float) -> None:
         if self._seen is None or lease.spec != self._seen.spec:
-            self._seen, self._seen_at = lease, now
+            self._seen_at = now
+        self._seen = lease
 
     def _holder(self) -> str:
         return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
