@@ -1,0 +1,139 @@
+"""docs/scheduler.md holds: its files are written, and its commands run one after the other, as a reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.driving import ROOT, SECONDS, cluster_up
+
+PAGE = ROOT / "docs" / "scheduler.md"
+EXTENDER_PORT = "10888"
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """With a free port for the extender."""
+    return PAGE.read_text().replace(EXTENDER_PORT, free_port())
+
+
+@pytest.fixture
+def folder(page, tmp_path) -> Path:
+    """The files of the page, in a folder where its commands can be run."""
+    for name, text in re.findall(r"^```\w+\n# (\S+\.(?:yaml|py))\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    return tmp_path
+
+
+def commands(page: str, title: str) -> list[str]:
+    section = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    return [line for block in re.findall(r"^```sh\n(.*?)^```", section[1], re.M | re.S) for line in block.splitlines()]
+
+
+class Reader:
+    """Follows the page: `kubeloop up` stays up for the commands after it, until the next one."""
+
+    def __init__(self, kubeloop, folder: Path, stack: contextlib.ExitStack) -> None:
+        self._kubeloop = kubeloop
+        self._folder = folder
+        self._up = stack.enter_context(contextlib.ExitStack())
+        self._background = stack
+        self.environment = kubeloop.environment
+        self.outputs: dict[str, str] = {}
+        self.cluster = None
+        self.kubectl = None
+
+    def follow(self, line: str) -> None:
+        if line.startswith("kubeloop up "):
+            self._up.close()
+            arguments = [self._found(word) for word in shlex.split(line)[2:]]
+            self.cluster, self.kubectl = self._up.enter_context(cluster_up(self._kubeloop, self._folder, *arguments))
+            self.environment = self.environment | {"PID": str(self.cluster.process.pid)}
+        elif line.startswith("export ENDPOINT="):
+            self.environment = self.environment | {"ENDPOINT": self.cluster.wait_for(r"endpoint (http://\S+)").group(1)}
+        elif line.endswith(" &"):
+            process = subprocess.Popen([sys.executable, *shlex.split(line)[1:-1]], cwd=self._folder)
+            self._background.callback(process.wait)
+            self._background.callback(process.kill)
+        else:
+            # -m kubeloop and not the command: it need not be on the PATH
+            runs = re.sub(r"^kubeloop ", f"{shlex.quote(sys.executable)} -m kubeloop ", line)
+            done = subprocess.run(
+                runs,
+                shell=True,
+                cwd=self._folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+            self.outputs[line] = done.stdout
+
+    def _found(self, word: str) -> str:
+        path = self._folder / word
+        return os.fspath(path) if path.exists() else word
+
+
+@pytest.fixture
+def reader(kubeloop, folder):
+    with contextlib.ExitStack() as stack:
+        yield Reader(kubeloop, folder, stack)
+
+
+def test_configuration(reader, page, folder):
+    for line in commands(page, "Configuration"):
+        reader.follow(line)
+    complete = yaml.safe_load((folder / "complete.yaml").read_text())
+    assert [profile["schedulerName"] for profile in complete["profiles"]] == ["default-scheduler", "packing"]
+    (configz,) = (output for line, output in reader.outputs.items() if "configz" in line)
+    assert "MostAllocated" in configz
+    assert "roundRobin" in configz
+
+
+def test_every_key_of_its_own_is_in_the_table(page):
+    from kubeloop.scheduler.config.v1 import _Kubeloop
+
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(_Kubeloop.__struct_encode_fields__)
+
+
+def test_the_older_forms(reader, page, folder):
+    for line in commands(page, "The older forms"):
+        reader.follow(line)
+    translated = yaml.safe_load((folder / "translated.yaml").read_text())
+    assert "SelectorSpread" in str(translated)
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_extenders(reader, page):
+    for line in commands(page, "Extenders"):
+        reader.follow(line)
+    nodes = {pod["spec"]["nodeName"] for pod in reader.kubectl.json("get", "pods")["items"]}
+    assert nodes
+    assert all(name[-1] in "02468" for name in nodes)
+
+
+def test_explain_and_debug(reader, page):
+    for line in (*commands(page, "Why is this pod pending?"), *commands(page, "What does the scheduler hold?")):
+        reader.follow(line)
+    assert "NodeAffinity" in reader.outputs["kubeloop explain pod/impossible -n mixed"]
+    assert '"differences"' in reader.outputs["curl -sf $ENDPOINT/debug/scheduler"]
+    reader.cluster.wait_for("Dump of scheduling queue")
