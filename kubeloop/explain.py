@@ -53,6 +53,9 @@ def told(document: Mapping[str, Any]) -> RenderableType:
         parts.append(Text(document["message"]))
     if document["queue"]:
         parts.append(Text(_waiting(document), style="dim"))
+    last = document["lastAttempt"]
+    if last and not (document["message"] and last.startswith(f"Unschedulable: {document['message']}")):
+        parts.append(Text(f"The last attempt ended with {last}", style="dim"))
     rows = reasons(document["nodes"])
     if any(row.plugin for row in rows):
         parts += [Text(), _table(rows)]

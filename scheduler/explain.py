@@ -58,14 +58,16 @@ class NodeExplanation:
 class PodExplanation:
     """queue: "active", "backoff", "unschedulable", "gated", "in flight", or "" if the pod does not wait here.
 
-    summary: one sentence. message: kube-scheduler's, as of now. retry_seconds: until the backoff is over, 0.0 outside
-    of it. shortages: resource -> the least that is missing on any node, millicores for CPU.
+    summary: one sentence. last_attempt: how the last one ended, by the pod's condition, "" if there was none.
+    message: kube-scheduler's, as of now. retry_seconds: until the backoff is over, 0.0 outside of it. shortages:
+    resource -> the least that is missing on any node, millicores for CPU.
     """
 
     pod: str
     queue: str = ""
     summary: str = ""
     attempts: int = 0
+    last_attempt: str = ""
     retry_seconds: float = 0.0
     rejected_by: tuple[str, ...] = ()
     message: str = ""
@@ -80,6 +82,7 @@ class PodExplanation:
             "queue": self.queue,
             "summary": self.summary,
             "attempts": self.attempts,
+            "lastAttempt": self.last_attempt,
             "retrySeconds": self.retry_seconds,
             "rejectedBy": self.rejected_by,
             "message": self.message,
@@ -115,6 +118,7 @@ def explain(scheduler: Scheduler, key: str) -> PodExplanation:
 
 
 def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> None:
+    explanation.last_attempt = _last_attempt(pod)
     found = scheduler.queue.get(pod.key)
     if found is not None:
         explanation.queue, queued = found
@@ -169,6 +173,13 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             plugins.update(each.plugin for each in statuses)
             _note_shortages(explanation.shortages, info, node)
     _sum_up(explanation, pod, reasons, plugins)
+
+
+def _last_attempt(pod: Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason != "SchedulingGated":
+            return f"{condition.reason}: {condition.message}"
+    return ""
 
 
 def _gating_message(framework: Framework, pod: Pod, queued: QueuedPodInfo) -> str:
@@ -230,6 +241,8 @@ def _sum_up(explanation: PodExplanation, pod: Pod, reasons: Counter[str], plugin
     helped = [each.node for each in nodes if each.preemption_helps]
     if pod.spec.preemption_policy == "Never":
         explanation.preemption = "the pod may not preempt others (preemptionPolicy: Never)"
+    elif pod.status.nominated_node_name:
+        explanation.preemption = f"room is being made on {pod.status.nominated_node_name}, the pod's nominated node"
     elif helped:
         explanation.preemption = f"preempting pods of lower priority would help on {len(helped)} of {len(nodes)} nodes"
     else:

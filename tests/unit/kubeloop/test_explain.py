@@ -30,6 +30,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "queue": "",
         "summary": "",
         "attempts": 0,
+        "lastAttempt": "",
         "retrySeconds": 0.0,
         "rejectedBy": [],
         "message": "",
@@ -114,6 +115,11 @@ def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
     assert "closest: 1500m of cpu, 1.5Gi of memory." in out
     assert "  - ask for less" in out
     assert "Preemption: preempting pods of lower priority would help on 1 of 2 nodes.\n  on a" in out
+
+
+def test_an_error_of_the_last_attempt_is_shown_beside_what_holds_now():
+    out = text(document(summary="the pod fits on 1 of 1 nodes now", lastAttempt="SchedulerError: no answer"))
+    assert "The last attempt ended with SchedulerError: no answer\n" in out
 
 
 def test_a_bound_pod_needs_one_line():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from kubeloop.kube.errors import from_status
-from kubeloop.kube.objects import Status
+from kubeloop.kube.objects import PodStatus, Status, convert
 from kubeloop.kube.resources import NODES, PODS
 from kubeloop.scheduler.debug import compare, comparison_text, dump, dump_text
 from kubeloop.scheduler.explain import explain
@@ -68,6 +69,25 @@ async def test_a_gated_pod_shows_its_gates_and_one_that_backs_off_when_it_is_tri
     assert document["retrySeconds"] == told.retry_seconds
     assert document["rejectedBy"] == ()
     assert document["nodes"] == [{"node": "n", "obstacles": [], "preemptionHelps": False}]
+
+
+async def test_the_last_attempt_and_a_preemption_under_way_are_read_from_the_pods_status(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    cluster.pod("low", cpu="1", nodeName="n")
+    async with scheduling() as scheduler:
+        conditions = [
+            {"type": "Ready", "status": "False", "reason": "other"},
+            {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "no answer"},
+        ]
+        gates = [{"name": "g"}]  # so that it keeps its status
+        pod = cluster.pod("p", cpu="1", priority=1, schedulingGates=gates)
+        status = convert(PodStatus, {"nominatedNodeName": "n", "conditions": conditions})
+        cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status))
+        assert explain(scheduler, "default/p").last_attempt == "SchedulerError: no answer"
+        ungated = msgspec.structs.replace(pod.spec, scheduling_gates=())
+        cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status, spec=ungated))
+        told = explain(scheduler, "default/p")
+        assert told.preemption == "room is being made on n, the pod's nominated node"
 
 
 async def test_nodes_that_a_plugin_rules_out_by_name_count_in_the_message(cluster, scheduling):
