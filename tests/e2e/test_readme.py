@@ -1,0 +1,116 @@
+"""README.md and docs/ say what is so: their commands run, their links resolve, their options exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.driving import ROOT, WEB, Kubeloop, cluster_up
+
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+FOREIGN_FLAGS = {"--controllers=*,-deployment-controller,-replicaset-controller"}  # kube-controller-manager's
+
+
+def command_lines(page: Path) -> list[str]:
+    """The indented lines that begin with a command of ours or a well-known one, without their comments."""
+    lines = re.findall(r"^ {4}((?:kubeloop|make|kind|kubectl) .*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"\s+#.*", "", line).rstrip() for line in lines]
+
+
+def ours(page: Path) -> list[str]:
+    return [line for line in command_lines(page) if line.startswith("kubeloop ")]
+
+
+@pytest.fixture(scope="module")
+def help_of() -> dict[str, str]:
+    def ask(*command: str) -> str:
+        asked = [sys.executable, "-m", "kubeloop", *command, "--help"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+    commands = re.findall(r"^  ([a-z]+) ", ask().partition("Commands:")[2], re.MULTILINE)
+    return {command: ask(command) for command in commands}
+
+
+def test_readme_opens_with_the_two_commands_that_matter():
+    assert [line.split()[1] for line in command_lines(README)[:2]] == ["up", "test"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_make_target_named_exists(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    assert set(named) <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_and_files_named_exist(page):
+    text = page.read_text()
+    missing = [
+        target
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert missing == []
+    files = re.findall(r"\b(?:deploy|docs|benchmarks)/[\w./-]+\.(?:yaml|md|py)\b", text)
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_option_of_a_command_line_exists(page, help_of):
+    for line in ours(page):
+        command = shlex.split(line)[1]
+        for flag in re.findall(r"(?<=\s)--?[a-z][\w-]*", line):
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", help_of[command]), f"{line}: {flag}"
+
+
+def test_every_option_mentioned_in_the_readme_exists(help_of):
+    text = README.read_text()
+    for flag in FOREIGN_FLAGS:
+        text = text.replace(flag, "")
+    text = re.sub(r"^ {4}(?:kind|kubectl|make) .*$", "", text, flags=re.MULTILINE)
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) - {"--help"}
+    everything = "\n".join(help_of.values())
+    assert {flag for flag in mentioned if flag not in everything} == set()
+
+
+def test_every_command_of_the_table_exists_and_no_other(help_of):
+    assert set(re.findall(r"^\| `kubeloop (\w+)", README.read_text(), re.MULTILINE)) == set(help_of)
+
+
+def test_the_up_commands_do_what_is_said(kubeloop: Kubeloop):
+    lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "up"]
+    assert lines
+    for _, *arguments in lines:
+        assert "--once" in arguments
+        done = kubeloop.run(*(ROOT / word if word.startswith("deploy/") else word for word in arguments))
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_trace_commands_answer_while_up_runs(kubeloop: Kubeloop, tmp_path):
+    lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "trace"]
+    assert lines
+    with cluster_up(kubeloop, tmp_path, "-f", WEB):
+        pod = kubeloop.json("trace", "deploy/web", "--json")
+        name = next(span["attributes"]["k8s.pod.name"] for span in pod["spans"] if "k8s.pod.name" in span["attributes"])
+        for _, *arguments in lines:
+            done = kubeloop.run(*(word.replace("NAME", name) for word in arguments))
+            assert done.returncode == 0, done.stderr
+            assert name in done.stdout
+
+
+def test_the_run_commands_run_against_a_cluster(kubeloop: Kubeloop, tmp_path):
+    lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "run"]
+    assert lines
+    kubeconfig = tmp_path / "kubeconfig"
+    with kubeloop.running("apiserver", "--nodes", "1", "--kubeconfig", kubeconfig) as server:
+        server.wait_for("export KUBECONFIG")
+        for _, *arguments in lines:
+            with kubeloop.running(*arguments, KUBECONFIG=str(kubeconfig)) as run:
+                run.wait_for("endpoint|running|http://127")
