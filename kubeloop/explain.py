@@ -48,7 +48,7 @@ def told(document: Mapping[str, Any]) -> RenderableType:
 
     parts: list[RenderableType] = [Text.assemble((f"pod {document['pod']}", "bold"), f": {document['summary']}")]
     if not document["scheduling"]:
-        parts.append(Text("this process does not schedule now: it has just started, or another replica leads"))
+        parts.append(Text("This process does not schedule now: it has just started, or another replica leads"))
     if document["message"] and document["message"] != document["summary"]:
         parts.append(Text(document["message"]))
     if document["queue"]:

@@ -71,6 +71,8 @@ class Evictions:
         if waiting is not None:  # assumed, but not yet bound: it never gets there
             waiting.reject(self._plugin, "preempted")
             log.info("rejected a waiting pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
+        elif victim.pod.metadata.deletion_timestamp is not None:
+            return  # on its way out already: there is nothing to ask for, and it was not us
         else:
             await self._patch_status(victim, {"conditions": [self._condition(pod, victim)]})
             await self._delete(victim)

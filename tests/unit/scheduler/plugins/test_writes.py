@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
@@ -13,6 +15,7 @@ from kubeloop.scheduler.framework.interface import Code, CycleState
 from kubeloop.scheduler.plugins import args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
+from kubeloop.scheduler.plugins.eviction import Evictions
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 
 
@@ -80,6 +83,18 @@ async def test_a_victim_that_is_gone_already_is_no_failure(cluster: Any, node: A
     await small.spawned[0]
     assert small.activated == []
     assert plugin.pre_enqueue(new.pod) is None
+
+
+async def test_a_victim_on_its_way_out_is_not_asked_to_leave_again(cluster: Any, node: Any, pod: Any) -> None:
+    leaving = pod("low-1", "a", cpu="4", priority=1)
+    metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    small = cluster([node("a")], [msgspec.structs.replace(leaving, metadata=metadata)])
+    victim = next(iter(small.snapshot.node_infos[0].pods.values()))
+    evictions = Evictions(small, "DefaultPreemption")
+    evictions.start(PodInfo(pod("high", cpu="4", priority=100)), "a", [victim])
+    await small.spawned[0]
+    assert small.client.requests == []
+    assert small.recorder.events == []
 
 
 async def test_a_pod_whose_preemption_failed_is_tried_again(cluster: Any, node: Any, pod: Any) -> None:
