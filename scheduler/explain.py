@@ -7,16 +7,21 @@ is changed but the snapshot, which is brought up to date.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.objects import Pod
+from kubeloop.kube.taints import find_untolerated_taint
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.fit_error import fit_error_message
 from kubeloop.scheduler.framework.interface import Code, CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.scheduler import Scheduler
+
+_TOLD_DETAILS = 3  # taints or labels in one piece of advice
 
 _ADVICE = {
     "NodeUnschedulable": "make a node schedulable again (kubectl uncordon)",
@@ -128,7 +133,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         if queued.gated:
             explanation.summary = f"the pod is held back by {queued.gating_plugin}"
             explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)
-            explanation.advice = _advice([queued.gating_plugin])
+            explanation.advice = _advice([queued.gating_plugin], pod)
             return
     elif scheduler.cache.is_assumed(pod):
         assumed = scheduler.cache.get_pod(pod.metadata.uid)
@@ -152,7 +157,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
     if rejection is not None:
         explanation.message = fit_error_message(len(snapshot), {}, rejection.message)
         explanation.summary = rejection.message
-        explanation.advice = _advice([rejection.plugin])
+        explanation.advice = _advice([rejection.plugin], pod, snapshot.node_infos)
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
@@ -172,7 +177,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             reasons.update(statuses[0].reasons)
             plugins.update(each.plugin for each in statuses)
             _note_shortages(explanation.shortages, info, node)
-    _sum_up(explanation, pod, reasons, plugins)
+    _sum_up(explanation, pod, snapshot, reasons, plugins)
 
 
 def _last_attempt(pod: Pod) -> str:
@@ -226,7 +231,9 @@ def _note_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> 
             shortages[name] = min(missing, shortages.get(name, missing))
 
 
-def _sum_up(explanation: PodExplanation, pod: Pod, reasons: Counter[str], plugins: Counter[str]) -> None:
+def _sum_up(
+    explanation: PodExplanation, pod: Pod, snapshot: Snapshot, reasons: Counter[str], plugins: Counter[str]
+) -> None:
     nodes = explanation.nodes
     fitting = [each.node for each in nodes if not each.obstacles]
     if fitting:
@@ -235,7 +242,7 @@ def _sum_up(explanation: PodExplanation, pod: Pod, reasons: Counter[str], plugin
     explanation.message = fit_error_message(len(nodes), reasons)
     explanation.summary = explanation.message
     # A resource is short everywhere only if no node has room for it.
-    explanation.advice = _advice([plugin for plugin, _ in plugins.most_common()])
+    explanation.advice = _advice([plugin for plugin, _ in plugins.most_common()], pod, snapshot.node_infos)
     if "NodeResourcesFit" not in plugins:
         explanation.shortages.clear()
     helped = [each.node for each in nodes if each.preemption_helps]
@@ -249,5 +256,31 @@ def _sum_up(explanation: PodExplanation, pod: Pod, reasons: Counter[str], plugin
         explanation.preemption = "preemption cannot help: no node would fit without its pods of lower priority"
 
 
-def _advice(plugins: list[str]) -> list[str]:
-    return [_ADVICE[plugin] for plugin in plugins if plugin in _ADVICE]
+def _advice(plugins: list[str], pod: Pod, nodes: Sequence[NodeInfo] = ()) -> list[str]:
+    """What would help against each of the plugins, with the taints and labels that it is about."""
+    details = {"TaintToleration": _taints(pod, nodes), "NodeAffinity": _labels(pod, nodes)}
+    return [
+        f"{_ADVICE[plugin]}: {'; '.join(details[plugin])}" if details.get(plugin) else _ADVICE[plugin]
+        for plugin in plugins
+        if plugin in _ADVICE
+    ]
+
+
+def _taints(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
+    """The taints that keep the pod off, the most frequent first: of each node the one that stands in the way first."""
+    found: Counter[str] = Counter()
+    for info in nodes:
+        taint = info.node and find_untolerated_taint(info.node.spec.taints, pod.spec.tolerations)
+        if taint:
+            found[f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"] += 1
+    return [f"{taint} (on {count} of {len(nodes)} nodes)" for taint, count in found.most_common(_TOLD_DETAILS)]
+
+
+def _labels(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
+    """The labels of the pod's nodeSelector, the rarest first."""
+    having = {
+        f"{name}={value}": sum(info.node is not None and info.node.metadata.labels.get(name) == value for info in nodes)
+        for name, value in pod.spec.node_selector.items()
+    }
+    rarest = sorted(having.items(), key=lambda each: each[1])
+    return [f"{label} (on {count} of {len(nodes)} nodes)" for label, count in rarest[:_TOLD_DETAILS]]

@@ -39,6 +39,7 @@ from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNo
 from kubeloop.scheduler.framework import events
 from kubeloop.scheduler.framework.interface import Code, CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
@@ -53,7 +54,6 @@ log = logging.getLogger(__name__)
 
 _LOOKS = 7  # after the last one, about a minute has passed
 _FIRST_LOOK_SECONDS = 0.5
-_MEASURED_CYCLES = 10  # of so many one is measured plugin by plugin
 _GONE = "(gone)"  # no node has this name
 
 _LISTED: dict[str, Resource[Any]] = {
@@ -139,7 +139,12 @@ class Scheduler:
         self.queue = SchedulingQueue(
             sort_key=next(iter(self.frameworks.values())).queue_sort.sort_key,
             hint_maps=hint_maps,
-            pre_enqueue={name: each.pre_enqueue for name, each in self.frameworks.items()},
+            pre_enqueue={
+                name: [TimedPreEnqueue(plugin, each.timing) for plugin in each.pre_enqueue]
+                if metrics
+                else each.pre_enqueue
+                for name, each in self.frameworks.items()
+            },
             lookup=self._pods.get,
             now_ns=lambda: int(self._time() * 1e9),
             initial_backoff_seconds=config.pod_initial_backoff_seconds,
@@ -313,7 +318,7 @@ class Scheduler:
 
     def _is_measured(self) -> bool:
         """Is this cycle one of those whose plugins are measured?"""
-        return self._metrics is not None and self.queue.scheduling_cycle % _MEASURED_CYCLES == 0
+        return self._metrics is not None and self.queue.scheduling_cycle % MEASURED == 0
 
     def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
         """Count the pod on its node from now on. Raises CacheError."""

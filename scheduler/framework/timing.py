@@ -10,8 +10,11 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from kubeloop.scheduler.framework.interface import CycleState, Plugin, Status
+from kubeloop.kube.objects import Pod
+from kubeloop.scheduler.framework.interface import CycleState, Plugin, PreEnqueuePlugin, Status
 from kubeloop.scheduler.metrics import SchedulerMetrics
+
+MEASURED = 10  # of so many cycles one is measured plugin by plugin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +77,21 @@ class Timing:
     def _report(self, point: str, plugin: Plugin, outcome: str, start_ns: int) -> None:
         if self.metrics is not None:
             self.metrics.plugin(plugin.name, point, outcome, (self.now_ns() - start_ns) / 1e9)
+
+
+class TimedPreEnqueue:
+    """A PreEnqueue plugin, of whose calls one in ten is reported: they belong to no cycle."""
+
+    def __init__(self, plugin: PreEnqueuePlugin, timing: Timing) -> None:
+        self.name = plugin.name
+        self._plugin = plugin
+        self._timing = timing
+        self._calls = 0
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        state = CycleState(measured=self._calls % MEASURED == 0)
+        self._calls += 1
+        return self._timing.plugin("PreEnqueue", self._plugin, lambda _: self._plugin.pre_enqueue(pod), state)
 
 
 def _outcome(answer: Any) -> str:

@@ -46,6 +46,7 @@ def test_a_pending_pod_is_explained_per_node_and_plugin(mixed):
     for node in told["nodes"]:
         assert [each["plugin"] for each in node["obstacles"]] == ["NodeAffinity"]
         assert node["preemptionHelps"] is False
+    assert told["advice"][0].endswith("label a node accordingly: example.com/accelerator=quantum (on 0 of 5 nodes)")
     assert told["preemption"].startswith("preemption cannot help")
     assert told["scheduling"] is True
 

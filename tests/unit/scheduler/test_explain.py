@@ -31,8 +31,28 @@ async def test_every_obstacle_of_every_node_is_named(cluster, scheduling):
         "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable."
     )
     assert told.shortages == {"cpu": 1000}
-    assert "add a toleration to the pod, or remove a taint from a node" in told.advice
+    assert told.advice == [
+        "make a node schedulable again (kubectl uncordon)",
+        "ask for less, add a node, or free room on one",
+        "add a toleration to the pod, or remove a taint from a node: gpu:NoSchedule (on 1 of 2 nodes)",
+    ]
     assert told.preemption.startswith("preemption cannot help")
+
+
+async def test_the_advice_names_taints_and_labels(cluster, scheduling):
+    for number in range(3):
+        cluster.node(f"n{number}", labels={"disk": "ssd"} if number else {})
+    taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}]
+    cluster.node("batch", labels={"disk": "ssd", "gpu": "yes"}, taints=taints)
+    async with scheduling() as scheduler:
+        cluster.pod("p", nodeSelector={"disk": "ssd", "gpu": "yes"})
+        await asyncio.sleep(0.5)
+        told = explain(scheduler, "default/p")
+    assert told.advice == [
+        "relax the pod's nodeSelector or node affinity, or label a node accordingly: "
+        "gpu=yes (on 1 of 4 nodes); disk=ssd (on 3 of 4 nodes)",
+        "add a toleration to the pod, or remove a taint from a node: dedicated=batch:NoSchedule (on 1 of 4 nodes)",
+    ]
 
 
 async def test_it_is_said_where_preemption_would_help(cluster, scheduling):

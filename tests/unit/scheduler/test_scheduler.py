@@ -236,6 +236,7 @@ async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
     measured = {call[:3] for call in calls["plugin"]}
     assert ("NodeResourcesFit", "Score", "Success") in measured
     assert ("DefaultBinder", "Bind", "Success") in measured
+    assert ("SchedulingGates", "PreEnqueue", "Success") in measured
     assert ("VolumeBinding", "Reserve", "Success") in measured
     assert ("InterPodAffinity", "PreFilter", "Skip") in measured
     assert calls["cache_size"][-1] == (2, 12, 0)
