@@ -40,12 +40,33 @@ class ChildCluster:
         raise UserError(f"the development cluster ended (exit code {code})", hint="its last words are above, on stderr")
 
 
+class StartingCluster:
+    """A development cluster on its way."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def ready(self) -> ChildCluster:
+        """Wait until it serves. Raises UserError if it takes too long, ClusterFailed if it has told the user why."""
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            raise UserError(
+                f"the development cluster did not start within {_START_SECONDS:g} s", hint="try again with -v debug"
+            ) from None
+        if not line:
+            raise ClusterFailed(await self._process.wait())
+        ready = msgspec.json.decode(line, type=Ready)
+        return ChildCluster(ready.server, ready.plain_server, ready.kubeconfig, self._process)
+
+
 @contextlib.asynccontextmanager
-async def child_cluster(arguments: Sequence[str], *, token: str) -> AsyncIterator[ChildCluster]:
-    """Start `kubeloop apiserver` with these arguments, wait until it serves, and stop it in the end.
+async def starting_cluster(arguments: Sequence[str], *, token: str) -> AsyncIterator[StartingCluster]:
+    """Start `kubeloop apiserver` with these arguments, and stop it in the end.
 
     The child ends by itself when this process is gone, however that came about: it reads a pipe that we hold open.
-    Raises UserError if it does not start; it has then said why on stderr.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -59,20 +80,9 @@ async def child_cluster(arguments: Sequence[str], *, token: str) -> AsyncIterato
         env={**os.environ, "KUBELOOP_TOKEN": token},  # not an argument: those are for every user of the machine to see
         start_new_session=True,  # Ctrl-C in our terminal is for us; we then stop the child in order
     )
-    assert process.stdout is not None
     assert process.stdin is not None
     try:
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                line = await process.stdout.readline()
-        except TimeoutError:
-            raise UserError(
-                f"the development cluster did not start within {_START_SECONDS:g} s", hint="try again with -v debug"
-            ) from None
-        if not line:
-            raise ClusterFailed(await process.wait())
-        ready = msgspec.json.decode(line, type=Ready)
-        yield ChildCluster(ready.server, ready.plain_server, ready.kubeconfig, process)
+        yield StartingCluster(process)
     finally:
         process.stdin.close()
         try:

@@ -7,6 +7,7 @@ informers first and last, then what reports (events, traces), then what acts.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -39,6 +40,16 @@ CONTROLLERS = (
     "garbagecollector",
     "namespace",
 )
+
+
+_MODULES = {
+    "deployment": "kubeloop.controllers.deployment.controller",
+    "replicaset": "kubeloop.controllers.replicaset.controller",
+    "replicationcontroller": "kubeloop.controllers.replicaset.controller",
+    "scheduler": "kubeloop.scheduler.scheduler",
+    "garbagecollector": "kubeloop.controllers.garbagecollector.controller",
+    "namespace": "kubeloop.controllers.namespace.controller",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,12 @@ def parse_controllers(text: str) -> frozenset[str]:
             "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
         )
     return frozenset(chosen - left_out)
+
+
+def import_parts(controllers: frozenset[str]) -> None:
+    """Import what ControlPlane.run() would import for these controllers, while there is nothing else to do."""
+    for name in sorted(controllers):
+        importlib.import_module(_MODULES[name])
 
 
 class ControlPlane:

@@ -10,20 +10,16 @@ import secrets
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kubeloop import progress as progress_of
-from kubeloop.child import ChildCluster, ClusterFailed, child_cluster
-from kubeloop.control_plane import CONTROLLERS, ControlPlane, Settings
-from kubeloop.dump import dump_pages
-from kubeloop.endpoint import Endpoint
-from kubeloop.explain import explain_pages
-from kubeloop.interrupt import on_signal, run_until_interrupted
+from kubeloop.child import ChildCluster, ClusterFailed, starting_cluster
+from kubeloop.interrupt import keep_imports, on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect_token
@@ -31,11 +27,11 @@ from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
 from kubeloop.logs import configure_logging
 from kubeloop.manifests import Manifest, apply, read_manifests
-from kubeloop.metrics import new_registry
 from kubeloop.progress import Progress
 from kubeloop.running import RunningProcess, announced
-from kubeloop.scheduler_options import read_scheduler_configuration
-from kubeloop.trace import trace_pages
+
+if TYPE_CHECKING:
+    from kubeloop.control_plane import ControlPlane, Settings
 
 _LOOK_SECONDS = 0.05
 _LINE_SECONDS = 1.0
@@ -78,14 +74,22 @@ def up(
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
     configure_logging(verbosity)
     manifests = read_manifests(files)
-    settings = Settings(
-        controllers=frozenset(CONTROLLERS),
-        concurrent_deployment_syncs=concurrent_deployment_syncs,
-        concurrent_replicaset_syncs=concurrent_replicaset_syncs,
-        concurrent_rc_syncs=concurrent_rc_syncs,
-        namespace_grace_seconds=0.0,
-        scheduler=read_scheduler_configuration(config, algorithm_provider=algorithm_provider),
-    )
+
+    def settings() -> Settings:
+        from kubeloop.control_plane import CONTROLLERS, Settings
+        from kubeloop.scheduler_options import read_scheduler_configuration
+
+        return Settings(
+            controllers=frozenset(CONTROLLERS),
+            concurrent_deployment_syncs=concurrent_deployment_syncs,
+            concurrent_replicaset_syncs=concurrent_replicaset_syncs,
+            concurrent_rc_syncs=concurrent_rc_syncs,
+            namespace_grace_seconds=0.0,
+            scheduler=read_scheduler_configuration(config, algorithm_provider=algorithm_provider),
+        )
+
+    if config is not None or algorithm_provider is not None:
+        settings()  # what is wrong with them is said before anything is started
     child_arguments = [
         f"--nodes={nodes}",
         f"--node-cpu={node_cpu}",
@@ -110,7 +114,7 @@ def up(
 
 async def _up(
     manifests: Sequence[Manifest],
-    settings: Settings,
+    settings: Callable[[], Settings],
     child_arguments: Sequence[str],
     listen_on: tuple[str, int],
     wishes: Wishes,
@@ -118,12 +122,24 @@ async def _up(
     clock = SystemClock()
     rng = random.Random()
     token = secrets.token_urlsafe(32)
-    registry = new_registry()
-    endpoint = Endpoint(registry)
-    async with child_cluster(child_arguments, token=token) as cluster, contextlib.AsyncExitStack() as stack:
+    async with starting_cluster(child_arguments, token=token) as starting, contextlib.AsyncExitStack() as stack:
+        # The cluster takes as long to start as these take to import: both at once.
+        from kubeloop.control_plane import ControlPlane, import_parts
+        from kubeloop.dump import dump_pages
+        from kubeloop.endpoint import Endpoint
+        from kubeloop.explain import explain_pages
+        from kubeloop.metrics import new_registry
+        from kubeloop.trace import trace_pages
+
+        chosen = settings()
+        import_parts(chosen.controllers)
+        keep_imports()
+        registry = new_registry()
+        endpoint = Endpoint(registry)
+        cluster = await starting.ready()
         client = Client(connect_token(cluster.plain_server, token), clock=clock, rng=rng)
         stack.push_async_callback(client.close)
-        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
+        plane = ControlPlane(client, chosen, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         trace_pages(endpoint, plane)
         explain_pages(endpoint, plane)
         dump_pages(endpoint, plane)

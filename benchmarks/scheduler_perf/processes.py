@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from kubeloop.child import child_cluster
+from kubeloop.child import starting_cluster
 from scheduler_perf.figures import Metrics
 
 _STOP_SECONDS = 20.0
@@ -29,7 +29,8 @@ async def development_cluster(folder: Path, *, tls: bool) -> AsyncIterator[Path]
     """A development cluster without nodes, in a process of its own; gives its kubeconfig."""
     path = folder / "kubeconfig"
     arguments = ["--nodes=0", f"--kubeconfig={path}", "--start-delay=0", "--start-spread=0"]
-    async with child_cluster(arguments, token=secrets.token_urlsafe(16)) as cluster:
+    async with starting_cluster(arguments, token=secrets.token_urlsafe(16)) as starting:
+        cluster = await starting.ready()
         if not tls:
             config = yaml.safe_load(path.read_text())
             config["clusters"][0]["cluster"] = {"server": cluster.plain_server}
