@@ -201,7 +201,8 @@ class Look:
             return 0 if complete else 1
         if not complete:
             await self._watch_on(started_at)
-        self._say("stays up until Ctrl-C; kubeloop trace pod/NAME shows any pod's trace")
+        self._say("stays up until Ctrl-C; kubeloop trace pod/NAME shows any pod's trace, and")
+        self._say("kubeloop explain pod/NAME why one is pending")
         await asyncio.get_running_loop().create_future()
         return 0
 

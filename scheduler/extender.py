@@ -129,8 +129,8 @@ class Extender:
             }
         answer = _fields(await self._call(self._config.preempt_verb, body))
         left = {}
-        for node, entry in _fields(answer.get("nodenametometavictims") or {}, lower=False).items():
-            victims_left = _fields(entry or {})
+        for node, entry in _fields(answer.get("nodenametometavictims"), lower=False).items():
+            victims_left = _fields(entry)
             uids = [_fields(each).get("uid", "") for each in victims_left.get("pods") or []]
             left[node] = (uids, int(victims_left.get("numpdbviolations", 0)))
         return left
@@ -167,6 +167,8 @@ class Extender:
 
 def _fields(answer: Any, *, lower: bool = True) -> dict[str, Any]:
     """An object of an answer, its keys in lower case: kube-scheduler finds them in any. Raises ExtenderError."""
+    if answer is None:
+        return {}
     if not isinstance(answer, dict):
         raise ExtenderError(f"an extender answered {type(answer).__name__} where an object was expected")
     return {key.lower(): value for key, value in answer.items()} if lower else answer

@@ -199,6 +199,9 @@ async def test_the_next_extender_sees_what_the_first_has_left(server, cluster, s
     ("answer", "ignorable", "message"),
     [
         pytest.param({}, False, "preemption: no candidate node for preemption", id="no node is left"),
+        pytest.param(
+            {"NodeNameToMetaVictims": None}, False, "preemption: no candidate node for preemption", id="a null of Go"
+        ),
         pytest.param(None, False, "preemption: failed preempt with extender at URL {url}, code 500", id="failure"),
         pytest.param(
             {"nodeNameToMetaVictims": {"dear": {"pods": []}}},
