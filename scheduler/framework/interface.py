@@ -142,10 +142,16 @@ HintFunction = Callable[["Pod", Any, Any], Hint]
 """(pending pod, old object or None, new object or None) -> Hint. An exception counts as QUEUE."""
 
 
+InfoHintFunction = Callable[["PodInfo", Any, Any], Hint]
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
+    """by_info: gives the answers of `hint` from what is already derived of the pod; the queue asks it instead."""
+
     event: ClusterEvent
     hint: HintFunction | None = None  # None: always QUEUE
+    by_info: InfoHintFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)

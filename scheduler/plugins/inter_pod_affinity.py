@@ -5,15 +5,15 @@ Axes: N nodes, K rows. Source: plugins/interpodaffinity of v1.36; float64 and tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kubeloop.kube.objects import Node, Pod
 from kubeloop.kube.podaffinity import AffinityTerm
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.cache.pod_classes import AffinityClass, affinity_class
+from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
 from kubeloop.scheduler.framework.events import NODE, POD
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
@@ -22,6 +22,7 @@ from kubeloop.scheduler.framework.interface import (
     ClusterEventWithHint,
     CycleState,
     Hint,
+    HintFunction,
     Mask,
     PreFilterResult,
     Rows,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _REQUIRED = "PreFilterInterPodAffinity"
 _PREFERRED = "PreScoreInterPodAffinity"
+_NO_LABELS: Mapping[str, str] = {}
 
 
 class _Required:
@@ -126,6 +128,7 @@ class InterPodAffinity:
         self._existing_anti_affinity = ExistingTerms("anti-affinity", _anti_affinity)
         self._existing_preferences = ExistingTerms("preferences", self._preferences)
         self._existing_mentions = ExistingTerms("mentions", self._mentions)
+        self._last_deleted: tuple[Pod | None, AffinityClass] = (None, NO_AFFINITY)
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -297,17 +300,18 @@ class InterPodAffinity:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         of_pods = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL
+        of_nodes = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
         return (
-            on(POD, of_pods, self._after_pod_change),
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL, self._after_node_change),
+            on(POD, of_pods, _by_pod(self._after_pod_change), self._after_pod_change),
+            on(NODE, of_nodes, _by_pod(self._after_node_change), self._after_node_change),
         )
 
-    def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-        if new is not None and new.metadata.uid == pod.metadata.uid:
+    def _after_pod_change(self, info: PodInfo, old: Pod | None, new: Pod | None) -> Hint:
+        if new is not None and new.metadata.uid == info.uid:
             return Hint.QUEUE  # with other labels, terms of others may no longer mean it
-        if any(other is not None and not counts_on_a_node(other) for other in (old, new)):
+        if (old is not None and not counts_on_a_node(old)) or (new is not None and not counts_on_a_node(new)):
             return Hint.SKIP
-        terms = _checked(affinity_class(pod))
+        terms = _checked(info.affinity_class)
         near, away = terms.required_affinity_terms, terms.required_anti_affinity_terms
         if old is not None and new is not None:
             came_near = not _all_match(near, old) and _all_match(near, new)
@@ -315,12 +319,12 @@ class InterPodAffinity:
             return Hint.QUEUE if came_near or went_away else Hint.SKIP
         if new is not None:
             return Hint.QUEUE if _all_match(near, new) else Hint.SKIP
-        if old is not None and (_all_match(away, old) or _minds(old, pod)):
+        if old is not None and (_all_match(away, old) or self._minds(old, info.pod)):
             return Hint.QUEUE
         return Hint.SKIP
 
-    def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
-        terms = _checked(affinity_class(pod))
+    def _after_node_change(self, info: PodInfo, old: Node | None, new: Node | None) -> Hint:
+        terms = _checked(info.affinity_class)
         if new is None:
             return Hint.SKIP
         for term in terms.required_affinity_terms:
@@ -333,14 +337,21 @@ class InterPodAffinity:
                 return Hint.QUEUE
         return Hint.SKIP
 
+    def _minds(self, other: Pod, pod: Pod) -> bool:
+        """Does the required anti-affinity of `other` select `pod`?"""
+        last, terms = self._last_deleted
+        if last is not other:  # all waiting pods are asked about one deleted pod in a row
+            terms = affinity_class(other)
+            self._last_deleted = other, terms
+        return _all_match(_checked(terms).required_anti_affinity_terms, pod)
+
+
+def _by_pod(hint: Callable[[PodInfo, Any, Any], Hint]) -> HintFunction:
+    return lambda pod, old, new: hint(PodInfo(pod), old, new)
+
 
 def _value(node: Node | None, term: AffinityTerm) -> str | None:
     return None if node is None else node.metadata.labels.get(term.topology_key)
-
-
-def _minds(other: Pod, pod: Pod) -> bool:
-    """Does the required anti-affinity of `other` select `pod`?"""
-    return _all_match(_checked(affinity_class(other)).required_anti_affinity_terms, pod)
 
 
 def _checked(terms: AffinityClass) -> AffinityClass:
@@ -357,7 +368,13 @@ def _anti_affinity(of: AffinityClass) -> Iterator[tuple[AffinityTerm, int]]:
 
 def _all_match(terms: Sequence[AffinityTerm], pod: Pod) -> bool:
     """As hints judge it: of the namespace of `pod` no labels are known."""
-    return bool(terms) and all(term.matches(pod.metadata.namespace, pod.metadata.labels, {}) for term in terms)
+    if not terms:
+        return False
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels
+    for term in terms:  # noqa: SIM110, asked for each waiting pod on each event: a generator costs more than the match
+        if not term.matches(namespace, labels, _NO_LABELS):
+            return False
+    return True
 
 
 def _no_pods_at(pairs: TopologyPairs, rows: Rows, snapshot: Snapshot) -> Mask:

@@ -18,6 +18,7 @@ from kubeloop.scheduler.framework.interface import (
     Code,
     CycleState,
     HintFunction,
+    InfoHintFunction,
     Mask,
     Rows,
     RowVerdicts,
@@ -122,9 +123,11 @@ def default_normalize(scores: Scores, *, reverse: bool = False) -> Scores:
     return MAX_NODE_SCORE - proportional if reverse else proportional
 
 
-def on(resource: str, action: ActionType, hint: HintFunction | None = None) -> ClusterEventWithHint:
+def on(
+    resource: str, action: ActionType, hint: HintFunction | None = None, by_info: InfoHintFunction | None = None
+) -> ClusterEventWithHint:
     """One registration of a plugin's events_to_register."""
-    return ClusterEventWithHint(cluster_event(resource, action), hint)
+    return ClusterEventWithHint(cluster_event(resource, action), hint, by_info)
 
 
 def counts_on_a_node(pod: Pod) -> bool:

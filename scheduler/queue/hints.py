@@ -15,6 +15,7 @@ from kubeloop.scheduler.framework.interface import (
     ClusterEventWithHint,
     EnqueueExtensions,
     HintFunction,
+    InfoHintFunction,
     Plugin,
 )
 
@@ -50,6 +51,7 @@ class Registration:
     plugin: str
     event: ClusterEvent
     hint: HintFunction | None  # None: always QUEUE
+    by_info: InfoHintFunction | None = None
 
 
 def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
@@ -62,7 +64,7 @@ def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
             registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in EVERY_RESOURCE]
         on_node_add = on_taint_update = False
         for each in registered:
-            result.append(Registration(plugin.name, each.event, each.hint))
+            result.append(Registration(plugin.name, each.event, each.hint, each.by_info))
             if each.event.resource == events.NODE:
                 on_node_add |= bool(each.event.action & events.ADD)
                 on_taint_update |= bool(each.event.action & ActionType.UPDATE_NODE_TAINT)

@@ -73,8 +73,14 @@ class QueuedPodInfo:
 
     def update(self, pod: Pod) -> None:
         """Take over another version of the same pod."""
+        old = self.info.pod
         self.info = self.info.with_pod(pod)
-        self.spec_class = -1
+        if (
+            pod.metadata.labels != old.metadata.labels
+            or pod.spec != old.spec
+            or pod.metadata.owner_references != old.metadata.owner_references
+        ):
+            self.spec_class = -1
 
     def __repr__(self) -> str:
         return f"QueuedPodInfo({self.key}, attempts={self.attempts})"

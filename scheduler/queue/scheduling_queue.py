@@ -28,7 +28,7 @@ from kubeloop.scheduler.framework.interface import ClusterEvent, Code, Hint, Pre
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.backoff import BackoffQueue
 from kubeloop.scheduler.queue.heap import PodHeap
-from kubeloop.scheduler.queue.hints import DECIDED_BY_SPEC, HintMap
+from kubeloop.scheduler.queue.hints import DECIDED_BY_SPEC, HintMap, Registration
 from kubeloop.scheduler.queue.in_flight import InFlight
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
@@ -305,7 +305,7 @@ class SchedulingQueue:
                 else:
                     answer = None
                 if answer is None:
-                    answer = self._ask(registered.hint, plugin, queued.pod, old, new)
+                    answer = self._ask(registered, queued, old, new)
                     if memo is not None and memo_key is not None:
                         memo[memo_key] = answer
                 if answer is Hint.SKIP:
@@ -323,11 +323,15 @@ class SchedulingQueue:
         return queued.spec_class
 
     @staticmethod
-    def _ask(hint: Callable[[Pod, Any, Any], Hint], plugin: str, pod: Pod, old: Any, new: Any) -> Hint:
+    def _ask(registered: Registration, queued: QueuedPodInfo, old: Any, new: Any) -> Hint:
         try:
-            return hint(pod, old, new)
+            if registered.by_info is not None:
+                return registered.by_info(queued.info, old, new)
+            assert registered.hint is not None
+            return registered.hint(queued.pod, old, new)
         except Exception:  # a plugin's mistake must not strand the pod
-            log.warning("queueing hint failed", exc_info=True, extra={"plugin": plugin, "pod": pod.key})
+            extra = {"plugin": registered.plugin, "pod": queued.key}
+            log.warning("queueing hint failed", exc_info=True, extra=extra)
             return Hint.QUEUE
 
     def _requeue(self, queued: QueuedPodInfo, strategy: _Strategy, event: str) -> str:
