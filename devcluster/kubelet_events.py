@@ -1,4 +1,4 @@
-"""Events as kubelets record them, written straight into the store."""
+"""Events of the simulated parts of the cluster, written straight into the store."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ class KubeletEvents:
     def record(
         self, pod: JSON, type_: str, reason: str, message: str, *, field_path: str, component: str, host: str
     ) -> None:
-        """An event about `pod`, or about the container that `field_path` names."""
+        """An event about `pod`, or about the container that `field_path` names; `pod` may be of another kind."""
         metadata = pod["metadata"]
+        namespace = metadata.get("namespace", "default")
         now = rfc3339(self._clock.now())
         self._last_ns = max(self._last_ns + 1, self._clock.time_ns())  # names must not repeat within a tick
+        while self._store.get(EVENTS, namespace, f"{metadata['name']}.{self._last_ns:x}") is not None:
+            self._last_ns += 1
         involved: JSON = {
-            "kind": "Pod",
-            "namespace": metadata["namespace"],
+            "kind": pod["kind"],
             "name": metadata["name"],
             "uid": metadata["uid"],
-            "apiVersion": "v1",
+            "apiVersion": pod["apiVersion"],
             "resourceVersion": metadata.get("resourceVersion", ""),
         }
+        if "namespace" in metadata:
+            involved["namespace"] = namespace
         if field_path:
             involved["fieldPath"] = field_path
         source = {"component": component}
@@ -49,7 +53,7 @@ class KubeletEvents:
                 "apiVersion": "v1",
                 "metadata": {
                     "name": f"{metadata['name']}.{self._last_ns:x}",
-                    "namespace": metadata["namespace"],
+                    "namespace": namespace,
                     "uid": str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
                     "creationTimestamp": now,
                 },

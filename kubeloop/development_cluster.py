@@ -20,6 +20,7 @@ from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.devcluster.tls import make_certificate
+from kubeloop.devcluster.volumes import SimulatedVolumes
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
@@ -74,6 +75,7 @@ def serve(
             path.unlink(missing_ok=True)
 
 
+_SHUTDOWN_SECONDS = 0.5  # watches end with the server, whoever watches
 _NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
 
 
@@ -91,9 +93,11 @@ async def _serve(
     api = ApiServer(clock=clock, rng=rng, token=token, faults=faults)
     # with no nodes of our own, whoever makes some is their kubelet, too
     kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng) if settings.count else None
-    if kubelets is not None:
+    volumes = SimulatedVolumes(api.store, clock=clock, rng=rng) if settings.count else None
+    if kubelets is not None and volumes is not None:
         kubelets.register()
-    runner = web.ServerRunner(http_server(api))
+        volumes.register()
+    runner = web.ServerRunner(http_server(api), shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     assert runner.server is not None
     ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))  # noqa: ASYNC240 - looks at no file
@@ -104,8 +108,9 @@ async def _serve(
                 group.create_task(api.run(), name="api-server"),
                 group.create_task(listen(listening, runner.server, certificate.context), name="listener"),
             ]
-            if kubelets is not None:
+            if kubelets is not None and volumes is not None:
                 parts.append(group.create_task(kubelets.run(), name="nodes"))
+                parts.append(group.create_task(volumes.run(), name="volumes"))
             if child:
                 print(msgspec.json.encode(ready).decode(), flush=True)
                 await _stdin_closed()

@@ -19,6 +19,7 @@ from kubeloop.devcluster.faults import Faults
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
 from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.volumes import SimulatedVolumes
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects import Deployment, Node, Pod
@@ -119,6 +120,9 @@ async def cluster(
     node_settings = nodes if isinstance(nodes, NodeSettings) else NodeSettings(count=nodes)
     kubelets = SimulatedNodes(api.store, node_settings, clock=clock, rng=random.Random(rng.getrandbits(64)))
     kubelets.register()
+    volumes = SimulatedVolumes(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
+    if node_settings.count:
+        volumes.register()
     client = Client(MemoryTransport(api.handle), clock=clock, rng=rng)
     plane = ControlPlane(
         client, settings or Settings(namespace_grace_seconds=0.0), clock=clock, rng=rng, registry=CollectorRegistry()
@@ -126,6 +130,8 @@ async def cluster(
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as serving:
         servers = [serving.create_task(api.run(), name="api-server"), serving.create_task(kubelets.run(), name="nodes")]
+        if node_settings.count:
+            servers.append(serving.create_task(volumes.run(), name="volumes"))
         try:
             async with asyncio.TaskGroup() as acting:
                 running = acting.create_task(plane.run(), name="control-plane")

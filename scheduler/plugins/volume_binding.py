@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 _CLAIMS = "VolumeBinding"
 _CHOICE = "VolumeBinding/choice"
-_LOOK_AGAIN_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS, _LOOK_AGAIN_AT_MOST_SECONDS = 0.02, 1.0  # doubled each time; v1.36 looks once a second
 
 
 class VolumeBinding:
@@ -168,8 +168,10 @@ class VolumeBinding:
         try:
             await self._write(found, node_name)
             async with asyncio.timeout(self._timeout_seconds):
+                pause = _LOOK_AGAIN_SECONDS
                 while not self._is_done(found, node_name):
-                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LOOK_AGAIN_AT_MOST_SECONDS)
         except TimeoutError:
             return failed(self.name, "binding volumes: context deadline exceeded")
         except (ApiError, ServerUnreachable, ClaimError, TranslationError) as error:
