@@ -109,7 +109,7 @@ def test_the_scheduler_shows_what_it_holds_and_that_the_api_server_has_the_same(
     with urllib.request.urlopen(f"{url}/debug/scheduler") as answer:
         held = json.load(answer)
     assert [node["name"] for node in held["nodes"]] == [f"node-{number}" for number in range(5)]
-    assert sum(len(node["pods"]) for node in held["nodes"]) == 16
+    assert sum(len(node["pods"]) for node in held["nodes"]) == 17
     assert "mixed/impossible" in [pod["name"] for pod in held["queue"]["unschedulable"]]
     assert held["differences"] == {"missedNodes": [], "redundantNodes": [], "missedPods": [], "redundantPods": []}
 

@@ -1,0 +1,129 @@
+"""Pods of the mixed example that wait: what `kubectl describe` says, and that they run once the reason is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.driving import MIXED, Kubectl, Kubeloop, cluster_up
+
+pytestmark = pytest.mark.usefixtures("needs_kubectl")
+
+NODE = MIXED.with_name("mixed-node.yaml")
+VOLUME = MIXED.with_name("mixed-volume.yaml")
+TIMEOUT = "--timeout=30s"  # far more than it takes
+
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: {name}, namespace: mixed}}
+spec:
+  {storage_class}
+  accessModes: [ReadWriteOnce]
+  resources: {{requests: {{storage: 1Gi}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: mixed}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{{name: main, image: busybox, volumeMounts: [{{name: data, mountPath: /data}}]}}]
+  volumes: [{{name: data, persistentVolumeClaim: {{claimName: {name}}}}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pending")
+    with cluster_up(Kubeloop(folder), folder, "-f", MIXED) as (_, kubectl):
+        yield kubectl
+
+
+def wait_for_reason(kubectl: Kubectl, pod: str, text: str) -> None:
+    """Until the scheduler's last attempt ended with `text`, and `kubectl describe` shows it."""
+    path = f"jsonpath={{.status.conditions[?(@.type=='PodScheduled')].message}}={text}"
+    try:
+        kubectl("wait", "-n", "mixed", f"pod/{pod}", f"--for={path}", TIMEOUT)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{kubectl('describe', 'pod', pod, '-n', 'mixed')}") from None
+    described = kubectl("describe", "pod", pod, "-n", "mixed")
+    assert "FailedScheduling" in described
+    assert f"default-scheduler  {text}" in described
+
+
+def wait_until_scheduled(kubectl: Kubectl, pod: str) -> str:
+    """The node it then has."""
+    kubectl("wait", "-n", "mixed", f"pod/{pod}", "--for=condition=PodScheduled", TIMEOUT)
+    return kubectl.json("get", "pod", pod, "-n", "mixed")["spec"]["nodeName"]
+
+
+def told(reasons: str, preemption: str = "5 Preemption is not helpful for scheduling.") -> str:
+    return (
+        f"0/5 nodes are available: {reasons}. no new claims to deallocate, "
+        f"preemption: 0/5 nodes are available: {preemption}"
+    )
+
+
+def test_a_pod_runs_once_the_taint_is_removed(kubectl):
+    wait_for_reason(kubectl, "reserved", told("5 node(s) didn't match Pod's node affinity/selector"))
+    node = kubectl.json("get", "nodes")["items"][0]["metadata"]["name"]
+    kubectl("taint", "node", node, "example.com/maintenance=:NoSchedule")
+    kubectl("label", "node", node, "example.com/pool=reserved")
+    tainted = "1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node affinity/selector"
+    wait_for_reason(kubectl, "reserved", told(tainted))
+    kubectl("taint", "node", node, "example.com/maintenance-")
+    assert wait_until_scheduled(kubectl, "reserved") == node
+
+
+def test_a_pod_runs_once_the_pod_in_its_way_is_deleted(kubectl):
+    described = kubectl("describe", "pod", "standby", "-n", "mixed")
+    assert "0/5 nodes are available: 5 node(s) didn't match pod anti-affinity rules. no new claims" in described
+    kubectl("delete", "pod", "leader", "-n", "mixed")
+    wait_until_scheduled(kubectl, "standby")
+
+
+def test_a_pod_runs_once_there_is_a_volume_for_it(kubectl):
+    wait_for_reason(kubectl, "archive", told("5 node(s) didn't find available persistent volumes to bind"))
+    assert "waiting for pod archive to be scheduled" in kubectl("describe", "pvc", "archive", "-n", "mixed")
+    kubectl("apply", "-f", VOLUME)
+    wait_until_scheduled(kubectl, "archive")
+    claim = kubectl.json("get", "pvc", "archive", "-n", "mixed")
+    assert claim["spec"]["volumeName"] == "mixed-archive"
+    kubectl("wait", "-n", "mixed", "pod/archive", "--for=condition=Ready", TIMEOUT)
+
+
+def test_a_pod_with_an_immediate_claim_runs_once_the_claim_is_bound(kubectl):
+    kubectl("apply", "-f", "-", stdin=CLAIM.format(name="now", storage_class='storageClassName: ""'))
+    wait_for_reason(
+        kubectl,
+        "now",
+        "0/5 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
+    )
+    described = kubectl("describe", "pvc", "now", "-n", "mixed")
+    assert "no persistent volumes available for this claim and no storage class is set" in described
+    volume = VOLUME.read_text().replace("mixed-archive", "now").replace("mixed-by-hand", '""')
+    kubectl("apply", "-f", "-", stdin=volume)
+    wait_until_scheduled(kubectl, "now")
+
+
+def test_the_default_class_provides_a_volume_that_goes_with_its_claim(kubectl):
+    kubectl("apply", "-f", "-", stdin=CLAIM.format(name="provided", storage_class=""))
+    node = wait_until_scheduled(kubectl, "provided")
+    claim = kubectl.json("get", "pvc", "provided", "-n", "mixed")
+    assert claim["status"]["phase"] == "Bound"
+    assert claim["spec"]["storageClassName"] == "standard"
+    assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == node
+    volume = claim["spec"]["volumeName"]
+    assert f"Successfully provisioned volume {volume}" in kubectl("describe", "pvc", "provided", "-n", "mixed")
+    kubectl("delete", "pvc", "provided", "-n", "mixed", "--wait=false")
+    assert "Terminating" in kubectl("get", "pvc", "provided", "-n", "mixed")  # in use
+    kubectl("delete", "pod", "provided", "-n", "mixed", TIMEOUT)
+    kubectl("wait", "-n", "mixed", "pvc/provided", "--for=delete", TIMEOUT)
+    kubectl("wait", f"pv/{volume}", "--for=delete", TIMEOUT)
+
+
+def test_pods_run_once_there_is_a_node_for_them(kubectl):
+    wait_for_reason(kubectl, "huge", told("5 Insufficient cpu"))
+    wait_for_reason(kubectl, "impossible", told("5 node(s) didn't match Pod's node affinity/selector"))
+    kubectl("apply", "-f", NODE)
+    for pod in ("huge", "impossible"):
+        assert wait_until_scheduled(kubectl, pod) == "quantum"
