@@ -72,19 +72,44 @@ class LabelColumn:
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.codes: Codes = np.zeros(0, np.int32)
+        self._codes: Codes = np.zeros(0, np.int32)
         self.values: list[str] = []
         self.code_of: dict[str, int] = {}
+        self._wide: npt.NDArray[np.intp] | None = None
+        self._everywhere = False
+
+    @property
+    def codes(self) -> Codes:
+        return self._codes
+
+    @codes.setter
+    def codes(self, codes: Codes) -> None:
+        self._codes = codes
+        self._wide = None
+
+    @property
+    def wide_codes(self) -> npt.NDArray[np.intp]:
+        """`codes` in the type that numpy indexes by. Read only; never changed, but another array after a change."""
+        if self._wide is None:
+            self._wide = self._codes.astype(np.intp)
+            self._everywhere = bool((self._codes != ABSENT).all())
+        return self._wide
+
+    @property
+    def everywhere(self) -> bool:
+        """Has every node the label?"""
+        return len(self.wide_codes) == 0 or self._everywhere
 
     def set(self, row: int, value: str | None) -> None:
+        self._wide = None
         if value is None:
-            self.codes[row] = ABSENT
+            self._codes[row] = ABSENT
             return
         code = self.code_of.get(value)
         if code is None:
             code = self.code_of[value] = len(self.values)
             self.values.append(value)
-        self.codes[row] = code
+        self._codes[row] = code
 
     def sums(self, per_node: Int64) -> Int64:
         """Numbers per node [N], summed over the nodes with each value: int64 [number of values]."""

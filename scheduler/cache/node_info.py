@@ -66,6 +66,8 @@ class PodInfo:
     def with_pod(self, pod: Pod) -> PodInfo:
         """The info of `pod`, another version of the same pod. What cannot have changed is taken over."""
         old = self.pod
+        if pod is old:
+            return self
         if (
             pod.metadata.uid != self.uid
             or pod.spec.containers != old.spec.containers
@@ -74,7 +76,7 @@ class PodInfo:
             or pod.spec.overhead != old.spec.overhead
             or pod.spec.volumes != old.spec.volumes
             or pod.spec.affinity != old.spec.affinity
-            or _resize_status(pod) != _resize_status(old)
+            or (pod.status is not old.status and _resize_status(pod) != _resize_status(old))
         ):
             return PodInfo(pod)
         twin = PodInfo.__new__(PodInfo)
@@ -86,7 +88,7 @@ class PodInfo:
         twin.non_zero_memory = self.non_zero_memory
         twin.host_ports = self.host_ports
         twin.pvc_keys = self.pvc_keys
-        twin.label_class = label_class(pod)
+        twin.label_class = self.label_class if pod.metadata is old.metadata else label_class(pod)
         twin._affinity_class = self._affinity_class
         return twin
 

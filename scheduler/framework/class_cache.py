@@ -1,8 +1,8 @@
 """What filters and scores came to for each class of pods, kept from cycle to cycle (DESIGN.md, decision 7).
 
 Only of plugins that declare `row_local = True`: their verdict and raw score for a node depend on nothing but the spec
-class of the pod and that node's row. For the next pod of the class they are asked about changed rows alone. All other
-plugins run in every cycle. Axes: N nodes, K rows.
+class of the pod and that node's row, and equal raw scores are normalised to equal ones. For the next pod of the class
+they are asked about changed rows alone. All other plugins run in every cycle. Axes: N nodes, K rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class ClassResults:
     """Results of one class, right for the snapshot's `layout`, and for its rows as of a generation.
 
     first_rejecting: int16 [N], number of the first row-local filter that rejects the node. base: int64 [N], sum of
-    the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do.
+    the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do;
+    weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class ClassResults:
         "raw",
         "score_generation",
         "scored_by",
+        "weighted",
     )
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -51,6 +53,7 @@ class ClassResults:
         self.raw: dict[str, Scores] = {}
         self.scored_by: tuple[str, ...] = ()
         self._statuses: dict[int, Status] = {}
+        self.weighted: dict[str, Scores] = {}
 
     def stale_rows(self, snapshot: Snapshot, generation: int) -> Rows:
         """The rows that changed since a result was computed; all of them if it never was."""
@@ -99,19 +102,23 @@ class ClassResults:
         if scored_by != self.scored_by:
             self.scored_by = scored_by
             self.score_generation = -1
+            self.weighted.clear()
         rows = self.stale_rows(snapshot, self.score_generation)
         if len(rows):
             base = np.zeros(len(rows), np.int64)
             feasible = self.first_rejecting[rows] == PASSED
+            all_feasible = bool(feasible.all())
             for plugin in plain:
                 scores = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
-                in_range(plugin, scores[feasible])
+                in_range(plugin, scores if all_feasible else scores[feasible])
                 base += scores * weights[plugin.name]
             self.base[rows] = base
             for plugin in normalizing:
                 if plugin.name not in self.raw:
                     self.raw[plugin.name] = np.zeros(len(snapshot), np.int64)
                 raw = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
+                if plugin.name in self.weighted and not np.array_equal(self.raw[plugin.name][rows], raw):
+                    del self.weighted[plugin.name]
                 self.raw[plugin.name][rows] = raw
         self.score_generation = snapshot.generation
 

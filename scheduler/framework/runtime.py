@@ -473,7 +473,11 @@ class Framework:
         """Normalised and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
         by_plugin: dict[str, Scores] = {}
         results = self._scored_by_class(state, pod, snapshot)
-        totals = np.zeros(len(rows), np.int64) if results is None else results.base[rows]
+        all_rows = rows is snapshot.all_rows
+        if results is None:
+            totals = np.zeros(len(rows), np.int64)
+        else:
+            totals = results.base.copy() if all_rows else results.base[rows]
         for plugin, by_rows, normalizes in zip(self.score, self._score_rows, self._normalizes, strict=True):
             if plugin.name in state.skip_score:
                 continue
@@ -481,11 +485,20 @@ class Framework:
                 if not normalizes:
                     continue
                 raw = results.raw[plugin.name]
-                raw = raw if rows is snapshot.all_rows else raw[rows]
+                if all_rows:
+                    weighted = results.weighted.get(plugin.name)
+                    if weighted is None:
+                        weighted = self._normalized(plugin, True, state, pod, snapshot, rows, raw)
+                        weighted = results.weighted[plugin.name] = weighted * self.weights[plugin.name]
+                    by_plugin[plugin.name] = weighted
+                    totals += weighted
+                    continue
+                raw = raw[rows]
             else:
                 raw = self._raw_scores(plugin, by_rows, state, pod, snapshot, rows)
             scores = self._normalized(plugin, normalizes, state, pod, snapshot, rows, raw)
-            weighted = scores * self.weights[plugin.name]
+            weight = self.weights[plugin.name]
+            weighted = scores if weight == 1 else scores * weight
             by_plugin[plugin.name] = weighted
             totals += weighted
         return ScoredRows(rows, totals, by_plugin)
@@ -693,6 +706,7 @@ class Framework:
                 log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})
 
 
+_FEW_SCORES = 8  # looked at faster one by one
 _LONGEST_PERMIT_SECONDS = 15 * 60.0
 _EXTENSIONS = {"add_pod": "PreFilterExtensionAddPod", "remove_pod": "PreFilterExtensionRemovePod"}
 
@@ -709,7 +723,15 @@ def _post_filter(plugin: interface.PostFilterPlugin) -> Callable[..., Awaitable[
 
 def _check_range(plugin: Plugin, scores: Scores) -> None:
     """Raises SchedulingError if a score is out of bounds."""
-    if len(scores) and (scores.min() < MIN_NODE_SCORE or scores.max() > MAX_NODE_SCORE):
+    if len(scores) <= _FEW_SCORES:
+        fine = all(MIN_NODE_SCORE <= score <= MAX_NODE_SCORE for score in scores.tolist())
+    elif scores.dtype == np.int64:
+        scores = np.ascontiguousarray(scores)
+        highest = scores.view(np.uint64).max()  # there negative numbers are the greatest
+        fine = bool(highest <= MAX_NODE_SCORE)
+    else:
+        fine = bool(scores.min() >= MIN_NODE_SCORE and scores.max() <= MAX_NODE_SCORE)
+    if not fine:
         wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
         raise SchedulingError(
             f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the range of '

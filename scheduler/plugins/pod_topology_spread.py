@@ -59,22 +59,27 @@ Codes = npt.NDArray[np.int32]
 _HARD = "PreFilterPodTopologySpread"
 _SOFT = "PreScorePodTopologySpread"
 _MAX_PODS = np.iinfo(np.int32).max  # where there are no domains at all
+_MAX_TABLE = 2048  # scores computed ahead
 _MAX_CLASSES = 256  # pod classes whose domains are remembered; some int32 per node each
 
 
 class _Domains:
     """Where the pods of one constraint count, for one class of incoming pods.
 
-    codes int32 [N]: domain of each node that takes part, D for the others. present bool [D]: domains with such a node.
+    codes [N]: domain of each node that takes part, D for the others. present bool [D]: domains with such a node.
     """
 
     __slots__ = ("_domains_of_all", "codes", "column", "count", "present")
 
     def __init__(self, column: LabelColumn, taking_part: Mask) -> None:
         self._domains_of_all: int | None = None
+        self.codes: npt.NDArray[np.signedinteger[Any]]
         self.column = column
         self.count = len(column.values)
-        self.codes = np.where(taking_part & (column.codes != ABSENT), column.codes, self.count)  # [N]
+        if column.everywhere and bool(taking_part.all()):
+            self.codes = column.wide_codes  # [N] shared, as most often
+        else:
+            self.codes = np.where(taking_part & (column.codes != ABSENT), column.codes, self.count)
         self.present = np.zeros(self.count + 1, np.bool_)
         self.present[self.codes] = True
         self.present = self.present[: self.count]  # [D]
@@ -351,8 +356,11 @@ class PodTopologySpread:
                 ignored = ~labelled
                 candidates = rows[labelled[rows]]
         soft = []
+        per_node, counted = None, None
         for constraint, each in zip(constraints, domains, strict=True):
-            per_node = pods_per_node(snapshot, pod, constraint.selector)
+            if per_node is None or constraint.selector is not counted:  # the default constraints share theirs
+                counted = constraint.selector
+                per_node = pods_per_node(snapshot, pod, counted)
             if constraint.topology_key == HOSTNAME:
                 size, per_domain = len(candidates), None
             else:
@@ -378,21 +386,25 @@ class PodTopologySpread:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         soft: _SoftState = state.read(_SOFT)
+        if rows is snapshot.all_rows and soft.ignored is None and len(soft.constraints) == 2:
+            tabulated = _tabulated(*soft.constraints)
+            if tabulated is not None:
+                return tabulated
         scores = np.zeros(len(rows))  # float64 [K]
         for each in soft.constraints:
             skew = float(each.constraint.max_skew - 1)
             if each.per_domain is None:
-                codes = at(each.column.codes, rows, snapshot)  # [K]
                 of_constraint = at(each.per_node, rows, snapshot) * each.weight + skew
-                scores += of_constraint if codes.min(initial=0) >= 0 else np.where(codes == ABSENT, 0.0, of_constraint)
+                if not each.column.everywhere:
+                    of_constraint[at(each.column.codes, rows, snapshot) == ABSENT] = 0.0
+                scores += of_constraint
             else:
                 # 0 for nodes without the label: their code -1 indexes the last element
                 of_domain = np.append(
                     each.per_domain * each.weight + float(each.constraint.max_skew - 1), 0.0
                 )  # [D + 1]
                 scores += of_domain[at(each.column.codes, rows, snapshot)]
-        rounded = np.floor(scores)
-        rounded += scores - rounded >= 0.5  # halves away from zero, and none is below it
+        rounded = _all_rounded(scores)
         if soft.ignored is not None:
             rounded[soft.ignored[rows]] = 0.0
         return rounded.astype(np.int64)
@@ -495,6 +507,41 @@ def _takes_part(constraint: SpreadConstraint, node: Node, required: RequiredNode
     if constraint.honors_affinity and not required.matches(node.metadata.name, node.metadata.labels):
         return False
     return not constraint.honors_taints or find_untolerated_taint(node.spec.taints, tolerations) is None
+
+
+def _all_rounded(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    rounded = np.floor(scores)
+    rounded += scores - rounded >= 0.5  # halves away from zero, and none is below it
+    return rounded
+
+
+def _tabulated(one: _Soft, other: _Soft) -> Scores | None:
+    """Scores [N] by one constraint for hosts and one for larger domains; None if the two are not such.
+
+    As nodes have few pods of a class and there are few domains, few different scores occur: they are computed once
+    each, in an array [pods on the node, domain].
+    """
+    hosts, domains = (one, other) if one.per_domain is None else (other, one)
+    per_domain = domains.per_domain
+    if hosts.per_domain is not None or per_domain is None or not hosts.column.everywhere:
+        return None
+    most = int(hosts.per_node.max(initial=0))
+    width = len(per_domain) + 1
+    if (most + 1) * width > _MAX_TABLE:
+        return None
+    # The last element is of nodes without the label: their code is -1. Two summands, so their order changes nothing.
+    of_domain = np.append(per_domain * domains.weight + float(domains.constraint.max_skew - 1), 0.0)
+    of_host = np.arange(most + 1) * hosts.weight + float(hosts.constraint.max_skew - 1)
+    table: Scores = _all_rounded(of_host[:, None] + of_domain).astype(np.int64)
+    if most == 0:
+        scores: Scores = table[0].take(domains.column.wide_codes, mode="wrap")
+        return scores
+    places = hosts.per_node * width
+    places += domains.column.wide_codes
+    if not domains.column.everywhere:
+        places[domains.column.wide_codes == ABSENT] += width
+    scores = table.ravel().take(places, mode="wrap")
+    return scores
 
 
 def _rounded(score: float) -> int:
