@@ -45,6 +45,7 @@ class PodInfo:
         "non_zero_memory",
         "non_zero_milli_cpu",
         "pod",
+        "priority",
         "pvc_keys",
         "requests",
         "uid",
@@ -54,6 +55,7 @@ class PodInfo:
         self.pod = pod
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid
+        self.priority: int = pod.spec.priority or 0
         self.requests: dict[str, int]
         self.non_zero_milli_cpu: int
         self.non_zero_memory: int
@@ -83,6 +85,7 @@ class PodInfo:
         twin.pod = pod
         twin.key = self.key
         twin.uid = self.uid
+        twin.priority = pod.spec.priority or 0
         twin.requests = self.requests
         twin.non_zero_milli_cpu = self.non_zero_milli_cpu
         twin.non_zero_memory = self.non_zero_memory
@@ -134,10 +137,6 @@ class PodInfo:
             and affinity.pod_anti_affinity is not None
             and bool(affinity.pod_anti_affinity.required)
         )
-
-    @property
-    def priority(self) -> int:
-        return self.pod.spec.priority or 0
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key})"
@@ -332,6 +331,36 @@ class NodeInfo:
         twin.pvc_ref_counts = self.pvc_ref_counts.copy()
         twin.generation = self.generation
         return twin
+
+    def with_own_sums(self) -> NodeInfo:
+        """This node, for add_to_sums and remove_from_sums to change: all but `pods` and `requested` is shared."""
+        twin = NodeInfo.__new__(NodeInfo)
+        twin.name = self.name
+        twin.node = self.node
+        twin.pods = self.pods.copy()
+        twin.pods_with_affinity = self.pods_with_affinity
+        twin.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity
+        twin.used_ports = self.used_ports
+        twin.requested = self.requested.copy()
+        twin.non_zero_milli_cpu = self.non_zero_milli_cpu
+        twin.non_zero_memory = self.non_zero_memory
+        twin.allocatable = self.allocatable
+        twin.image_states = self.image_states
+        twin.pvc_ref_counts = self.pvc_ref_counts
+        twin.generation = self.generation
+        return twin
+
+    def add_to_sums(self, pod: PodInfo) -> None:
+        self.pods[pod.uid] = pod
+        requested = self.requested
+        for name, amount in pod.requests.items():
+            requested[name] = requested.get(name, 0) + amount
+
+    def remove_from_sums(self, pod: PodInfo) -> None:
+        del self.pods[pod.uid]
+        requested = self.requested
+        for name, amount in pod.requests.items():
+            requested[name] -= amount
 
     def __repr__(self) -> str:
         return f"NodeInfo({self.name}, pods={len(self.pods)}, generation={self.generation})"

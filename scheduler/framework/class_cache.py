@@ -30,10 +30,10 @@ class ClassResults:
     first_rejecting: int16 [N], number of the first row-local filter that rejects the node. base: int64 [N], sum of
     the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do;
     weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes.
+    statuses: why row-local filters rejected a row, as far as somebody asked, until the row changes.
     """
 
     __slots__ = (
-        "_statuses",
         "base",
         "filter_generation",
         "first_rejecting",
@@ -41,6 +41,7 @@ class ClassResults:
         "raw",
         "score_generation",
         "scored_by",
+        "statuses",
         "weighted",
     )
 
@@ -52,7 +53,7 @@ class ClassResults:
         self.base: Scores = np.zeros(len(snapshot), np.int64)
         self.raw: dict[str, Scores] = {}
         self.scored_by: tuple[str, ...] = ()
-        self._statuses: dict[int, Status] = {}
+        self.statuses: dict[int, Status] = {}
         self.weighted: dict[str, Scores] = {}
 
     def stale_rows(self, snapshot: Snapshot, generation: int) -> Rows:
@@ -81,9 +82,9 @@ class ClassResults:
                     if len(left) == 0:
                         break
             self.first_rejecting[rows] = verdict
-            if self._statuses:
+            if self.statuses:
                 for row in rows.tolist():
-                    self._statuses.pop(row, None)
+                    self.statuses.pop(row, None)
         self.filter_generation = snapshot.generation
 
     def refresh_scores(
@@ -121,13 +122,6 @@ class ClassResults:
                     del self.weighted[plugin.name]
                 self.raw[plugin.name][rows] = raw
         self.score_generation = snapshot.generation
-
-    def status(self, row: int, explain: Callable[[], Status]) -> Status:
-        """Why the node was rejected; asked once until its row changes."""
-        status = self._statuses.get(row)
-        if status is None:
-            status = self._statuses[row] = explain()
-        return status
 
 
 class ClassCache:

@@ -67,7 +67,10 @@ class ExplanationsByNode:
         self._results = results
 
     def __call__(self, row: int) -> Status:
-        return self._results.status(row, lambda: self._explain(row))
+        known = self._results.statuses.get(row)
+        if known is None:
+            known = self._results.statuses[row] = self._explain(row)
+        return known
 
     def _explain(self, row: int) -> Status:
         node = self._snapshot.node_infos[row]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
     from kubeloop.scheduler.extender import Extender
+    from kubeloop.scheduler.framework.dry_run import DryRuns
     from kubeloop.scheduler.framework.interface import CycleState, Status
     from kubeloop.scheduler.framework.permits import WaitingPod
     from kubeloop.scheduler.plugins.listers import Listers
@@ -58,6 +59,10 @@ class Handle(Protocol):
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
+        ...
+
+    def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
+        """Makes dry runs of `pod` on nodes: what the filters say when other pods come or go."""
         ...
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:

@@ -20,6 +20,7 @@ from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
+from kubeloop.scheduler.framework.dry_run import dry_runs
 from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
@@ -336,7 +337,7 @@ class Framework:
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
-        nominated = self._nominated(pod, node.name)
+        nominated = self.nominated(pod, node.name)
         if nominated:
             with_them, their_state = node.clone(), state.clone()
             for each in nominated:
@@ -349,7 +350,7 @@ class Framework:
                 return status
         return self.run_filters_on_node(state, pod, node)
 
-    def _nominated(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+    def nominated(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
         """Pods nominated to the node that count against `pod`."""
         return [
             each
@@ -364,7 +365,7 @@ class Framework:
         found = sorted(
             row
             for row in map(snapshot.row_of.get, names)
-            if row is not None and self._nominated(pod, snapshot.node_infos[row].name)
+            if row is not None and self.nominated(pod, snapshot.node_infos[row].name)
         )
         return [row for row in found if _contains(rows, row)]
 
@@ -378,9 +379,10 @@ class Framework:
         diagnosis: Diagnosis,
     ) -> Rows:
         keep = np.ones(len(left), np.bool_)
+        dry_run_on = dry_runs(self, state, pod)
         for row in nominated:
             node = snapshot.node_infos[row]
-            status = self.run_filters_with_nominated_pods(state, pod, node)
+            status = dry_run_on(node).verdict()
             if status is None:
                 continue
             if not status.is_rejection:
@@ -391,6 +393,10 @@ class Framework:
             if index < len(left) and left[index] == row:
                 keep[index] = False
         return left[keep]
+
+    def extends(self, state: CycleState) -> bool:
+        """Does any PreFilter extension that applies want to hear of pods that come and go?"""
+        return any(plugin.name not in state.skip_filter for plugin in self._extensions)
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
         """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""

@@ -17,6 +17,7 @@ from kubeloop.kube.objects import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.extender import ExtenderError
 from kubeloop.scheduler.fit_error import fit_error_message
+from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.events import POD
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
@@ -172,10 +173,11 @@ class DefaultPreemption:
         offset = self._handle.rng.randrange(len(nodes))
         budgets = [_Budget(each) for each in self._handle.listers.pod_disruption_budgets.list()]
         without_violations = 0
+        dry_run_on = self._handle.dry_runs(state, pod)
         for index in range(len(nodes)):
             info = snapshot.get(nodes[(offset + index) % len(nodes)])
             assert info is not None
-            tried = self._try_node(state, pod, info, budgets)
+            tried = self._try_node(dry_run_on, pod, info, budgets)
             if isinstance(tried, Status):
                 found.rejections[info.name] = tried
                 continue
@@ -186,39 +188,36 @@ class DefaultPreemption:
         return found
 
     def _try_node(
-        self, state: CycleState, pod: PodInfo, info: NodeInfo, budgets: Sequence[_Budget]
+        self, dry_run_on: DryRuns, pod: PodInfo, info: NodeInfo, budgets: Sequence[_Budget]
     ) -> Candidate | Status:
-        lower = [other for other in info.pods.values() if other.priority < pod.priority]
+        priority = pod.priority
+        lower = [other for other in info.pods.values() if other.priority < priority]
         if not lower:
             return self._no_victims
-        node, state = info.clone(), state.clone()
-        handle = self._handle
+        node = dry_run_on(info)
         for other in lower:
-            node.remove_pod(other.uid)
-            status = handle.run_remove_pod(state, pod, other, node)
+            status = node.remove(other)
             if status is not None:
                 return status
-        status = handle.run_filters_with_nominated_pods(state, pod, node)
+        status = node.verdict()
         if status is not None:
             return status
         lower.sort(key=self._importance)
-        violating, harmless = _split_by_violation(lower, budgets)
+        violating, harmless = _split_by_violation(lower, budgets) if budgets else ([], lower)
         victims: list[PodInfo] = []
         violations = 0
         for position, other in enumerate((*violating, *harmless)):
-            node.add_pod(other)
-            status = handle.run_add_pod(state, pod, other, node)
-            if status is None and handle.run_filters_with_nominated_pods(state, pod, node) is None:
+            if node.add(other) is None and node.verdict() is None:
                 continue  # it may stay
-            node.remove_pod(other.uid)
-            status = handle.run_remove_pod(state, pod, other, node)
+            status = node.remove(other)
             if status is not None:
                 return status
             victims.append(other)
             violations += position < len(violating)
         if not victims:
             return failed(self.name, f'expected at least one victim pod on node "{info.name}"')
-        victims.sort(key=self._importance)
+        if violating:
+            victims.sort(key=self._importance)  # else they are in this order already
         return Candidate(info.name, tuple(victims), violations)
 
     def start_time(self, pod: PodInfo) -> datetime:

@@ -57,6 +57,7 @@ _TOO_MANY_PODS = "Too many pods"
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     row_local = True
+    sums_pods = True
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
         self._ignored = frozenset(args.ignored_resources)
