@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from kubeloop.child import Ready
+from kubeloop.devcluster.disruption import DisruptionBudgets
 from kubeloop.devcluster.faults import Faults, parse_faults
 from kubeloop.devcluster.http import http_server
 from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket
@@ -111,6 +112,8 @@ async def _serve(
             if kubelets is not None and volumes is not None:
                 parts.append(group.create_task(kubelets.run(), name="nodes"))
                 parts.append(group.create_task(volumes.run(), name="volumes"))
+                budgets = DisruptionBudgets(api.store, clock=clock, rng=rng)
+                parts.append(group.create_task(budgets.run(), name="disruption-budgets"))
             if child:
                 print(msgspec.json.encode(ready).decode(), flush=True)
                 await _stdin_closed()

@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from kubeloop.control_plane import ControlPlane, Settings
+from kubeloop.devcluster.disruption import DisruptionBudgets
 from kubeloop.devcluster.faults import Faults
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
@@ -121,6 +122,7 @@ async def cluster(
     kubelets = SimulatedNodes(api.store, node_settings, clock=clock, rng=random.Random(rng.getrandbits(64)))
     kubelets.register()
     volumes = SimulatedVolumes(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
+    budgets = DisruptionBudgets(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
     if node_settings.count:
         volumes.register()
     client = Client(MemoryTransport(api.handle), clock=clock, rng=rng)
@@ -132,6 +134,7 @@ async def cluster(
         servers = [serving.create_task(api.run(), name="api-server"), serving.create_task(kubelets.run(), name="nodes")]
         if node_settings.count:
             servers.append(serving.create_task(volumes.run(), name="volumes"))
+            servers.append(serving.create_task(budgets.run(), name="disruption-budgets"))
         try:
             async with asyncio.TaskGroup() as acting:
                 running = acting.create_task(plane.run(), name="control-plane")

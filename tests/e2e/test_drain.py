@@ -1,0 +1,35 @@
+"""`kubectl drain` of a simulated node, held up by a PodDisruptionBudget and then not."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.driving import WEB, cluster_up
+
+LABEL = "app.kubernetes.io/name=web"
+BUDGET = """
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec:
+  minAvailable: 100%
+  selector: {matchLabels: {app.kubernetes.io/name: web}}
+"""
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_a_budget_holds_a_drain_up_until_it_allows_disruptions(kubeloop, tmp_path):
+    with cluster_up(kubeloop, tmp_path, "-f", WEB) as (_, kubectl):
+        pods = kubectl.json("get", "pods", "-l", LABEL)["items"]
+        node = pods[0]["spec"]["nodeName"]
+        kubectl("apply", "-f", "-", stdin=BUDGET)
+        counted = "--for=jsonpath={.status.currentHealthy}=" + str(len(pods))
+        kubectl("wait", "pdb/web", counted, "--timeout=30s")
+        held = kubectl.run("drain", node, "--ignore-daemonsets", "--timeout=1s")
+        assert held.returncode != 0
+        assert "Cannot evict pod as it would violate the pod's disruption budget." in held.stderr
+        kubectl("patch", "pdb", "web", "--type=merge", "-p", '{"spec":{"minAvailable":1}}')
+        kubectl("wait", "pdb/web", f"--for=jsonpath={{.status.disruptionsAllowed}}={len(pods) - 1}", "--timeout=30s")
+        kubectl("drain", node, "--ignore-daemonsets", "--timeout=50s")
+        kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+        assert node not in {pod["spec"]["nodeName"] for pod in kubectl.json("get", "pods", "-l", LABEL)["items"]}

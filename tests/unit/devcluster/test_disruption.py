@@ -1,0 +1,200 @@
+"""The status of PodDisruptionBudgets on the real store, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.disruption import CannotCount, DisruptionBudgets, scaled
+from kubeloop.devcluster.storage import Store
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
+from kubeloop.testing.virtual_time import VirtualClock
+
+pytestmark = pytest.mark.virtual_time
+JSON = dict[str, Any]
+
+
+class Cluster:
+    """A store with a Deployment's ReplicaSet and its pods, and budgets over them."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.store = Store(seconds=asyncio.get_running_loop().time)
+        self.budgets = DisruptionBudgets(self.store, clock=self.clock, rng=random.Random(1))
+
+    def workload(self, replicas: int, *, ready: int | None = None, deployment: int | None = None) -> None:
+        """A ReplicaSet with its pods; deployment: the replicas of a Deployment above it."""
+        metadata: JSON = {"name": "web-1", "namespace": "default", "uid": "rs"}
+        if deployment is not None:
+            above = {"name": "web", "namespace": "default", "uid": "deploy"}
+            obj = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": above, "spec": {"replicas": deployment}}
+            self.store.create(DEPLOYMENTS, obj)
+            metadata["ownerReferences"] = [owner("Deployment", "web", "deploy")]
+        obj = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": metadata, "spec": {"replicas": replicas}}
+        self.store.create(REPLICA_SETS, obj)
+        for number in range(replicas):
+            is_ready = ready is None or number < ready
+            self.pod(f"web-{number}", ready=is_ready, owners=[owner("ReplicaSet", "web-1", "rs")])
+
+    def pod(self, name: str, *, ready: bool = True, owners: list[JSON] | None = None) -> JSON:
+        metadata: JSON = {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}}
+        if owners:
+            metadata["ownerReferences"] = owners
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        obj = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {}}
+        return self.store.create(PODS, {**obj, "status": {"phase": "Running", "conditions": conditions}})
+
+    def budget(self, status: JSON | None = None, **spec: Any) -> JSON:
+        metadata = {"name": "web", "namespace": "default", "uid": "pdb", "generation": 1}
+        obj = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": metadata}
+        selector = {"matchLabels": {"app": "web"}}
+        return self.store.create(
+            POD_DISRUPTION_BUDGETS, {**obj, "spec": {"selector": selector, **spec}, "status": status or {}}
+        )
+
+    def status(self) -> JSON:
+        found = self.store.get(POD_DISRUPTION_BUDGETS, "default", "web")
+        assert found is not None
+        status: JSON = found["status"]
+        return status
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """disruptionsAllowed, currentHealthy, desiredHealthy, expectedPods."""
+        status = self.status()
+        fields = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        allowed, healthy, desired, expected = (status[field] for field in fields)
+        return allowed, healthy, desired, expected
+
+    def events(self) -> list[str]:
+        return [each["reason"] for each in self.store.list(EVENTS)]
+
+
+def owner(kind: str, name: str, uid: str) -> JSON:
+    return {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(cluster.budgets.run())
+        await asyncio.sleep(0.01)
+        yield cluster
+        task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"),
+    [
+        pytest.param({"minAvailable": 3}, (1, 4, 3, 5), id="a number of pods: of those that exist"),
+        pytest.param({"minAvailable": "50%"}, (1, 4, 3, 5), id="a percentage of the replicas, rounded up"),
+        pytest.param({"maxUnavailable": 2}, (1, 4, 3, 5), id="unavailable: the one that is not ready counts"),
+        pytest.param({"maxUnavailable": "50%"}, (2, 4, 2, 5), id="unavailable percentage, rounded up"),
+        pytest.param({"minAvailable": 9}, (0, 4, 9, 5), id="more than there are"),
+        pytest.param({"maxUnavailable": 9}, (4, 4, 0, 5), id="all of them"),
+        pytest.param({}, (0, 4, 0, 0), id="neither"),
+    ],
+)
+async def test_disruptions_allowed(spec, counts):
+    async with running() as cluster:
+        cluster.workload(5, ready=4)
+        cluster.budget(**spec)
+        await asyncio.sleep(0.01)
+        assert cluster.counts() == counts
+        assert cluster.status()["observedGeneration"] == 1
+        (condition,) = cluster.status()["conditions"]
+        enough = cluster.counts()[0] > 0
+        assert (condition["type"], condition["status"]) == ("DisruptionAllowed", str(enough))
+        assert condition["reason"] == ("SufficientPods" if enough else "InsufficientPods")
+
+
+async def test_the_deployment_above_says_how_many_pods_there_should_be():
+    async with running() as cluster:
+        cluster.workload(2, deployment=6)
+        cluster.budget(maxUnavailable=3)
+        await asyncio.sleep(0.01)
+        assert cluster.counts() == (0, 2, 3, 6)
+
+
+async def test_it_counts_anew_when_pods_change():
+    async with running() as cluster:
+        cluster.workload(3)
+        cluster.budget(minAvailable=2)
+        await asyncio.sleep(0.01)
+        first = cluster.status()["conditions"][0]["lastTransitionTime"]
+        assert cluster.counts() == (1, 3, 2, 3)
+        cluster.store.delete(PODS, "default", "web-0")
+        await asyncio.sleep(2)
+        assert cluster.counts() == (0, 2, 2, 2)
+        cluster.pod("web-9")
+        await asyncio.sleep(2)
+        assert cluster.counts() == (1, 3, 2, 3)
+        assert cluster.status()["conditions"][0]["lastTransitionTime"] > first
+
+
+async def test_a_pod_whose_eviction_was_allowed_does_not_count_until_it_should_have_been_deleted():
+    async with running() as cluster:
+        cluster.workload(3)
+        cluster.budget(minAvailable=1, status={"disruptedPods": {"web-0": rfc3339(cluster.clock.now()), "gone": "x"}})
+        await asyncio.sleep(1)
+        assert cluster.counts() == (1, 2, 1, 3)
+        assert list(cluster.status()["disruptedPods"]) == ["web-0"]
+        await asyncio.sleep(118)
+        assert cluster.counts() == (1, 2, 1, 3)
+        await asyncio.sleep(4)
+        assert cluster.counts() == (2, 3, 1, 3)
+        assert "disruptedPods" not in cluster.status()
+
+
+async def test_a_budget_without_pods_allows_nothing_and_says_so_once():
+    async with running() as cluster:
+        cluster.budget(maxUnavailable="100%")
+        await asyncio.sleep(0.01)
+        assert cluster.counts() == (0, 0, 0, 0)
+        assert cluster.events() == ["NoPods"]
+
+
+async def test_pods_without_a_controller_are_reported():
+    async with running() as cluster:
+        cluster.pod("alone")
+        cluster.budget(maxUnavailable=1)
+        await asyncio.sleep(0.01)
+        assert cluster.counts() == (0, 1, 0, 0)
+        assert cluster.events() == ["UnmanagedPods"]
+
+
+async def test_pods_of_a_controller_without_scale_cannot_be_counted():
+    async with running() as cluster:
+        cluster.pod("work-0", owners=[owner("Job", "work", "j")])
+        cluster.budget(maxUnavailable=1)
+        await asyncio.sleep(0.01)
+        (condition,) = cluster.status()["conditions"]
+        assert (condition["status"], condition["reason"]) == ("False", "SyncFailed")
+        assert condition["message"] == 'found no controllers for pod "work-0"'
+        assert cluster.status()["disruptionsAllowed"] == 0
+        assert cluster.events() == ["CalculateExpectedPodCountFailed"]
+
+
+async def test_pods_that_are_no_longer_selected_do_not_count():
+    async with running() as cluster:
+        cluster.workload(2)
+        cluster.budget(minAvailable=1)
+        await asyncio.sleep(0.01)
+        assert cluster.counts() == (1, 2, 1, 2)
+        pod = cluster.store.get(PODS, "default", "web-0")
+        assert pod is not None
+        cluster.store.update(PODS, {**pod, "metadata": {**pod["metadata"], "labels": {}}})
+        await asyncio.sleep(0.01)
+        assert cluster.counts() == (0, 1, 1, 1)
+
+
+def test_only_numbers_and_percentages_are_amounts():
+    assert [scaled(3, 10), scaled("25%", 10), scaled("0%", 10)] == [3, 3, 0]
+    with pytest.raises(CannotCount):
+        scaled("3", 10)
