@@ -107,9 +107,9 @@ class NodeVerdicts:
 
     def _explain_all(self) -> None:
         self._spread()
-        infos = self._snapshot.node_infos
+        infos, statuses = self._snapshot.node_infos, self._statuses
         for row, explain in self._unexplained.items():
-            self._statuses[infos[row].name] = explain(row)
+            statuses[infos[row].name] = explain(row)
         self._unexplained.clear()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
 
@@ -24,17 +24,23 @@ PASSED = np.iinfo(np.int16).max
 MAX_CLASSES = 64  # of the pods seen last; one costs some 100 bytes per node
 
 
+KnownVerdict = tuple[NodeInfo, list[PodInfo], Status | None]
+"""(node, pods nominated to it, the verdict with them there): good for as long as node and pods are the same objects."""
+
+
 class ClassResults:
     """Results of one class, right for the snapshot's `layout`, and for its rows as of a generation.
 
     first_rejecting: int16 [N], number of the first row-local filter that rejects the node. base: int64 [N], sum of
     the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do;
     weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes.
+    beside_nominated: by row, of pods whose filters only sum up what other pods request.
     statuses: why row-local filters rejected a row, as far as somebody asked, until the row changes.
     """
 
     __slots__ = (
         "base",
+        "beside_nominated",
         "filter_generation",
         "first_rejecting",
         "layout",
@@ -53,6 +59,7 @@ class ClassResults:
         self.base: Scores = np.zeros(len(snapshot), np.int64)
         self.raw: dict[str, Scores] = {}
         self.scored_by: tuple[str, ...] = ()
+        self.beside_nominated: dict[int, KnownVerdict] = {}
         self.statuses: dict[int, Status] = {}
         self.weighted: dict[str, Scores] = {}
 

@@ -34,12 +34,23 @@ DryRuns = Callable[[NodeInfo], DryRunNode]
 
 def dry_runs(framework: Framework, state: CycleState, pod: PodInfo) -> DryRuns:
     """Makes dry runs of `pod` on nodes, by the cheapest means that this pod's filters allow."""
-    skipped = state.skip_filter
-    filters = [each for each in framework.filter if each.name not in skipped]
-    summing = [each for each in filters if not _declares(each, "sees_no_pods")]
-    if all(_declares(each, "sums_pods") for each in summing) and not framework.extends(state):
-        return lambda node: _Sums(framework, filters, summing, state, pod, node)
-    return lambda node: _Copy(framework, state, pod, node)
+    if not sums_suffice(framework, state):
+        return lambda node: _Copy(framework, state, pod, node)
+    filters = _applying(framework, state)
+    summing = [each for each in filters if _declares(each, "sums_pods")]
+    return lambda node: _Sums(framework, filters, summing, state, pod, node)
+
+
+def sums_suffice(framework: Framework, state: CycleState) -> bool:
+    """Does no filter that applies look at single pods of a node?"""
+    applying = _applying(framework, state)
+    return all(_declares(each, "sees_no_pods") or _declares(each, "sums_pods") for each in applying) and not (
+        framework.extends(state)
+    )
+
+
+def _applying(framework: Framework, state: CycleState) -> list[Any]:
+    return [each for each in framework.filter if each.name not in state.skip_filter]
 
 
 def _declares(plugin: Any, what: str) -> bool:

@@ -19,8 +19,8 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
-from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults
-from kubeloop.scheduler.framework.dry_run import dry_runs
+from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, KnownVerdict
+from kubeloop.scheduler.framework.dry_run import dry_runs, sums_suffice
 from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
@@ -189,7 +189,7 @@ class Framework:
         On nodes to which pods of the same or higher priority are nominated, the pod must fit both with and without
         them. Raises SchedulingError if a plugin fails.
         """
-        nominated = self._rows_with_nominations(pod, snapshot, rows)
+        nominated = self._nominations(pod, snapshot, rows)
         if self._class_cache is not None and rows is snapshot.all_rows:
             left = self._run_filters_by_class(self._class_cache, state, pod, snapshot, diagnosis)
         else:
@@ -358,41 +358,47 @@ class Framework:
             if each.priority >= pod.priority and each.uid != pod.uid
         ]
 
-    def _rows_with_nominations(self, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> list[int]:
-        names = self._nominator().nodes()
-        if not names:
-            return []
-        found = sorted(
-            row
-            for row in map(snapshot.row_of.get, names)
-            if row is not None and self.nominated(pod, snapshot.node_infos[row].name)
-        )
-        return [row for row in found if _contains(rows, row)]
+    def _nominations(self, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> dict[int, list[PodInfo]]:
+        """Row -> pods nominated to it that count against `pod`, of those among `rows` that have any, ascending."""
+        found = {}
+        for name in self._nominator().nodes():
+            row = snapshot.row_of.get(name)
+            nominated = self.nominated(pod, name) if row is not None else None
+            if row is not None and nominated:
+                found[row] = nominated
+        among = found.keys() if rows is snapshot.all_rows else found.keys() & set(rows.tolist())
+        return {row: found[row] for row in sorted(among)}
 
     def _recheck_nominated(
         self,
-        nominated: list[int],
+        nominated: dict[int, list[PodInfo]],
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
         left: Rows,
         diagnosis: Diagnosis,
     ) -> Rows:
-        keep = np.ones(len(left), np.bool_)
+        """Those of `left` where the pod fits beside the nominated pods, too."""
+        keep = np.zeros(len(snapshot), np.bool_)
+        keep[left] = True
+        known: dict[int, KnownVerdict] = {}
+        if self._class_cache is not None and sums_suffice(self, state):
+            known = self._class_cache.results(pod, snapshot).beside_nominated
         dry_run_on = dry_runs(self, state, pod)
-        for row in nominated:
+        for row, others in nominated.items():
             node = snapshot.node_infos[row]
-            status = dry_run_on(node).verdict()
+            verdict = known.get(row)
+            if verdict is None or verdict[0] is not node or verdict[1] != others:
+                verdict = known[row] = (node, others, dry_run_on(node).verdict())
+            status = verdict[2]
             if status is None:
                 continue
             if not status.is_rejection:
                 raise SchedulingError(status.message, status.plugin)
             diagnosis.verdicts.set(node.name, status)
             diagnosis.note(status)
-            index = int(np.searchsorted(left, row))
-            if index < len(left) and left[index] == row:
-                keep[index] = False
-        return left[keep]
+            keep[row] = False
+        return np.flatnonzero(keep)
 
     def extends(self, state: CycleState) -> bool:
         """Does any PreFilter extension that applies want to hear of pods that come and go?"""
@@ -744,8 +750,3 @@ def _check_range(plugin: Plugin, scores: Scores) -> None:
             f"[{MIN_NODE_SCORE}, {MAX_NODE_SCORE}] after normalizing",
             plugin.name,
         )
-
-
-def _contains(rows: Rows, row: int) -> bool:
-    index = int(np.searchsorted(rows, row))
-    return index < len(rows) and rows[index] == row
