@@ -80,14 +80,19 @@ class HintMap:
     def __init__(self, registered: Sequence[Registration]) -> None:
         self._registered = registered
         self._by_event: dict[tuple[str, int], tuple[Registration, ...]] = {}
+        self._last: ClusterEvent | None = None
+        self._last_found: tuple[Registration, ...] = ()
 
     def matching(self, event: ClusterEvent) -> tuple[Registration, ...]:
         """All registrations that hear of `event`."""
+        if event is self._last:  # one event is asked about for each pod that waits
+            return self._last_found
         key = event.resource, int(event.action)
         found = self._by_event.get(key)
         if found is None:
             found = tuple(each for each in self._registered if events.matches(each.event, event))
             self._by_event[key] = found
+        self._last, self._last_found = event, found
         return found
 
     def events_of(self, plugin: str) -> list[ClusterEvent]:

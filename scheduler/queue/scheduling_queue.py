@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -52,6 +55,23 @@ class _Strategy(Enum):
 
 HintMemo = dict[tuple[int, int], Hint]
 """(id of the registration, spec class) -> answer, within one event."""
+
+_SLICE = 10_000  # pods that are asked about one event before the loop's other tasks have their turn ...
+_MOVED = 9  # ... of which each that moves counts for so many more: some 10 us
+_MAX_MOVES = 16  # events that may be left over
+
+
+@dataclass(slots=True)
+class _Move:
+    """An event and the pods to be asked about it, each with its timestamp: a pod tried since has another one."""
+
+    candidates: list[tuple[QueuedPodInfo, int]]
+    event: ClusterEvent
+    old: Any
+    new: Any
+    memo: HintMemo | None
+    done: int = 0
+
 
 Waiting = Callable[[Pod, str, str], None]
 """(pod, queue, reason): a wait begins. Queue is "active", "backoff", "unschedulable" or "gated"."""
@@ -94,6 +114,9 @@ class SchedulingQueue:
         self.move_request_cycle = -1
         self._work = asyncio.Event()
         self._classes = SpecClasses()
+        self._slicing = False  # run() is there to finish what a slice leaves over
+        self._moves: deque[_Move] = deque()
+        self._more_moves = asyncio.Event()
 
     # --- The scheduler's side --------------------------------------------------------------------------------------
 
@@ -103,6 +126,9 @@ class SchedulingQueue:
 
     def pop(self) -> QueuedPodInfo | None:
         """The pod to try next, or None. It is in flight until done() or add_unschedulable_if_not_present()."""
+        if self._moves:  # among the pods that are still to be moved may be the most important one
+            self._work.clear()
+            return None
         while True:
             queued = self._active.pop()
             if queued is None:
@@ -236,15 +262,33 @@ class SchedulingQueue:
 
     def _move(self, candidates: Iterable[QueuedPodInfo], event: ClusterEvent, old: Any, new: Any) -> None:
         memo: HintMemo | None = None if event.resource == events.PENDING_POD_RESOURCE else {}
-        for queued in candidates:
-            if queued.gated and not any(events.matches(each, event) for each in queued.gating_events):
-                continue
-            strategy = self._strategy(queued, event, old, new, memo)
-            if strategy is not _Strategy.SKIP:
-                self._unschedulable.discard(queued.key)
-                self._requeue(queued, strategy, event.label)
+        move = _Move([(queued, queued.timestamp_ns) for queued in candidates], event, old, new, memo)
+        if not self._run_slice(move, sliced=self._slicing and len(self._moves) < _MAX_MOVES):
+            self._moves.append(move)
+            self._more_moves.set()
         self.move_request_cycle = self.scheduling_cycle
         self._in_flight.add_event(event, old, new)
+
+    def _run_slice(self, move: _Move, *, sliced: bool) -> bool:
+        """Go on with a move until it is done (True), or for as long as nobody else has to wait for it."""
+        event, waiting = move.event, self._unschedulable
+        left = _SLICE if sliced else math.inf
+        while move.done < len(move.candidates):
+            if left <= 0:
+                return False
+            left -= 1
+            queued, timestamp_ns = move.candidates[move.done]
+            move.done += 1
+            if queued.timestamp_ns != timestamp_ns or waiting.get(queued.key) is not queued:
+                continue  # between two slices it was moved, or tried again, after the event
+            if queued.gated and not any(events.matches(each, event) for each in queued.gating_events):
+                continue
+            strategy = self._strategy(queued, event, move.old, move.new, move.memo)
+            if strategy is not _Strategy.SKIP:
+                left -= _MOVED
+                waiting.discard(queued.key)
+                self._requeue(queued, strategy, event.label)
+        return True
 
     # --- Time's side -----------------------------------------------------------------------------------------------
 
@@ -264,6 +308,28 @@ class SchedulingQueue:
 
     async def run(self) -> None:
         """Flush until cancelled."""
+        try:
+            self._slicing = True
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._flush_forever(), name="scheduler/queue-flush")
+                tasks.create_task(self._move_forever(), name="scheduler/queue-moves")
+        finally:
+            self._slicing = False
+            while self._moves:
+                self._run_slice(self._moves.popleft(), sliced=False)
+
+    async def _move_forever(self) -> None:
+        """Finish what events of which many pods had to hear have begun; until then no pod is popped."""
+        while True:
+            await self._more_moves.wait()
+            await asyncio.sleep(0)
+            if self._run_slice(self._moves[0], sliced=True):
+                self._moves.popleft()
+                if not self._moves:
+                    self._more_moves.clear()
+                    self._work.set()
+
+    async def _flush_forever(self) -> None:
         since_leftover = 0
         while True:
             await asyncio.sleep(1.0)
@@ -280,20 +346,20 @@ class SchedulingQueue:
         self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any, memo: HintMemo | None
     ) -> _Strategy:
         """What `event` means to a pod that was rejected."""
-        rejectors = queued.rejectors
-        if not rejectors:
+        rejected_by, pending = queued.unschedulable_plugins, queued.pending_plugins
+        if not rejected_by and not pending:
             return _Strategy.AFTER_BACKOFF
         if events.is_wildcard(event):
             if new is not None and (not isinstance(new, Pod) or new.metadata.uid != queued.uid):
                 return _Strategy.SKIP  # it is meant for that one pod
             return _Strategy.AFTER_BACKOFF
-        hint_map = self._hint_maps.get(queued.pod.spec.scheduler_name)
+        hint_map = self._hint_maps.get(queued.info.pod.spec.scheduler_name)
         if hint_map is None:
             return _Strategy.AFTER_BACKOFF
         strategy = _Strategy.SKIP
         for registered in hint_map.matching(event):
             plugin = registered.plugin
-            if plugin not in rejectors:
+            if plugin not in rejected_by and plugin not in pending:
                 continue
             if registered.hint is not None:
                 memo_key = None
@@ -310,10 +376,10 @@ class SchedulingQueue:
                         memo[memo_key] = answer
                 if answer is Hint.SKIP:
                     continue
-            if plugin in queued.pending_plugins:
+            if plugin in pending:
                 return _Strategy.IMMEDIATELY
             strategy = _Strategy.AFTER_BACKOFF
-            if not queued.pending_plugins:
+            if not pending:
                 break
         return strategy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from hypothesis import given, settings
@@ -195,3 +196,40 @@ def test_replicas_share_the_answer_of_a_hint():
         driven.fail("NodeResourcesFit")
     driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
     assert asked == ["p0"]
+
+
+async def test_an_event_for_very_many_pods_gives_others_their_turn_and_pods_their_order():
+    driven, count = Driven(), 2500
+    queue = driven.queue
+    for number in range(count):
+        queue.add(driven.pod(f"p{number}", priority=number))
+    for _ in range(count):
+        driven.fail("NodeResourcesFit")
+    first_woken = queue.unschedulable_pods()[0].pod.metadata.name
+    queue.delete(driven.pods[f"n/p{count - 1}"])
+    driven.now_ns += 60 * SECOND
+    running = asyncio.create_task(queue.run())
+    await asyncio.sleep(0)
+    queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+    assert first_woken == f"p{count - 1}"
+    assert 0 < len(queue.unschedulable_pods()) < count - 1
+    assert queue.pop() is None, "among those that are not moved yet may be the most important one"
+    await asyncio.wait_for(queue.wait(), 5)
+    popped = queue.pop()
+    assert popped is not None
+    assert popped.pod.metadata.name == f"p{count - 2}"
+    assert not queue.unschedulable_pods()
+    queue.check()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_without_anybody_to_finish_it_an_event_for_very_many_pods_is_done_at_once():
+    driven, count = Driven(), 2500
+    for number in range(count):
+        driven.queue.add(driven.pod(f"p{number}"))
+    for _ in range(count):
+        driven.fail("NodeResourcesFit")
+    driven.now_ns += 60 * SECOND
+    driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+    assert not driven.queue.unschedulable_pods()
