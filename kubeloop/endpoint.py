@@ -47,7 +47,7 @@ class Endpoint:
     @contextlib.asynccontextmanager
     async def serving(self, address: str, port: int) -> AsyncIterator[str]:
         """Serve for the length of the context; gives the URL. Raises UserError if the port is taken."""
-        runner = web.ServerRunner(web.Server(self._answer))
+        runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=1.0)
         await runner.setup()
         site = web.TCPSite(runner, address, port)
         try:

@@ -23,6 +23,10 @@ TOPICS = (
     "kubectl", "list", "namespace", "patch", "protobuf", "review", "scale", "ssa", "status", "table", "update",
     "validation", "watch",
 )  # fmt: skip
+DIFFERENT_ON_PURPOSE = {
+    "kubectl/explain": "the descriptions of fields are Kubernetes' prose, which we do not copy",
+    "discovery/openapi-v3-index": "the index lists the groups that this server serves, not all of Kubernetes'",
+}
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -34,7 +38,7 @@ async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
     if topic == "kubectl" and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN)
-    runner = web.ServerRunner(http_server(api))
+    runner = web.ServerRunner(http_server(api), shutdown_timeout=0.1)
     await runner.setup()
     listening = loopback_socket(0)
     await web.SockSite(runner, listening).start()
@@ -53,6 +57,10 @@ async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
 
 
 def _failures(output: bytes) -> list[str]:
-    """Scenario and first differences of each that failed."""
+    """Scenario and first differences of each that failed, but for those that differ on purpose."""
     scenarios = json.loads(output)["scenarios"]
-    return [json.dumps(each)[:2000] for each in scenarios if each["result"] == "fail"]
+    return [
+        json.dumps(each)[:2000]
+        for each in scenarios
+        if each["result"] == "fail" and each["name"] not in DIFFERENT_ON_PURPOSE
+    ]
