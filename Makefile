@@ -10,7 +10,7 @@ up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
