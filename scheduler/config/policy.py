@@ -6,7 +6,6 @@ pkg/scheduler/framework/plugins/legacy_registry.go of v1.20, with the predicates
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,15 +16,12 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import JSON, without_nulls
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
-    ExtenderConfiguration,
-    ExtenderTLS,
-    ManagedResource,
     PluginRef,
     PluginSet,
     Profile,
     SchedulerConfiguration,
 )
-from kubeloop.scheduler.config.v1 import http_timeout_seconds, plugin_arguments
+from kubeloop.scheduler.config.v1 import extender_configuration, plugin_arguments
 from kubeloop.scheduler.config.validation import validate_configuration
 
 MAX_WEIGHT = (2**31 - 1) // 100
@@ -223,7 +219,7 @@ def read_policy(document: Mapping[str, JSON]) -> SchedulerConfiguration:
     made.args["InterPodAffinity"] = plugin_arguments("InterPodAffinity", {"hardPodAffinityWeight": weight}, "args")
     config = SchedulerConfiguration(
         profiles=(replace(_profile(made), check_all_filters=policy.always_check_all_predicates),),
-        extenders=tuple(_extender(each) for each in policy.extenders),
+        extenders=tuple(extender_configuration(each) for each in policy.extenders),
     )
     errors = validate_configuration(config)
     if errors:
@@ -302,35 +298,4 @@ def _profile(made: _Translation) -> Profile:
             "score": PluginSet(disabled=filters_only),
         },
         args=made.args,
-    )
-
-
-def _extender(given: _LegacyExtender) -> ExtenderConfiguration:
-    tls = given.tls_config
-    return ExtenderConfiguration(
-        url_prefix=given.url_prefix,
-        filter_verb=given.filter_verb,
-        preempt_verb=given.preempt_verb,
-        prioritize_verb=given.prioritize_verb,
-        weight=given.weight,
-        bind_verb=given.bind_verb,
-        enable_https=given.enable_https,
-        tls=None
-        if tls is None
-        else ExtenderTLS(
-            insecure=tls.insecure,
-            server_name=tls.server_name,
-            cert_file=tls.cert_file,
-            key_file=tls.key_file,
-            ca_file=tls.ca_file,
-            cert_data=base64.b64decode(tls.cert_data),
-            key_data=base64.b64decode(tls.key_data),
-            ca_data=base64.b64decode(tls.ca_data),
-        ),
-        http_timeout_seconds=http_timeout_seconds(given.http_timeout),
-        node_cache_capable=given.node_cache_capable,
-        managed_resources=tuple(
-            ManagedResource(each.name, each.ignored_by_scheduler) for each in given.managed_resources
-        ),
-        ignorable=given.ignorable,
     )

@@ -173,7 +173,7 @@ def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
     )
     config = SchedulerConfiguration(
         profiles=profiles,
-        extenders=tuple(_extender(each) for each in given.extenders),
+        extenders=tuple(extender_configuration(each) for each in given.extenders),
         percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
         pod_initial_backoff_seconds=given.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=given.pod_max_backoff_seconds,
@@ -298,7 +298,8 @@ def _duplicate_plugin_configs(given: _Configuration) -> list[str]:
     return errors
 
 
-def _extender(given: _Extender) -> ExtenderConfiguration:
+def extender_configuration(given: Any) -> ExtenderConfiguration:
+    """An extender as it was given: one of ours, or one of a Policy document, which has the same fields."""
     tls = given.tls_config
     return ExtenderConfiguration(
         url_prefix=given.url_prefix,
