@@ -45,8 +45,7 @@ def http_server(api: ApiServer) -> web.Server:
                 return await _whole(http, head, response.body)
             return await _streamed(http, head, response)
         except (ConnectionError, RuntimeError) as error:
-            # uvloop says RuntimeError when one writes to a connection that the client has closed
-            if isinstance(error, RuntimeError) and not _is_closed(http):
+            if isinstance(error, RuntimeError) and not _is_closed(http, error):
                 raise
             log.debug("a client has gone before its answer")
             return head
@@ -54,8 +53,10 @@ def http_server(api: ApiServer) -> web.Server:
     return web.Server(answer, access_log=None)
 
 
-def _is_closed(http: web.BaseRequest) -> bool:
-    return http.transport is None or http.transport.is_closing()
+def _is_closed(http: web.BaseRequest, error: RuntimeError) -> bool:
+    """uvloop raises RuntimeError when one writes to a connection that the client has closed; over TLS the transport
+    that aiohttp sees does not know yet, and only the text tells."""
+    return http.transport is None or http.transport.is_closing() or "handler is closed" in str(error)
 
 
 async def _whole(http: web.BaseRequest, head: web.StreamResponse, body: bytes) -> web.StreamResponse:

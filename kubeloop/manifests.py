@@ -17,13 +17,14 @@ import yaml
 
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.discovery import ResourceMap
-from kubeloop.kube.errors import AlreadyExists, ApiError, UserError
+from kubeloop.kube.errors import ApiError, NotFound, UserError
 from kubeloop.kube.resources import Resource
 
 Outcome = Literal["created", "configured", "unchanged"]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _FIELD_MANAGER = {"fieldManager": "kubeloop", "fieldValidation": "Strict"}
+_BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -92,15 +93,12 @@ async def _apply_one(
     body = {**manifest.body, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: applied}}}
     title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
     try:
-        try:
+        if not manifest.name:  # generateName: each time another object
             await client.create(resource, body, namespace, query=_FIELD_MANAGER)
-        except AlreadyExists:
-            before = await client.get(resource, manifest.name, namespace)
-            after = await client.patch(
-                resource, manifest.name, body, PatchType.APPLY, namespace, query={**_FIELD_MANAGER, "force": "true"}
-            )
-            unchanged = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
-            return title, "unchanged" if unchanged else "configured"
+            return title, "created"
+        before = await _content_or_none(client, resource, manifest.name, namespace)
+        query = {**_FIELD_MANAGER, "force": "true"}
+        after = await client.patch(resource, manifest.name, body, PatchType.APPLY, namespace, query=query)
     except ApiError as error:
         servers_fault = error.code >= 500 or error.code == 429
         hint = (
@@ -109,7 +107,24 @@ async def _apply_one(
             else "correct the manifest and start again"
         )
         raise UserError(f"{manifest.source}: {error.message}", hint=hint) from None
-    return title, "created"
+    if before is None:
+        return title, "created"
+    return title, "unchanged" if _content(after) == before else "configured"
+
+
+async def _content_or_none(
+    client: Client, resource: Resource[dict[str, Any]], name: str, namespace: str
+) -> dict[str, Any] | None:
+    try:
+        return _content(await client.get(resource, name, namespace))
+    except NotFound:
+        return None
+
+
+def _content(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What an apply can change that a reader of the object would call a change."""
+    metadata = {name: value for name, value in found["metadata"].items() if name not in _BOOKKEEPING}
+    return {**found, "metadata": metadata, "status": None}
 
 
 def _resource_of(manifest: Manifest, known: ResourceMap) -> Resource[dict[str, Any]]:

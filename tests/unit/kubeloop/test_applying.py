@@ -1,0 +1,66 @@
+import random
+
+import pytest
+
+from kubeloop.devcluster.faults import AnswerLost
+from kubeloop.devcluster.request import Request, Response
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import ServerUnreachable
+from kubeloop.kube.resources import CONFIG_MAPS
+from kubeloop.manifests import Manifest, apply
+from kubeloop.testing.memory_transport import MemoryTransport
+
+
+def config_map(**metadata: str) -> Manifest:
+    return Manifest("app.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
+
+
+class Cluster:
+    """A development API server; the first write's answer is lost, after it was carried out or instead of it."""
+
+    def __init__(self, *, carried_out: bool) -> None:
+        clock, rng = SystemClock(), random.Random(1)
+        self._server = ApiServer(clock=clock, rng=rng, token=None)
+        self._carried_out = carried_out
+        self.writes = 0
+        self.client = Client(MemoryTransport(self._handle), clock=clock, rng=rng)
+
+    async def config_maps(self) -> int:
+        return len((await self.client.list(CONFIG_MAPS, "default")).items)
+
+    async def _handle(self, request: Request) -> Response:
+        if request.method != "GET":
+            self.writes += 1
+            if self.writes == 1:
+                if self._carried_out:
+                    await self._server.handle(request)
+                raise AnswerLost
+        return await self._server.handle(request)
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+async def test_an_application_goes_on_after_an_answer_that_was_lost(carried_out: bool) -> None:
+    cluster = Cluster(carried_out=carried_out)
+    assert await apply(cluster.client, [config_map(name="app")]) == [("configmap/app", "created")]
+    assert cluster.writes == 2
+    assert await cluster.config_maps() == 1
+
+
+async def test_an_object_without_a_name_is_not_made_twice() -> None:
+    cluster = Cluster(carried_out=True)
+    with pytest.raises(ServerUnreachable):
+        await apply(cluster.client, [config_map(generateName="app-")])
+    assert cluster.writes == 1
+
+
+async def test_what_is_there_is_configured_or_left_alone() -> None:
+    cluster = Cluster(carried_out=True)
+    await apply(cluster.client, [config_map(name="app")])
+    assert await apply(cluster.client, [config_map(name="app")]) == [("configmap/app", "unchanged")]
+    other = config_map(name="app")
+    other.body["data"] = {"c": "d"}
+    assert await apply(cluster.client, [other]) == [("configmap/app", "configured")]
+    found = await cluster.client.get(CONFIG_MAPS, "app", "default")
+    assert found["data"] == {"c": "d"}  # and what the manifest no longer has is gone
