@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+from typing import NoReturn
 
 from aiohttp import web
 
@@ -35,7 +36,7 @@ def http_server(api: ApiServer) -> web.Server:
         except AnswerLost:
             if http.transport is not None:
                 http.transport.abort()
-            return web.StreamResponse()
+            return _NoAnswer()
         headers = {"Content-Type": response.content_type, "Cache-Control": "no-cache, private"}
         head = web.StreamResponse(status=response.status, headers=headers)
         for name, value in response.headers:
@@ -48,9 +49,16 @@ def http_server(api: ApiServer) -> web.Server:
             if isinstance(error, RuntimeError) and not _is_closed(http, error):
                 raise
             log.debug("a client has gone before its answer")
-            return head
+            return _NoAnswer()
 
     return web.Server(answer, access_log=None)
+
+
+class _NoAnswer(web.StreamResponse):
+    """Tells aiohttp that the client has gone, so that it writes nothing more and logs nothing."""
+
+    async def prepare(self, request: web.BaseRequest) -> NoReturn:
+        raise ConnectionResetError("the client has gone")
 
 
 def _is_closed(http: web.BaseRequest, error: RuntimeError) -> bool:

@@ -112,9 +112,7 @@ async def _apply_one(
     return title, "unchanged" if _content(after) == before else "configured"
 
 
-async def _content_or_none(
-    client: Client, resource: Resource[dict[str, Any]], name: str, namespace: str
-) -> dict[str, Any] | None:
+async def _content_or_none(client: Client, resource: Resource[Any], name: str, namespace: str) -> dict[str, Any] | None:
     try:
         return _content(await client.get(resource, name, namespace))
     except NotFound:
