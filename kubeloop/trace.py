@@ -30,7 +30,7 @@ def show(*, target: str | None, namespace: str, as_json: bool, endpoint: str | N
         return 0
     from rich.console import Console
 
-    from kubeloop.tracing.view import waterfall
+    from kubeloop.tracing.views.waterfall import waterfall
 
     Console().print(waterfall(document))
     return 0

@@ -299,7 +299,7 @@ class Look:
         if slowest is not None:
             from rich.console import Console
 
-            from kubeloop.tracing.view import waterfall
+            from kubeloop.tracing.views.waterfall import waterfall
 
             self._say("slowest pod:")
             Console(file=sys.stdout).print(waterfall(slowest))

@@ -63,6 +63,7 @@ def _span_document(span: Span) -> dict[str, Any]:
         "parentSpanId": span.parent_span_id,
         "start": span.start_ns,
         "end": span.end_ns,
+        "kind": span.kind,
         "attributes": span.attributes,
         "links": [{"traceId": link.trace_id, "spanId": link.span_id} for link in links],
         "status": {"code": "OK"} if span.error is None else {"code": "ERROR", "message": span.error},

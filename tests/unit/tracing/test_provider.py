@@ -14,7 +14,7 @@ from rich.console import Console
 from kubeloop.kube import objects
 from kubeloop.tracing.lifecycle import AttemptFacts
 from kubeloop.tracing.provider import Tracing, wants_export
-from kubeloop.tracing.view import waterfall
+from kubeloop.tracing.views.waterfall import waterfall
 
 
 def trace_pod(tracing, pod, clock, name, milliseconds, node="n1"):
@@ -99,7 +99,7 @@ def test_the_document_is_json_with_the_fields_that_are_promised(tracing, pod, ha
     trace_pod(tracing, pod, hand_clock, "a", 1)
     document = json.loads(json.dumps(tracing.slowest()))
     assert set(document) == {"traceId", "spans"}
-    fields = {"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}
+    fields = {"name", "spanId", "parentSpanId", "start", "end", "kind", "attributes", "links", "status"}
     assert all(set(span) == fields for span in document["spans"])
     failed = next(span for span in document["spans"] if span["name"] == "scheduling attempt 1")
     assert failed["status"] == {"code": "ERROR", "message": "0/3 nodes are available"}
@@ -111,7 +111,7 @@ def test_the_waterfall_shows_every_span_with_its_time_and_what_was_decided(traci
     console = Console(file=io.StringIO(), width=width)
     console.print(waterfall(tracing.slowest()))
     text = console.file.getvalue()
-    assert "1500 ms" in text
+    assert "1.50 s" in text
     flat = " ".join(text.split())
     for expected in (
         "queue active",

@@ -1,0 +1,181 @@
+"""A pod as a line: where its time went, phase after phase, small enough to hold ten thousand of them.
+
+    create |watch|queue  |attempt|  unschedulable     |queue|attempt|bind|confirmation
+    ------------------------------------------------------------------------------------> time
+
+Made from a trace's document. May import msgspec and this folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kubeloop.tracing.views.phases import OTHER, phase_index
+
+Document = Mapping[str, Any]
+"""{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
+
+MAX_SEGMENTS: Final = 60  # of a line; a pod that waits for weeks shows its first and its last ones
+_GAP_US: Final = 1  # shorter ones are rounding
+_MAX_REASON: Final = 400  # characters
+
+_QUEUE_STAGES: Final = {
+    "queue active": "queued",
+    "queue backoff": "backoff",
+    "queue unschedulable": "unschedulable",
+    "queue gated": "gated",
+}
+_OUTCOME_STAGES: Final = {
+    "bound": "bound",
+    "ready": "ready",
+    "deleted": "deleted",
+    "create failed": "failed",
+    "given up": "given up",
+}
+
+
+class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defaults=True):
+    """One pod. Times in microseconds: `start_us` since the epoch, the others since then.
+
+    owner     "deployment/web", "replicaset/web-5f", "" for a pod that nobody owns
+    stage     how far it is: creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound,
+              starting, running, ready, completed, failed, deleted, "given up"
+    segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
+    is_open   it goes on
+    reason    why it waits or why it failed, in the scheduler's or the server's words
+    """
+
+    key: str
+    trace_id: str
+    namespace: str
+    name: str
+    start_us: int
+    duration_us: int
+    stage: str
+    segments: list[int] = []
+    owner: str = ""
+    node: str = ""
+    attempts: int = 0
+    reason: str = ""
+    is_open: bool = False
+    is_continued: bool = False
+
+    def triples(self) -> Iterator[tuple[int, int, int]]:
+        """Phase, offset and duration of each segment."""
+        segments = self.segments
+        for at in range(0, len(segments), 3):
+            yield segments[at], segments[at + 1], segments[at + 2]
+
+    @property
+    def end_us(self) -> int:
+        return self.start_us + self.duration_us
+
+
+def pod_span(document: Document) -> Mapping[str, Any] | None:
+    """The span of the pod: the root, unless somebody else's trace begins above it. None: not the trace of a pod."""
+    return next((span for span in document["spans"] if "kubeloop.outcome" in span["attributes"]), None)
+
+
+def line_of(document: Document) -> PodLine | None:
+    """The line of a pod's trace; None for a trace of anything else, such as a reconcile."""
+    root = pod_span(document)
+    if root is None:
+        return None
+    attributes = root["attributes"]
+    children = sorted(
+        (span for span in document["spans"] if span["parentSpanId"] == root["spanId"]),
+        key=lambda span: (span["start"], span["end"]),
+    )
+    outcome = attributes["kubeloop.outcome"]
+    is_open = outcome not in _OUTCOME_STAGES
+    start_us, duration_us = root["start"] // 1000, (root["end"] - root["start"]) // 1000
+    return PodLine(
+        key=attributes.get("k8s.pod.uid") or document["traceId"],
+        trace_id=document["traceId"],
+        namespace=attributes.get("k8s.namespace.name", ""),
+        name=attributes.get("k8s.pod.name", ""),
+        start_us=start_us,
+        duration_us=duration_us,
+        stage=_open_stage(children) if is_open else _OUTCOME_STAGES[outcome],
+        segments=segments_of(children, root["start"], duration_us),
+        owner=owner_of(attributes),
+        node=attributes.get("k8s.node.name", ""),
+        attempts=attributes.get("kubeloop.attempts", 0),
+        reason=_reason(root, children, is_open)[:_MAX_REASON],
+        is_open=is_open,
+        is_continued=bool(attributes.get("kubeloop.continued")),
+    )
+
+
+def owner_of(attributes: Mapping[str, Any]) -> str:
+    """Whose pod this is, the topmost that is known: "deployment/web"."""
+    for kind in ("deployment", "replicaset", "replicationcontroller", "statefulset", "daemonset", "job"):
+        name = attributes.get(f"k8s.{kind}.name")
+        if name:
+            return f"{kind}/{name}"
+    return ""
+
+
+def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_us: int) -> list[int]:
+    """Flat triples of phase, offset and duration (microseconds) that cover the whole duration.
+
+    children: the spans directly under the root, by start. What overlaps is cut: the line shows what the pod was last
+    known to be doing.
+    """
+    found: list[list[int]] = []
+    until = 0
+    for span in children:
+        phase = phase_index(span["name"])
+        first = min(max(until, (span["start"] - start_ns) // 1000), duration_us)
+        last = min((span["end"] - start_ns) // 1000, duration_us)
+        if last <= first:
+            continue
+        if first - until > _GAP_US:
+            found.append([OTHER, until, first - until])
+        else:
+            first = until
+        if found and found[-1][0] == phase:
+            found[-1][2] += last - first
+        else:
+            found.append([phase, first, last - first])
+        until = last
+    if duration_us - until > _GAP_US:
+        found.append([OTHER, until, duration_us - until])
+    if len(found) > MAX_SEGMENTS:
+        head, tail = found[: MAX_SEGMENTS // 2], found[-(MAX_SEGMENTS // 2 - 1) :]
+        middle = found[len(head)]
+        found = [*head, [middle[0], middle[1], tail[0][1] - middle[1]], *tail]
+    return [number for segment in found for number in segment]
+
+
+def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
+    """How far a pod is that goes on, from the last thing that began."""
+    last = children[-1]["name"] if children else ""
+    if last in _QUEUE_STAGES:
+        return _QUEUE_STAGES[last]
+    if last == "watch delivery":
+        return "delivery"
+    if last.startswith("scheduling attempt"):
+        return "scheduling"
+    if last.startswith(("reserve", "permit", "pre-bind", "bind")):
+        return "binding"
+    if last.startswith(("confirmation", "start", "running")):
+        return "starting"
+    return "creating"
+
+
+def _reason(root: Mapping[str, Any], children: Sequence[Mapping[str, Any]], is_open: bool) -> str:
+    """Why it failed; of one that goes on, why its last attempt came to nothing."""
+    if root["status"].get("code") == "ERROR":
+        return str(root["status"].get("message", "failed"))
+    if not is_open:
+        return ""
+    for span in reversed(children):
+        if span["status"].get("code") == "ERROR":
+            return str(span["attributes"].get("kubeloop.message") or span["status"].get("message", "failed"))
+    if children and children[-1]["name"].startswith("queue"):
+        return str(children[-1]["attributes"].get("kubeloop.reason", ""))
+    return ""

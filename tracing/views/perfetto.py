@@ -1,0 +1,130 @@
+"""Traces as Chrome trace events, which ui.perfetto.dev, chrome://tracing and Speedscope open.
+
+A process for each owner of pods, a thread for each pod: one track per pod, on which its spans nest. Reconciles are a
+process of their own, a thread per controller. Format: "Trace Event Format" of the Chromium project, JSON object form.
+May import this folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kubeloop.tracing.views.lines import owner_of, pod_span
+from kubeloop.tracing.views.phases import KEYS, phase_index
+
+
+def to_perfetto(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON object. Times are microseconds since the first span, with nanoseconds behind the point.
+
+    Counted from there, since a time since the epoch in microseconds with three places exceeds a double's precision;
+    otherData.startTimeUnixNano tells when that was.
+    """
+    traces = [document for document in documents if document["spans"]]
+    origin_ns = min((span["start"] for document in traces for span in document["spans"]), default=0)
+    tracks = _Tracks()
+    events: list[dict[str, Any]] = []
+    for document in sorted(traces, key=lambda document: document["spans"][0]["start"]):
+        events += _events(document, origin_ns, tracks)
+    return {
+        "displayTimeUnit": "ms",
+        "otherData": {"writer": "kubeloop", "startTimeUnixNano": str(origin_ns)},
+        "traceEvents": [*tracks.metadata(), *events],
+    }
+
+
+class _Tracks:
+    """Processes and threads by name, numbered from 1 in order of appearance."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, int] = {}
+        self._threads: dict[tuple[int, str], int] = {}
+        self._names: dict[tuple[int, str], str] = {}
+
+    def track(self, process: str, key: str, name: str) -> tuple[int, int]:
+        pid = self._processes.setdefault(process, len(self._processes) + 1)
+        tid = self._threads.setdefault((pid, key), len(self._threads) + 1)
+        self._names[(pid, key)] = name
+        return pid, tid
+
+    def metadata(self) -> Iterator[dict[str, Any]]:
+        for process, pid in self._processes.items():
+            yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": process}}
+            yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
+        for (pid, key), tid in self._threads.items():
+            name = self._names[(pid, key)]
+            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+            yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}}
+
+
+def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Iterator[dict[str, Any]]:
+    spans = document["spans"]
+    pod = pod_span(document)
+    if pod is not None:
+        attributes = pod["attributes"]
+        namespace, name = attributes.get("k8s.namespace.name", ""), attributes.get("k8s.pod.name", "")
+        owner = owner_of(attributes) or "pods without an owner"
+        pid, tid = tracks.track(f"{namespace} {owner}", document["traceId"], name or "never created")
+    else:
+        controller = str(spans[0]["attributes"].get("kubeloop.controller", "")) or spans[0].get("service", "other")
+        # reconciles of one controller overlap, and events of one track may only nest
+        pid, tid = tracks.track(
+            f"reconcile {controller}", document["traceId"], str(spans[0]["attributes"].get("kubeloop.key", controller))
+        )
+    nested = _nested(spans)
+    for span, start_ns, end_ns in nested:
+        yield {
+            "ph": "X",
+            "name": span["name"],
+            "cat": KEYS[phase_index(span["name"])] if span is not pod else "pod",
+            "pid": pid,
+            "tid": tid,
+            "ts": (start_ns - origin_ns) / 1000,
+            "dur": (end_ns - start_ns) / 1000,
+            "args": _arguments(document, span),
+        }
+        for event in span.get("events", ()):
+            yield {
+                "ph": "i",
+                "s": "t",
+                "name": event["name"],
+                "cat": "event",
+                "pid": pid,
+                "tid": tid,
+                "ts": max(0, event["time"] - origin_ns) / 1000,
+                "args": dict(event.get("attributes", {})),
+            }
+
+
+def _nested(spans: list[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int, int]]:
+    """Spans with the times they are drawn with: parents first, and siblings cut so that they do not overlap.
+
+    Slices of one track must nest; where a span begins before its elder sibling ended (the watch was faster than the
+    answer to the create request), the elder one ends there.
+    """
+    ids = {span["spanId"] for span in spans}
+    children: dict[str, list[Mapping[str, Any]]] = {}
+    for span in spans:
+        children.setdefault(span["parentSpanId"] if span["parentSpanId"] in ids else "", []).append(span)
+    drawn: list[tuple[Mapping[str, Any], int, int]] = []
+
+    waiting = [("", 0, max((span["end"] for span in spans), default=0))]
+    while waiting:
+        parent_id, lowest, highest = waiting.pop()
+        siblings = sorted(children.get(parent_id, []), key=lambda span: (span["start"], span["end"]))
+        for index, span in enumerate(siblings):
+            after = siblings[index + 1] if index + 1 < len(siblings) else None
+            start = min(max(span["start"], lowest), highest)
+            end = max(start, min(span["end"], highest if after is None else max(after["start"], start), highest))
+            drawn.append((span, start, end))
+            waiting.append((span["spanId"], start, end))
+    return sorted(drawn, key=lambda each: each[1])  # stable: a parent that begins with its child stays before it
+
+
+def _arguments(document: Mapping[str, Any], span: Mapping[str, Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"trace_id": document["traceId"], "span_id": span["spanId"], **span["attributes"]}
+    if span["status"].get("code") == "ERROR":
+        arguments["error"] = span["status"].get("message", "failed")
+    for number, link in enumerate(span.get("links", ())):
+        arguments[f"link.{number}"] = f"{link['traceId']}/{link['spanId']}"
+    return arguments

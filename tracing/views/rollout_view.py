@@ -1,0 +1,164 @@
+"""A rollout drawn for the terminal: its pods as lines over time, percentiles per phase, the slowest.
+
+May import rich, the standard library and this folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from kubeloop.tracing.views import units
+from kubeloop.tracing.views.lines import PodLine
+from kubeloop.tracing.views.phases import PHASES
+from kubeloop.tracing.views.rollout import PhaseTimes, Rollout
+
+_MIN_BAR_COLUMNS = 20
+_MAX_BAR_COLUMNS = 100
+_NAME_COLUMNS = 40
+_COLORS = {phase.key: phase.color for phase in PHASES}
+_TITLES = {phase.key: phase.title for phase in PHASES} | {"total": "created to bound"}
+
+
+class RolloutView:
+    """What `rollout_view` returns: prints itself as wide as the console is."""
+
+    def __init__(self, rollout: Rollout, max_lines: int, slowest: int) -> None:
+        self._rollout = rollout
+        self._max_lines = max_lines
+        self._slowest = slowest
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rollout = self._rollout
+        yield self._title()
+        if not rollout.lines:
+            return
+        yield Text()
+        yield self._percentiles()
+        yield Text()
+        yield from self._pods(options.max_width)
+        if self._slowest and len(rollout.lines) > self._max_lines:
+            yield Text()
+            yield from self._slowest_pods()
+
+    def _title(self) -> Text:
+        rollout = self._rollout
+        stages = ", ".join(f"{count} {stage}" for stage, count in rollout.stages.items())
+        title = Text.assemble((rollout.title, "bold"), f"  {_count(len(rollout.lines))}: {stages or 'none'}")
+        if rollout.lines:
+            title.append(f"\nfrom {units.moment(rollout.start_us * 1000)}, {units.duration(rollout.duration_us)}")
+            title.append(f", {rollout.rate:.1f} pods bound/s" if rollout.rate else "", style="green")
+        return title
+
+    def _percentiles(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for heading in ("phase", "pods", "p50", "p90", "p99", "max", "of all time"):
+            table.add_column(heading, justify="left" if heading == "phase" else "right", no_wrap=True)
+        table.add_row(*(Text(str(column.header), style="dim") for column in table.columns))
+        rows: list[PhaseTimes] = [*self._rollout.phases]
+        if self._rollout.total is not None:
+            rows.append(self._rollout.total)
+        for times in rows:
+            total = times.phase == "total"
+            mark = Text("  " if total else "■ ", style=_COLORS.get(times.phase, ""))
+            table.add_row(
+                mark + Text(_TITLES[times.phase], style="bold" if total else "none"),
+                str(times.pods),
+                *(units.duration(each) for each in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
+                "" if total else f"{times.share:.0%}",
+            )
+        return table
+
+    def _pods(self, width: int) -> RenderResult:
+        """Lines over time: all of them, or as many as there is room for, evenly spread over the rollout."""
+        rollout = self._rollout
+        shown = _evenly(rollout.lines, self._max_lines)
+        if len(shown) < len(rollout.lines):
+            heading = f"{len(shown)} of {len(rollout.lines)} pods, evenly spread"
+        else:
+            heading = _count(len(shown))
+        names = min(_NAME_COLUMNS, max(len(_label(line)) for line in shown), max(12, width // 3))
+        columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, width - names - 13))
+        scale = f"0{units.duration(rollout.duration_us):>{columns - 1}}"
+        yield Text(f"{heading:<{names}} {scale}"[: names + 1 + columns], style="dim")
+        table = Table.grid(padding=(0, 1))
+        table.add_column(no_wrap=True, width=names, overflow="ellipsis")
+        table.add_column(no_wrap=True, width=columns)
+        table.add_column(justify="right", no_wrap=True)
+        for line in shown:
+            style = "yellow" if line.is_open else "red" if line.stage in ("failed", "deleted", "given up") else ""
+            table.add_row(
+                Text(_label(line), style=style),
+                _bar(line, rollout.start_us, max(1, rollout.duration_us), columns),
+                units.duration(line.duration_us),
+            )
+        yield table
+
+    def _slowest_pods(self) -> RenderResult:
+        yield Text("slowest:", style="dim")
+        table = Table.grid(padding=(0, 2))
+        for line in self._rollout.slowest(self._slowest):
+            longest = max(line.triples(), key=lambda each: each[2], default=None)
+            where = f"{PHASES[longest[0]].title} {units.duration(longest[2])}" if longest else ""
+            attempts = f"{line.attempts} attempts" if line.attempts > 1 else ""
+            said = ", ".join(filter(None, (where, attempts, line.reason)))
+            table.add_row(Text(f"  {_label(line)}"), units.duration(line.duration_us), Text(said, style="dim"))
+        yield table
+
+
+def rollout_view(rollout: Rollout, *, max_lines: int = 30, slowest: int = 5) -> RolloutView:
+    """A rollout as something that rich prints. max_lines: pods drawn; slowest: listed, if not all are drawn."""
+    return RolloutView(rollout, max_lines, slowest)
+
+
+def one_line(rollout: Rollout) -> str:
+    """For a log: "1000 pods: 990 bound, 10 queued; 312.5 pods bound/s; created to bound p50 12.3 ms, p99 80.1 ms"."""
+    stages = ", ".join(f"{count} {stage}" for stage, count in rollout.stages.items())
+    said = [f"{_count(len(rollout.lines))}: {stages or 'none'}"]
+    if rollout.rate:
+        said.append(f"{rollout.rate:.1f} pods bound/s")
+    if rollout.total is not None:
+        said.append(
+            f"created to bound p50 {units.duration(rollout.total.p50_us)}, p99 {units.duration(rollout.total.p99_us)}"
+        )
+    return "; ".join(said)
+
+
+def _label(line: PodLine) -> str:
+    return line.name or "(never created)"
+
+
+def _count(pods: int) -> str:
+    return f"{pods} pod{'' if pods == 1 else 's'}"
+
+
+def _evenly(lines: Sequence[PodLine], most: int) -> list[PodLine]:
+    """At most `most` of them, the first and the last among them."""
+    if len(lines) <= most:
+        return [*lines]
+    return [lines[round(index * (len(lines) - 1) / (most - 1))] for index in range(most)]
+
+
+def _bar(line: PodLine, start_us: int, total_us: int, columns: int) -> Text:
+    """Each column in the colour of the phase that fills most of it; a pod is never without a mark."""
+    offset = line.start_us - start_us
+    by_column = [[0] * len(PHASES) for _ in range(columns)]  # thousandths of a column, by phase
+    for phase, at, took in line.triples():
+        first, last = (offset + at) / total_us * columns, (offset + at + took) / total_us * columns
+        for column in range(max(0, int(first)), min(columns, int(last) + 1)):
+            covered = min(last, column + 1) - max(first, column)
+            by_column[column][phase] += max(0, round(covered * 1000))
+    text = Text()
+    for filled in by_column:
+        most = max(filled)
+        if most:
+            text.append("█" if sum(filled) >= 500 else "▌", style=PHASES[filled.index(most)].color)
+        else:
+            text.append(" ")
+    if not text.plain.strip():
+        at = min(columns - 1, int(offset / total_us * columns))
+        text = Text.assemble(" " * at, ("▏", "white"), " " * (columns - at - 1))
+    return text

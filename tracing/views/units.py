@@ -1,0 +1,37 @@
+"""Times as people read them. May import the standard library only."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def duration(microseconds: float) -> str:
+    """Three digits that matter: "850 µs", "12.3 ms", "3.42 s", "2 min 05 s", "3 h 20 min"."""
+    if microseconds < 1:
+        return "0 µs" if microseconds <= 0 else "< 1 µs"
+    if microseconds < 1000:
+        return f"{microseconds:.0f} µs"
+    milliseconds = microseconds / 1000
+    if milliseconds < 999.5:
+        return f"{_three_digits(milliseconds)} ms"
+    seconds = milliseconds / 1000
+    if seconds < 59.95:
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def moment(nanoseconds: int) -> str:
+    """ "2026-11-21 04:34:18.123 UTC"; the epoch's nanoseconds."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    try:
+        written = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s after 1970"
+    return f"{written}.{rest // 1_000_000:03} UTC"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"

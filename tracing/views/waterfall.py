@@ -1,0 +1,150 @@
+"""A trace drawn for the terminal: the tree of spans as bars over time, with what the scheduler thought of it.
+
+May import rich, the standard library and this folder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kubeloop.tracing.views import units
+from kubeloop.tracing.views.lines import line_of, pod_span
+from kubeloop.tracing.views.phases import PHASES, phase_index
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_MIN_BAR_COLUMNS = 16
+_MAX_BAR_COLUMNS = 80
+_FIRST_ROWS = 4  # kept when rows are left out: the root, and how it began
+_REJECTED = "kubeloop.rejected."
+_BY_US = ("create", "reserve", "permit", "pre-bind", "bind")
+
+Span = Mapping[str, Any]
+
+
+class Waterfall:
+    """What `waterfall` returns: prints itself as wide as the console is."""
+
+    def __init__(self, document: Mapping[str, Any], max_rows: int | None) -> None:
+        self._document = document
+        self._max_rows = max_rows
+        self._trace_id: str = document["traceId"]
+        self._spans: list[Span] = document["spans"]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self._spans:
+            yield Text(f"trace {self._trace_id}: no spans")
+            return
+        yield self._title()
+        rows = [*self._rows()]
+        left_out = 0
+        if self._max_rows is not None and len(rows) > self._max_rows:
+            left_out = len(rows) - self._max_rows
+            last = max(1, self._max_rows - _FIRST_ROWS)
+            rows = [*rows[: self._max_rows - last], *rows[-last:]]
+        start = min(span["start"] for span in self._spans)
+        end = max(span["end"] for span in self._spans)
+        labels = [f"{'  ' * depth}{span['name']}" for span, depth in rows]
+        label_columns = min(max(map(len, labels)), max(20, options.max_width // 3))
+        bar_columns = options.max_width - label_columns - 14
+        bar_columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, bar_columns))
+        table = Table.grid(padding=(0, 1))
+        table.add_column(no_wrap=True, max_width=label_columns, overflow="ellipsis")
+        table.add_column(no_wrap=True, width=bar_columns)
+        table.add_column(justify="right", no_wrap=True)
+        for number, ((span, depth), label) in enumerate(zip(rows, labels, strict=True)):
+            if left_out and number == _FIRST_ROWS:
+                table.add_row(Text(f"  ... {left_out} more", style="dim"), "", "")
+            style = "bold" if depth == 0 else ("red" if _is_error(span) else "")
+            table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_took(span)))
+        yield table
+        remarks = [remark for span, _ in rows for remark in remarks_on(span)]
+        yield Group(*(Padding(Text(remark, style="dim"), (0, 0, 0, 2)) for remark in remarks))
+
+    def _title(self) -> Text:
+        root = pod_span(self._document) or self._spans[0]
+        attributes = root["attributes"]
+        line = line_of(self._document)
+        title = Text.assemble((root["name"], "bold"), f"  {_took(root)}, from {units.moment(root['start'])}")
+        if attributes.get("k8s.node.name"):
+            title.append(f", on {attributes['k8s.node.name']}")
+        if line is not None and line.is_open:
+            title.append(f"  {line.stage}, goes on", style="yellow")
+        if _is_error(root):
+            title.append(f"  {root['status'].get('message', 'failed')}", style="red")
+        if attributes.get("kubeloop.continued"):
+            title.append("  (continued after a restart)", style="dim")
+        if attributes.get("kubeloop.reconstructed"):
+            title.append("  (from what stands on the object: bound before this process began)", style="dim")
+        title.append(f"\ntrace {self._trace_id}", style="dim")
+        return title
+
+    def _rows(self) -> Iterator[tuple[Span, int]]:
+        """Every span and its depth; one whose parent is not here stands at the top."""
+        ids = {span["spanId"] for span in self._spans}
+        children: dict[str, list[Span]] = {}
+        for span in self._spans:
+            children.setdefault(span["parentSpanId"] if span["parentSpanId"] in ids else "", []).append(span)
+        waiting = [(span, 0) for span in _latest_first(children.get("", []))]
+        while waiting:
+            span, depth = waiting.pop()
+            yield span, depth
+            waiting += [(child, depth + 1) for child in _latest_first(children.get(span["spanId"], []))]
+
+
+def waterfall(document: Mapping[str, Any], *, max_rows: int | None = None) -> Waterfall:
+    """The document of a trace (Trace.document) as something that rich prints.
+
+    max_rows: bars to show at most; the first few and the last ones, for a screen that is drawn again and again.
+    """
+    return Waterfall(document, max_rows)
+
+
+def remarks_on(span: Span) -> Iterator[str]:
+    """What a span says beyond its time: why it waited, who rejected, who scored how."""
+    attributes, name = span["attributes"], span["name"]
+    if attributes.get("kubeloop.reason") and name.startswith("queue"):
+        yield f"{name}: {attributes['kubeloop.reason']}"
+    if name.startswith("scheduling attempt") and attributes.get("kubeloop.message"):
+        yield f"{name}: {attributes['kubeloop.message']}"
+    if name == "filter":
+        rejected = {key.removeprefix(_REJECTED): n for key, n in attributes.items() if key.startswith(_REJECTED)}
+        by_plugin = ", ".join(f"{plugin} rejected {count}" for plugin, count in rejected.items())
+        feasible = (
+            f"filter: {attributes.get('kubeloop.feasible_nodes')} of {attributes.get('kubeloop.nodes')} nodes fit"
+        )
+        yield f"{feasible}; {by_plugin}" if by_plugin else feasible
+    if name == "score" and attributes.get("kubeloop.score.nodes"):
+        scores = zip(attributes["kubeloop.score.nodes"], attributes["kubeloop.score.totals"], strict=False)
+        yield "score: " + ", ".join(f"{node} {total}" for node, total in scores)
+    if name in _BY_US and _is_error(span):
+        yield f"{name}: {span['status'].get('message')}"
+
+
+def _latest_first(spans: list[Span]) -> list[Span]:
+    return sorted(spans, key=lambda span: (span["start"], span["end"]), reverse=True)
+
+
+def _bar(span: Span, start: int, end: int, columns: int) -> Text:
+    """A bar as long as the span, to an eighth of a column; what is too short to see is a thin line."""
+    total = max(1, end - start)
+    first = (span["start"] - start) / total * columns
+    last = (span["end"] - start) / total * columns
+    left = min(int(first), columns - 1)
+    eighths = round((last - first) * 8)
+    bar = _EIGHTHS[8] * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    color = "red" if _is_error(span) else PHASES[phase_index(span["name"])].color
+    return Text.assemble(" " * left, ((bar or _EIGHTHS[1])[: columns - left], color))
+
+
+def _took(span: Span) -> str:
+    return units.duration((span["end"] - span["start"]) / 1000)
+
+
+def _is_error(span: Span) -> bool:
+    return bool(span["status"].get("code") == "ERROR")
