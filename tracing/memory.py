@@ -92,6 +92,14 @@ class TraceMemory:
         """The longest trace of a pod in this namespace, or in any."""
         return self._slowest(record for record in self._all() if namespace in ("", record.namespace))
 
+    def records(self) -> Iterator[PodRecord]:
+        """All pods: finished ones, oldest first, then those on their way. A live view: do not await while iterating."""
+        yield from self._all()
+
+    def document(self, record: PodRecord) -> dict[str, Any]:
+        """The document of one of records(), up to now if the pod is on its way."""
+        return pod_trace(record, salt=self._salt, now_ns=self._clock.time_ns()).document()
+
     def reconciles(self, key: str = "") -> list[dict[str, Any]]:
         """Reconciles of the object with this key ("namespace/name"), or of any, oldest first."""
         return [
@@ -107,6 +115,4 @@ class TraceMemory:
         return self._document(max(records, key=lambda r: (r.end_ns or now_ns) - r.start_ns, default=None))
 
     def _document(self, record: PodRecord | None) -> dict[str, Any] | None:
-        if record is None:
-            return None
-        return pod_trace(record, salt=self._salt, now_ns=self._clock.time_ns()).document()
+        return None if record is None else self.document(record)

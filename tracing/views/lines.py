@@ -40,6 +40,7 @@ _OUTCOME_STAGES: Final = {
 class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defaults=True):
     """One pod. Times in microseconds: `start_us` since the epoch, the others since then.
 
+    key       the id of the pod's span, or its uid where it has none: several pods may be in one trace
     owner     "deployment/web", "replicaset/web-5f", "" for a pod that nobody owns
     stage     how far it is: creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound,
               starting, running, ready, completed, failed, deleted, "given up"
@@ -93,7 +94,7 @@ def line_of(document: Document) -> PodLine | None:
     is_open = outcome not in _OUTCOME_STAGES
     start_us, duration_us = root["start"] // 1000, (root["end"] - root["start"]) // 1000
     return PodLine(
-        key=attributes.get("k8s.pod.uid") or document["traceId"],
+        key=root["spanId"],
         trace_id=document["traceId"],
         namespace=attributes.get("k8s.namespace.name", ""),
         name=attributes.get("k8s.pod.name", ""),

@@ -89,7 +89,7 @@ def test_a_line_has_each_phase_at_its_time_and_tells_what_nothing_explains():
         1,
         False,
     )
-    assert (line.namespace, line.name, line.key) == ("shop", "web-1", "uid-web-1")
+    assert (line.namespace, line.name, line.key) == ("shop", "web-1", "root")
 
 
 @pytest.mark.parametrize(

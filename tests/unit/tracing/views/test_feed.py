@@ -1,0 +1,220 @@
+"""The feed of the browser page: everything once, then what changed, in bounded answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubeloop.informers.store import Store
+from kubeloop.kube import objects
+from kubeloop.tracing.views import feed as feed_module
+from kubeloop.tracing.views.feed import PodFeed, untraced_line
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Cluster:
+    """Pods as they go through the recorder and the store, by hand."""
+
+    def __init__(self, tracing, pod, clock):
+        self.tracing, self.pod, self.clock = tracing, pod, clock
+        self.store = Store()
+        self.traceparents = {}
+
+    def feed(self, **settings):
+        return PodFeed(self.tracing.memory, self.store, now_ns=self.clock.time_ns, instance="one", **settings)
+
+    def show(self, name, **state):
+        found = self.pod(name, traceparent=self.traceparents.get(name, ""), **state)
+        self.store.put(found.key, found)
+        return found
+
+    def create(self, name):
+        traces = self.tracing.pods
+        self.traceparents[name] = traceparent = traces.new_traceparent()
+        traces.create_requested(
+            traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=self.clock.ns
+        )
+        self.clock.pass_ms(1)
+
+    def appear(self, name):
+        shown = self.show(name)
+        self.tracing.pods.created(self.traceparents[name], shown, self.clock.ns)
+        self.tracing.pods.observed(shown)
+        self.tracing.pods.queued(shown, "active", "PodAdd")
+        self.clock.pass_ms(1)
+
+    def bind(self, name):
+        self.tracing.pods.observed(self.show(name, node="n1"))
+
+    def delete(self, name):
+        found = self.store.get(f"shop/{name}")
+        self.tracing.pods.deleted(found)
+        self.store.remove(found.key)
+
+
+@pytest.fixture
+def cluster(tracing, pod, hand_clock):
+    return Cluster(tracing, pod, hand_clock)
+
+
+class Reader:
+    """A page: what it knows after all it was told."""
+
+    def __init__(self, feed, limit=feed_module.MAX_ANSWER):
+        self.feed, self.limit = feed, limit
+        self.cursor, self.lines, self.told = "", {}, 0
+
+    async def catch_up(self):
+        self.told = 0
+        await asyncio.sleep(feed_module.LOOK_SECONDS)
+        while True:
+            answer = await self.feed.ask(self.cursor, limit=self.limit)
+            assert len(answer.lines) <= self.limit
+            if answer.reset:
+                self.lines = {}
+            for key in answer.removed:
+                self.lines.pop(key, None)
+            self.lines |= {line.key: line for line in answer.lines}
+            self.cursor = answer.cursor
+            self.told += len(answer.lines)
+            if not answer.more:
+                return {line.name or "?": line.stage for line in self.lines.values()}
+
+
+async def test_a_pod_is_told_anew_at_each_stage_and_only_then(cluster):
+    reader = Reader(cluster.feed())
+    assert await reader.catch_up() == {}
+    cluster.create("a")
+    assert await reader.catch_up() == {"?": "creating"}
+    cluster.appear("a")
+    assert await reader.catch_up() == {"a": "queued"}
+    await reader.catch_up()
+    assert reader.told == 0
+    cluster.bind("a")
+    assert await reader.catch_up() == {"a": "starting"}
+    cluster.show("a", node="n1", phase="Running")
+    assert await reader.catch_up() == {"a": "running"}
+    cluster.delete("a")
+    assert await reader.catch_up() == {"a": "gone"}
+    assert len({line.key for line in reader.lines.values()}) == 1
+    reader.feed.check()
+
+
+async def test_ten_thousand_pods_come_in_bounded_answers_each_once(cluster):
+    for number in range(10_000):
+        cluster.create(f"p{number}")
+        cluster.appear(f"p{number}")
+    reader = Reader(cluster.feed())
+    found = await reader.catch_up()
+    assert len(found) == reader.told == 10_000
+    cluster.bind("p77")
+    await reader.catch_up()
+    assert reader.told == 1
+
+
+async def test_only_the_chosen_are_told(cluster):
+    for name in ("a", "b"):
+        cluster.create(name)
+        cluster.appear(name)
+    answer = await cluster.feed().ask(chosen=lambda line: line.name == "b")
+    assert [line.name for line in answer.lines] == ["b"]
+    assert answer.pods == 2
+
+
+async def test_pods_without_a_trace_are_told_from_their_objects(cluster):
+    cluster.show("old", node="n9", phase="Running", created="2026-01-01T11:00:00Z")
+    feed = cluster.feed()
+    reader = Reader(feed)
+    assert await reader.catch_up() == {"old": "running"}
+    (line,) = reader.lines.values()
+    assert (line.trace_id, line.owner, line.node) == ("", "deployment/web", "n9")
+    assert feed.document(line.key) is None
+    assert feed.pod(line.key).metadata.name == "old"
+
+
+async def test_a_pod_of_the_same_name_is_another_pod(cluster):
+    reader = Reader(cluster.feed())
+    cluster.create("a")
+    cluster.appear("a")
+    cluster.bind("a")
+    cluster.delete("a")
+    cluster.show("a", uid="another")
+    await reader.catch_up()
+    assert sorted(line.stage for line in reader.lines.values()) == ["gone", "queued"]
+
+
+@pytest.mark.parametrize("cursor", ["", "two-1", "one-999", "one-", "one--1", "one-x", "one-²", "nonsense"])
+async def test_a_cursor_that_is_not_ours_begins_anew(cluster, cursor):
+    cluster.create("a")
+    cluster.appear("a")
+    answer = await cluster.feed().ask(cursor)
+    assert answer.reset
+    assert [line.name for line in answer.lines] == ["a"]
+
+
+async def test_who_asks_too_late_to_hear_of_removals_begins_anew(make_tracing, pod, hand_clock, monkeypatch):
+    cluster = Cluster(make_tracing(hand_clock, max_kept=2), pod, hand_clock)
+    feed = cluster.feed()
+    monkeypatch.setattr(feed_module, "_REMEMBERED_REMOVALS", 3)
+    feed._removed = type(feed._removed)(maxlen=3)
+    late, prompt = Reader(feed), Reader(feed)
+    for number in range(8):
+        name = f"p{number}"
+        cluster.create(name)
+        cluster.appear(name)
+        cluster.bind(name)
+        cluster.delete(name)
+        if number == 1:
+            await late.catch_up()
+        assert (await prompt.catch_up()).keys() == {f"p{n}" for n in range(max(0, number - 1), number + 1)}
+    assert (await late.catch_up()).keys() == {"p6", "p7"}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["step", "delete", "read"]), st.integers(0, 3)), max_size=40), st.integers(1, 4)
+)
+@settings(max_examples=60)
+def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make_clock, events, limit):
+    async def run():
+        clock = make_clock()
+        cluster = Cluster(make_tracing(clock, max_kept=3), pod, clock)
+        feed = cluster.feed()
+        reader = Reader(feed, limit)
+        steps = {}
+        for what, number in events:
+            name = f"p{number}"
+            if what == "read":
+                await reader.catch_up()
+            elif what == "step" and steps.get(name, 0) < 3:
+                (cluster.create, cluster.appear, cluster.bind)[steps.get(name, 0)](name)
+                steps[name] = steps.get(name, 0) + 1
+            elif what == "delete" and steps.get(name, 0) >= 2:
+                cluster.delete(name)
+                steps[name] = 0
+        await reader.catch_up()
+        fresh = Reader(feed)
+        await fresh.catch_up()
+        # times of pods on their way go on
+        assert {key: line.stage for key, line in reader.lines.items()} == {
+            key: line.stage for key, line in fresh.lines.items()
+        }
+        feed.check()
+
+    feed_seconds, feed_module.LOOK_SECONDS = feed_module.LOOK_SECONDS, 0.0
+    try:
+        asyncio.run(run())
+    finally:
+        feed_module.LOOK_SECONDS = feed_seconds
+
+
+def test_an_untraced_pod_that_fits_nowhere_says_why(pod):
+    waiting = pod("a")
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    status = objects.convert(objects.PodStatus, {"phase": "Pending", "conditions": [condition]})
+    line = untraced_line("k", msgspec.structs.replace(waiting, status=status))
+    assert (line.stage, line.reason, line.is_open, line.segments) == ("unschedulable", "0/1 nodes", True, [])
