@@ -275,6 +275,9 @@ class Volume(Struct):
     gce_persistent_disk: JSON = None
     aws_elastic_block_store: JSON = None
     azure_disk: JSON = None
+    azure_file: JSON = None
+    vsphere_volume: JSON = None
+    portworx_volume: JSON = None
     iscsi: JSON = None
     rbd: JSON = None
     cinder: JSON = None

@@ -23,6 +23,8 @@ DEFAULT_MEMORY_BYTES = 200 << 20
 
 _NANO = 1_000_000_000
 _NANO_PER_MILLI = 1_000_000
+_MAX_INT64 = (1 << 63) - 1
+_MIN_INT64 = -(1 << 63)
 
 NanoList = dict[str, int]
 """Resource name -> amount in 10^-9 units."""
@@ -41,9 +43,13 @@ def nano(quantity: Quantity) -> int:
 
 
 def rounded_up(name: str, amount_nano: int) -> int:
-    """Millicores for CPU, whole units for anything else; away from zero, as Quantity.Value does."""
+    """Millicores for CPU, whole units for anything else; away from zero, as Quantity.Value does.
+
+    More than an int64 holds counts as the most it holds, which fits nowhere; Go would wrap around, or count nothing.
+    """
     unit = _NANO_PER_MILLI if name == CPU else _NANO
-    return -(-amount_nano // unit) if amount_nano >= 0 else amount_nano // unit
+    amount = -(-amount_nano // unit) if amount_nano >= 0 else amount_nano // unit
+    return amount if _MIN_INT64 <= amount <= _MAX_INT64 else max(_MIN_INT64, min(amount, _MAX_INT64))
 
 
 def resource_list(quantities: Mapping[str, Quantity]) -> dict[str, int]:
@@ -94,7 +100,7 @@ def accounted_requests(pod: Pod) -> tuple[dict[str, int], int, int]:
     """
     sums = requests_nano(pod, use_status=True)
     default = _NON_ZERO
-    if has_pod_level_resources(pod):
+    if has_pod_level_requests(pod):
         default = {name: amount for name, amount in _NON_ZERO.items() if name not in sums}
     non_zero = sums
     if default and _mentions_too_little(pod, default):
@@ -149,14 +155,13 @@ def requests_nano(
     else:
         sums = _aggregate(pod, _spec_requests, default)
     if pod_level and spec.resources is not None and has_pod_level_requests(pod):
-        effective = _nanos(spec.resources.requests)
-        if use_status and (status.resources is not None or status.allocated_resources):
-            if infeasible:
-                effective = {}
-            if status.resources is not None:
-                _raise_to(effective, _nanos(status.resources.requests))
+        wanted = _pod_level(_nanos(spec.resources.requests))
+        if use_status and status.resources is not None:
+            effective = {} if infeasible else dict(wanted)
+            _raise_to(effective, _nanos(status.resources.requests))
             _raise_to(effective, _nanos(status.allocated_resources))
-        sums.update(_pod_level(effective))
+            wanted = {name: effective.get(name, 0) for name in wanted}
+        sums.update(wanted)
     if overhead and spec.overhead:
         _add(sums, _nanos(spec.overhead))
     return sums

@@ -39,15 +39,17 @@ class TranslationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InTreePlugin:
-    """name: of the in-tree plugin; driver: its CSI driver; topology_key: "" if the driver has none of its own.
+    """name: of the in-tree plugin; driver: its CSI driver. field: where a volume's spec has it.
 
-    field: where a volume's spec has it. limited: whether its inline volumes and claims count for volume limits.
+    zone_key, region_key: labels by which the driver's volumes say where they are; "" if it has none of its own.
+    limited: whether its in-line volumes and claims count for volume limits.
     """
 
     name: str
     driver: str
     field: str
-    topology_key: str
+    zone_key: str = ""
+    region_key: str = ""
     limited: bool = True
 
 
@@ -59,10 +61,17 @@ _PLUGINS = (
     InTreePlugin(
         "kubernetes.io/cinder", "cinder.csi.openstack.org", "cinder", "topology.cinder.csi.openstack.org/zone"
     ),
-    InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com", "azure_disk", "topology.disk.csi.azure.com/zone"),
-    InTreePlugin("kubernetes.io/azure-file", "file.csi.azure.com", "azure_file", "", limited=False),
-    InTreePlugin("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "vsphere_volume", "", limited=False),
-    InTreePlugin("kubernetes.io/portworx-volume", "pxd.portworx.com", "portworx_volume", ""),
+    InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com", "azure_disk"),
+    InTreePlugin("kubernetes.io/azure-file", "file.csi.azure.com", "azure_file", limited=False),
+    InTreePlugin(
+        "kubernetes.io/vsphere-volume",
+        "csi.vsphere.vmware.com",
+        "vsphere_volume",
+        "topology.csi.vmware.com/zone",
+        "topology.csi.vmware.com/region",
+        limited=False,
+    ),
+    InTreePlugin("kubernetes.io/portworx-volume", "pxd.portworx.com", "portworx_volume"),
 )
 _BY_NAME = {plugin.name: plugin for plugin in _PLUGINS}
 
@@ -92,20 +101,24 @@ def is_migrated(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
 
 def volume_handle(plugin: InTreePlugin, source: dict[str, Any], zones: Sequence[str]) -> str:
     """The CSI volume handle. `zones` are those of the PersistentVolume's labels. Raises TranslationError."""
-    if plugin.field == "gce_persistent_disk":
-        name = source.get("pdName", "")
-        if len(zones) > 1:
-            return f"projects/{_UNSPECIFIED}/regions/{_gce_region(zones)}/disks/{name}"
-        zone = zones[0] if zones and zones[0] else _UNSPECIFIED
-        return f"projects/{_UNSPECIFIED}/zones/{zone}/disks/{name}"
-    if plugin.field == "aws_elastic_block_store":
-        return _ebs_volume(source.get("volumeID", ""))
-    if plugin.field == "azure_disk":
-        return str(source.get("diskURI", ""))
-    if plugin.field == "vsphere_volume":
-        return str(source.get("volumePath", ""))
-    if plugin.field == "azure_file":
-        return f"#{source.get('secretName', '')}#{source.get('shareName', '')}"
+    match plugin.field:
+        case "gce_persistent_disk":
+            name = source.get("pdName", "")
+            if len(zones) > 1:
+                return f"projects/{_UNSPECIFIED}/regions/{_gce_region(zones)}/disks/{name}"
+            zone = zones[0] if zones and zones[0] else _UNSPECIFIED
+            return f"projects/{_UNSPECIFIED}/zones/{zone}/disks/{name}"
+        case "aws_elastic_block_store":
+            return _ebs_volume(source.get("volumeID", ""))
+        case "azure_disk":
+            kind = source.get("kind")
+            if kind is not None and kind.lower() != "managed":
+                raise TranslationError(f"kind({kind}) is not supported in csi migration")
+            return str(source.get("diskURI", ""))
+        case "vsphere_volume":
+            return str(source.get("volumePath", ""))
+        case "azure_file":
+            return f"#{source.get('secretName', '')}#{source.get('shareName', '')}"
     return str(source.get("volumeID", ""))
 
 
@@ -120,31 +133,41 @@ def _gce_region(zones: Sequence[str]) -> str:
             )
         regions.add("-".join(parts[:2]))
     if len(regions) != 1:
+        found = " ".join(f"{region}:{{}}" for region in sorted(regions))  # as Go prints a set
         raise TranslationError(
-            f"failed to get region from zones: multiple or no regions gotten from zones, got: [{' '.join(regions)}]"
+            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{found}]"
         )
     return regions.pop()
 
 
 def _ebs_volume(name: str) -> str:
-    """ "aws://zone/vol-1234" or a bare "vol-1234" -> "vol-1234"."""
-    url = name if name.startswith("aws://") else f"aws:///{name}"
-    volume = urlsplit(url).path.strip("/")
+    """ "aws://zone/vol-1234" -> "vol-1234"; anything else is taken for the volume's own name."""
+    if not name.startswith("aws://"):
+        return name
+    volume = urlsplit(name).path.strip("/")
     if not _AWS_VOLUME.fullmatch(volume):
-        raise TranslationError(f"invalid format for AWS volume ({url})")
+        raise TranslationError(
+            f"failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({name})"
+        )
     return volume
 
 
 def translated(volume: PersistentVolume, plugin: InTreePlugin) -> tuple[str, VolumeNodeAffinity | None]:
     """(CSI volume handle, node affinity in the driver's topology) of an in-tree volume. Raises TranslationError."""
     labels = volume.metadata.labels
-    zones = (labels.get(ZONE) or labels.get(BETA_ZONE) or "").split(_BETWEEN_ZONES)
+    # Here the older label wins, below the newer one: so they do in the source.
+    zones = (labels.get(BETA_ZONE) or labels.get(ZONE) or "").split(_BETWEEN_ZONES)
     source: dict[str, Any] = getattr(volume.spec, plugin.field)
-    handle = volume_handle(plugin, source, zones)
-    affinity = volume.spec.node_affinity
-    if plugin.topology_key:
-        affinity = _with_driver_topology(volume, plugin.topology_key)
-    return handle, affinity
+    if plugin.field == "azure_file" and not _secret_namespace(volume, source):
+        raise TranslationError("could not find a secret namespace in PersistentVolumeSource or ClaimRef")
+    return volume_handle(plugin, source, zones), _in_driver_topology(volume, plugin)
+
+
+def _secret_namespace(volume: PersistentVolume, azure_file: dict[str, Any]) -> str:
+    named: str | None = azure_file.get("secretNamespace")
+    if named is not None:
+        return named
+    return volume.spec.claim_ref.namespace if volume.spec.claim_ref is not None else ""
 
 
 def inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
@@ -152,36 +175,57 @@ def inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
     return volume_handle(plugin, getattr(volume, plugin.field), [""])
 
 
-def _with_driver_topology(volume: PersistentVolume, topology_key: str) -> VolumeNodeAffinity | None:
-    """The zone requirement under the driver's key; taken from the labels if the affinity does not mention zones."""
+def _in_driver_topology(volume: PersistentVolume, plugin: InTreePlugin) -> VolumeNodeAffinity | None:
+    """Zone (and region) under the driver's keys; taken from the labels if the affinity says nothing of them."""
     affinity = volume.spec.node_affinity
+    if not plugin.zone_key:
+        return affinity
+    labels = volume.metadata.labels
     required = affinity.required if affinity is not None else None
     terms = required.node_selector_terms if required is not None else ()
-    labels = volume.metadata.labels
     mentioned = {each.key for term in terms for each in term.match_expressions}
-    zone_key = next((key for key in (ZONE, BETA_ZONE) if key in mentioned), None)
-    if zone_key is not None:
-        renamed = {zone_key: topology_key, BETA_REGION: REGION}
-        return _affinity(tuple(_renamed(term, renamed) for term in terms))
-    label = next((labels[key] for key in (ZONE, BETA_ZONE) if key in labels), None)
-    zones = tuple(sorted({zone.strip() for zone in (label or "").split(_BETWEEN_ZONES)} - {""}))
-    if not zones:
-        return affinity
-    requirement = NodeSelectorRequirement(key=topology_key, operator="In", values=zones)
-    return _affinity(
-        tuple(
-            msgspec.structs.replace(term, match_expressions=(*term.match_expressions, requirement))
-            for term in terms or (NodeSelectorTerm(),)
-        )
+    said = next((keys for place in (mentioned, labels) for keys in _GENERATIONS if keys[0] in place), _GENERATIONS[0])
+    zone, region = said
+    if _has_values(terms, zone):
+        terms = tuple(_renamed(term, zone, plugin.zone_key) for term in terms)
+    else:
+        terms = _with_places(terms, plugin.zone_key, _places(labels.get(zone, ""), split=not plugin.region_key))
+    if plugin.region_key and _has_values(terms, region):
+        terms = tuple(_renamed(term, region, plugin.region_key) for term in terms)
+    elif plugin.region_key:
+        terms = _with_places(terms, plugin.region_key, _places(labels.get(region, ""), split=False))
+    elif region == BETA_REGION and _has_values(terms, region):
+        terms = tuple(_renamed(term, region, REGION) for term in terms)
+    return VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms)) if terms else affinity
+
+
+_GENERATIONS = ((ZONE, REGION), (BETA_ZONE, BETA_REGION))
+
+
+def _has_values(terms: Sequence[NodeSelectorTerm], key: str) -> bool:
+    return any(each.key == key and each.values for term in terms for each in term.match_expressions)
+
+
+def _places(label: str, *, split: bool) -> tuple[str, ...]:
+    names = label.split(_BETWEEN_ZONES) if split else [label]
+    return tuple(sorted({name.strip() for name in names} - {""}))
+
+
+def _with_places(
+    terms: tuple[NodeSelectorTerm, ...], key: str, places: tuple[str, ...]
+) -> tuple[NodeSelectorTerm, ...]:
+    """Each term, or a first one, also asks for one of `places`; as they are, if there are none."""
+    if not places:
+        return terms
+    requirement = NodeSelectorRequirement(key=key, operator="In", values=places)
+    return tuple(
+        msgspec.structs.replace(term, match_expressions=(*term.match_expressions, requirement))
+        for term in terms or (NodeSelectorTerm(),)
     )
 
 
-def _affinity(terms: tuple[NodeSelectorTerm, ...]) -> VolumeNodeAffinity:
-    return VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms))
-
-
-def _renamed(term: NodeSelectorTerm, names: dict[str, str]) -> NodeSelectorTerm:
+def _renamed(term: NodeSelectorTerm, old: str, new: str) -> NodeSelectorTerm:
     expressions = tuple(
-        msgspec.structs.replace(each, key=names.get(each.key, each.key)) for each in term.match_expressions
+        msgspec.structs.replace(each, key=new if each.key == old else each.key) for each in term.match_expressions
     )
     return msgspec.structs.replace(term, match_expressions=expressions)

@@ -112,7 +112,7 @@ class NodeVolumeLimits:
         try:
             return {f"{plugin.driver}/{inline_handle(volume, plugin)}": plugin.driver}
         except TranslationError as error:
-            raise ClaimError(f"converting volume {volume.name} from inline to csi: {error}") from error
+            raise ClaimError(f"converting volume({volume.name}) from inline to csi: {error}") from error
 
     def _driver_and_handle(self, csi_node: CSINode | None, claim: PersistentVolumeClaim) -> tuple[str, str]:
         """("", ""): its volume does not count."""

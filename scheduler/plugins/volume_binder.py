@@ -26,6 +26,7 @@ from kubeloop.kube.objects import (
     TopologySelectorTerm,
     VolumeNodeAffinity,
 )
+from kubeloop.kube.quantity import value
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.plugins.claims import (
     BOUND_BY_CONTROLLER,
@@ -243,7 +244,7 @@ class VolumeBinder:
         """Is there enough storage behind the node? Only drivers that publish capacities are asked."""
         if "storage" not in claim.spec.resources.requests or not self._tracks_capacity(storage_class):
             return True
-        wanted = _requested_nano(claim)
+        wanted = value(claim.spec.resources.requests["storage"])
         return any(
             capacity.storage_class_name == storage_class.metadata.name
             and _suffices(capacity, wanted)
@@ -350,9 +351,9 @@ def _in_topology(terms: Sequence[TopologySelectorTerm], node: Node) -> bool:
     )
 
 
-def _suffices(capacity: CSIStorageCapacity, wanted_nano: int) -> bool:
+def _suffices(capacity: CSIStorageCapacity, wanted_bytes: int) -> bool:
     limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
-    return limit is not None and nano(limit) >= wanted_nano
+    return limit is not None and value(limit) >= wanted_bytes
 
 
 def _reaches(capacity: CSIStorageCapacity, node: Node) -> bool:

@@ -1,0 +1,51 @@
+"""What a pod asks of a node, where the recorded decisions have no case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects import Pod, convert
+from kubeloop.scheduler.resources import accounted_requests, pod_requests, rounded_up
+
+
+def pod(pod_level: dict[str, str], status: dict[str, Any] | None = None, **container: str) -> Pod:
+    spec = {
+        "containers": [{"name": "c", "resources": {"requests": container}}],
+        "resources": {"requests": pod_level} if pod_level else None,
+    }
+    return convert(Pod, {"metadata": {"name": "p"}, "spec": spec, "status": status or {}})
+
+
+INFEASIBLE = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu"),
+    [
+        pytest.param({}, 500, id="no resize: the spec"),
+        pytest.param({"allocatedResources": {"cpu": "2"}}, 500, id="allocated alone says nothing"),
+        pytest.param(
+            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "2"}}, 2000, id="the most of three"
+        ),
+        pytest.param({"resources": {"requests": {"cpu": "300m"}}, **INFEASIBLE}, 300, id="infeasible: left out"),
+        pytest.param({"resources": {"requests": {}}, **INFEASIBLE}, 0, id="even where nothing else is known"),
+    ],
+)
+def test_a_resize_of_the_whole_pod_counts_once_its_status_has_resources(status: dict[str, Any], cpu: int) -> None:
+    assert pod_requests(pod({"cpu": "500m"}, status, cpu="100m"), use_status=True)["cpu"] == cpu
+
+
+def test_a_resize_does_not_bring_in_resources_that_the_pod_level_leaves_to_the_containers() -> None:
+    status = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    requests = pod_requests(pod({"cpu": "500m"}, status, cpu="100m", memory="64Mi"), use_status=True)
+    assert requests == {"cpu": 1000, "memory": 64 << 20}
+
+
+def test_what_exceeds_an_int64_counts_as_the_most_it_holds() -> None:
+    assert rounded_up("memory", 10**30) == 2**63 - 1
+    assert rounded_up("cpu", -(10**30)) == -(2**63)
+    requests, milli_cpu, memory = accounted_requests(pod({}, None, cpu="1e17", memory="1e30"))
+    assert requests == {"cpu": 2**63 - 1, "memory": 2**63 - 1}
+    assert (milli_cpu, memory) == (2**63 - 1, 2**63 - 1)
