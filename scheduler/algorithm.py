@@ -187,14 +187,14 @@ class Algorithm:
 
     def _choose(self, rows: Rows, totals: Scores, facts: AttemptFacts) -> str:
         """One of the nodes with the highest total: by chance, or in turn."""
-        best = np.flatnonzero(totals == totals.max())
+        best = (totals == totals.max()).nonzero()[0]
         if self._tie_break == "random":
             index = int(best[self._rng.randrange(len(best))])
         else:
             index = int(best[self._turn % len(best)])
             self._turn += 1
         infos = self._snapshot.node_infos
-        told = [index, *(int(other) for other in best[:_TOLD_SCORES] if other != index)]
+        told = [index, *(other for other in best[:_TOLD_SCORES].tolist() if other != index)]
         level = totals[index]
         while len(told) < min(_TOLD_SCORES, len(totals)):  # sorting all of them would cost more than choosing
             level = totals[totals < level].max()

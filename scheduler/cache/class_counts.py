@@ -1,4 +1,4 @@
-"""How many pods of each class are on each row, and sums of them kept up to date row by row.
+"""How many pods of each class are on each row, and sums of them kept up to date change by change.
 
 A class is an object compared by identity (see pod_classes). Axis: N nodes.
 """
@@ -14,8 +14,9 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 C = TypeVar("C", bound=Hashable)
 
-_MAX_TALLIES = 512  # sums kept; each is one int64 per node
-_MAX_VERDICTS = 20_000  # classes judged per sum before the memory of verdicts is cleared
+_MAX_TALLIES, _TALLIES_BYTES = 4096, 64 << 20  # sums kept; each is one int64 per node: 1,600 of them at 5,000 nodes
+_MAX_VERDICTS = 4096  # classes judged per sum before the memory of verdicts is cleared
+_MAX_LOG = 8192  # changes remembered; a sum that was not asked for while more happened is counted by row
 
 
 class RowChanges(Protocol):
@@ -29,13 +30,14 @@ class RowChanges(Protocol):
 class _Tally(Generic[C]):
     """One sum: for each row, weight_of(class) times the number of pods, over all classes."""
 
-    __slots__ = ("generation", "values", "verdicts", "weight_of")
+    __slots__ = ("generation", "seen", "values", "verdicts", "weight_of")
 
     def __init__(self, weight_of: Callable[[C], int]) -> None:
         self.weight_of = weight_of
         self.verdicts: dict[C, int] = {}
         self.values: Int64 = np.zeros(0, np.int64)
         self.generation = -1
+        self.seen = 0  # how many changes of the counts the values include
 
     def weight(self, of: C) -> int:
         verdict = self.verdicts.get(of)
@@ -58,6 +60,8 @@ class ClassCounts(Generic[C]):
         self.rows_of: dict[C, dict[int, int]] = {}
         self.membership = 0  # grows whenever a class appears or goes
         self._tallies: dict[Hashable, _Tally[C]] = {}
+        self._log: list[tuple[C, int, int]] = []  # the last changes: class, row, by how many pods
+        self._forgotten = 0  # changes that are no longer in the log
 
     def lay_out(self, old_rows: Sequence[int]) -> None:
         """Rows moved: row r is what `old_rows[r]` was, -1 a new and still empty one."""
@@ -71,6 +75,8 @@ class ClassCounts(Generic[C]):
             if of not in self.rows_of:
                 self._gone(of)
         self.membership += 1
+        self._forgotten += len(self._log)  # its row numbers mean other nodes now
+        self._log.clear()
         moved = np.asarray(old_rows, np.intp)  # [N]
         for tally in self._tallies.values():
             tally.values = moved_columns(tally.values, moved)
@@ -86,17 +92,23 @@ class ClassCounts(Generic[C]):
         old = self.by_row[row]
         if old == counts:
             return
-        rows_of = self.rows_of
+        rows_of, log = self.rows_of, self._log
+        if len(log) > _MAX_LOG:
+            self._forgotten += len(log) // 2
+            del log[: len(log) // 2]
         for of, count in counts.items():
-            if old.get(of) != count:
+            before = old.get(of, 0)
+            if before != count:
+                log.append((of, row, count - before))
                 rows = rows_of.get(of)
                 if rows is None:
                     rows = rows_of[of] = {}
                     self.membership += 1
                     self._appeared(of)
                 rows[row] = count
-        for of in old:
+        for of, before in old.items():
             if of not in counts:
+                log.append((of, row, -before))
                 rows = rows_of[of]
                 del rows[row]
                 if not rows:
@@ -116,15 +128,29 @@ class ClassCounts(Generic[C]):
         tallies = self._tallies
         tally = tallies.pop(key, None)
         if tally is None:
-            if len(tallies) >= _MAX_TALLIES:
+            most = min(_MAX_TALLIES, max(16, _TALLIES_BYTES // (8 * len(self.by_row) + 1)))
+            while len(tallies) >= most:
                 del tallies[next(iter(tallies))]  # the one that was not asked for the longest
             tally = _Tally(weight_of)
             self._count_afresh(tally, self.rows_of if among is None else among())
-        elif tally.generation != self._changes.generation:
+        elif tally.seen >= self._forgotten:
+            self._follow(tally)
+        else:
             self._bring_up_to_date(tally)
         tallies[key] = tally
         tally.generation = self._changes.generation
+        tally.seen = self._forgotten + len(self._log)
         return tally.values
+
+    def _follow(self, tally: _Tally[C]) -> None:
+        """Apply the changes since the sum was asked for last."""
+        values, verdicts = tally.values, tally.verdicts
+        for of, row, number in self._log[tally.seen - self._forgotten :]:
+            weight = verdicts.get(of)
+            if weight is None:
+                weight = tally.weight(of)
+            if weight:
+                values[row] += weight * number
 
     def _count_afresh(self, tally: _Tally[C], among: Iterable[C]) -> None:
         values = tally.values = np.zeros(len(self.by_row), np.int64)

@@ -8,7 +8,6 @@ changed, columns of label keys and images exist only once somebody asked for the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -126,10 +125,14 @@ class LabelColumn:
 
 
 class ImageColumn:
-    """One image: sizes int64 [N] in bytes, 0 where a node lacks it; num_nodes int64 [N] as the node last saw it."""
+    """One image: sizes int64 [N] in bytes, 0 where a node lacks it; num_nodes int64 [N] as the node last saw it.
+
+    nowhere: no node has ever had it since the column was made.
+    """
 
     def __init__(self, name: str, node_infos: Sequence[NodeInfo]) -> None:
         self.name = name
+        self.nowhere = True
         self.present = np.zeros(len(node_infos), np.bool_)  # [N]
         self.sizes = np.zeros(len(node_infos), np.int64)
         self.num_nodes = np.zeros(len(node_infos), np.int64)
@@ -138,6 +141,10 @@ class ImageColumn:
 
     def set(self, row: int, info: NodeInfo) -> None:
         state = info.image_states.get(self.name)
+        if state is not None:
+            self.nowhere = False
+        elif self.nowhere:
+            return
         self.present[row] = state is not None
         self.sizes[row] = 0 if state is None else state.size
         self.num_nodes[row] = 0 if state is None else state.num_nodes
@@ -294,11 +301,17 @@ class Columns:
         if info.used_ports or self.used_ports.codes[row]:
             self.used_ports.set(row, frozenset(info.used_ports))
             self.used_ports.drop_unused()
-        self.pods.set_row(row, dict(Counter([pod.label_class for pod in info.pods.values()])))
+        labels: dict[
+            LabelClass, int
+        ] = {}  # counted by hand: a Counter costs more than that, for the few pods of a node
+        for pod in info.pods.values():
+            labels[pod.label_class] = labels.get(pod.label_class, 0) + 1
+        self.pods.set_row(row, labels)
         if info.pods_with_affinity or self.affinities.by_row[row]:
-            self.affinities.set_row(
-                row, dict(Counter([pod.affinity_class for pod in info.pods_with_affinity.values()]))
-            )
+            affinities: dict[AffinityClass, int] = {}
+            for pod in info.pods_with_affinity.values():
+                affinities[pod.affinity_class] = affinities.get(pod.affinity_class, 0) + 1
+            self.affinities.set_row(row, affinities)
 
 
 def _untimed(taint: Taint) -> Taint:

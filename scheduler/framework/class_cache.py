@@ -16,13 +16,24 @@ import numpy.typing as npt
 
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
+from kubeloop.scheduler.framework.interface import (
+    MAX_NODE_SCORE,
+    MIN_NODE_SCORE,
+    Code,
+    CycleState,
+    Rows,
+    Scores,
+    Status,
+)
 
 PASSED = np.iinfo(np.int16).max
 """In `first_rejecting`: no row-local filter rejects the node."""
 
-MAX_CLASSES = 64  # of the pods seen last; one costs some 100 bytes per node
+KEPT_BYTES, MAX_CLASSES = 64 << 20, 2048
+"""Of results: at 5,000 nodes those of 1,000 classes or so, the ones seen last. Few classes are never too many."""
 
+_BYTES_PER_NODE = 12  # of a class: first_rejecting, base, and a little of raw scores that are not the same everywhere
+_FEW_ROWS = 4  # asked one by one, which is cheaper than as arrays: what changes between two pods
 
 KnownVerdict = tuple[NodeInfo, list[PodInfo], Status | None]
 """(node, pods nominated to it, the verdict with them there): good for as long as node and pods are the same objects."""
@@ -33,7 +44,8 @@ class ClassResults:
 
     first_rejecting: int16 [N], number of the first row-local filter that rejects the node. base: int64 [N], sum of
     the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do;
-    weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes.
+    weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes. Of these two,
+    scores that are the same on all nodes, as most often, take no memory, and are not to be written to.
     beside_nominated: by row, of pods whose filters only sum up what other pods request.
     statuses: why row-local filters rejected a row, as far as somebody asked, until the row changes.
     """
@@ -74,11 +86,18 @@ class ClassResults:
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
+        *,
+        one_by_one: bool,
     ) -> None:
         """filters: the row-local ones that apply, with their numbers in the profile. What they raise passes through,
-        and the results stay stale. timed(point, plugin, call, ...) calls, and may measure."""
+        and the results stay stale. timed(point, plugin, call, ...) calls, and may measure. one_by_one: all of them
+        have the per-node form, too."""
         rows = self.stale_rows(snapshot, self.filter_generation)
-        if len(rows):
+        if 0 < len(rows) <= _FEW_ROWS and one_by_one:
+            for row in rows.tolist():
+                self.first_rejecting[row] = self._first_rejecting(row, filters, timed, state, pod, snapshot)
+                self.statuses.pop(row, None)
+        elif len(rows):
             verdict = np.full(len(rows), PASSED, np.int16)
             left = rows
             for number, plugin in filters:
@@ -94,8 +113,75 @@ class ClassResults:
                     self.statuses.pop(row, None)
         self.filter_generation = snapshot.generation
 
+    def _first_rejecting(
+        self,
+        row: int,
+        filters: Sequence[tuple[int, Any]],
+        timed: Callable[..., Any],
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
+    ) -> int:
+        node = snapshot.node_infos[row]
+        for number, plugin in filters:
+            if state.measured:
+                status = timed("Filter", plugin, plugin.filter, state, pod, node)
+            else:
+                status = plugin.filter(state, pod, node)
+            if status is not None and status.code is not Code.SUCCESS:
+                return number
+        return PASSED
+
     def refresh_scores(
         self,
+        plain: Sequence[Any],
+        normalizing: Sequence[Any],
+        scored_by: tuple[str, ...],
+        weights: Mapping[str, int],
+        in_range: Callable[[Any, Scores], None],
+        timed: Callable[..., Any],
+        state: CycleState,
+        pod: PodInfo,
+        snapshot: Snapshot,
+        *,
+        one_by_one: bool,
+    ) -> None:
+        """plain, normalizing: the row-local score plugins that apply; scored_by: the names of both. in_range raises
+        for scores out of bounds."""
+        if scored_by != self.scored_by:
+            self.scored_by = scored_by
+            self.score_generation = -1
+            self.weighted.clear()
+        rows = self.stale_rows(snapshot, self.score_generation)
+        if 0 < len(rows) <= _FEW_ROWS and one_by_one and self.score_generation >= 0:
+            for row in rows.tolist():
+                self._refresh_row(row, plain, normalizing, weights, in_range, timed, state, pod, snapshot)
+        elif len(rows):
+            base = np.zeros(len(rows), np.int64)
+            feasible = self.first_rejecting[rows] == PASSED
+            all_feasible = bool(feasible.all())
+            for plugin in plain:
+                scores = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
+                in_range(plugin, scores if all_feasible else scores[feasible])
+                weight = weights[plugin.name]
+                base += scores if weight == 1 else scores * weight
+            if rows is snapshot.all_rows:
+                self.base = base
+            else:
+                self.base[rows] = base
+            for plugin in normalizing:
+                raw = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
+                known = self.raw.get(plugin.name)
+                if known is None or rows is snapshot.all_rows:
+                    self.raw[plugin.name] = compact(raw if known is None else raw.copy())
+                    self.weighted.pop(plugin.name, None)
+                elif not np.array_equal(known[rows], raw):
+                    self._write_raw(plugin.name, rows, raw)
+        self.score_generation = snapshot.generation
+
+    def _refresh_row(
+        self,
+        row: int,
         plain: Sequence[Any],
         normalizing: Sequence[Any],
         weights: Mapping[str, int],
@@ -105,37 +191,44 @@ class ClassResults:
         pod: PodInfo,
         snapshot: Snapshot,
     ) -> None:
-        """plain, normalizing: the row-local score plugins that apply. in_range raises for scores out of bounds."""
-        scored_by = tuple(plugin.name for plugin in (*plain, *normalizing))
-        if scored_by != self.scored_by:
-            self.scored_by = scored_by
-            self.score_generation = -1
-            self.weighted.clear()
-        rows = self.stale_rows(snapshot, self.score_generation)
-        if len(rows):
-            base = np.zeros(len(rows), np.int64)
-            feasible = self.first_rejecting[rows] == PASSED
-            all_feasible = bool(feasible.all())
-            for plugin in plain:
-                scores = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
-                in_range(plugin, scores if all_feasible else scores[feasible])
-                base += scores * weights[plugin.name]
-            self.base[rows] = base
-            for plugin in normalizing:
-                if plugin.name not in self.raw:
-                    self.raw[plugin.name] = np.zeros(len(snapshot), np.int64)
-                raw = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
-                if plugin.name in self.weighted and not np.array_equal(self.raw[plugin.name][rows], raw):
-                    del self.weighted[plugin.name]
-                self.raw[plugin.name][rows] = raw
-        self.score_generation = snapshot.generation
+        node, total = snapshot.node_infos[row], 0
+        for plugin in plain:
+            if state.measured:
+                score = timed("Score", plugin, plugin.score, state, pod, node)
+            else:
+                score = plugin.score(state, pod, node)
+            if not MIN_NODE_SCORE <= score <= MAX_NODE_SCORE and self.first_rejecting[row] == PASSED:
+                in_range(plugin, np.array([score], np.int64))
+            total += score * weights[plugin.name]
+        self.base[row] = total
+        for plugin in normalizing:
+            if state.measured:
+                score = timed("Score", plugin, plugin.score, state, pod, node)
+            else:
+                score = plugin.score(state, pod, node)
+            if self.raw[plugin.name][row] != score:
+                self._write_raw(plugin.name, row, score)
+
+    def _write_raw(self, plugin: str, rows: Rows | int, scores: Scores | int) -> None:
+        raw = self.raw[plugin]
+        if not raw.flags.writeable:
+            raw = self.raw[plugin] = raw.copy()
+        raw[rows] = scores
+        self.weighted.pop(plugin, None)
+
+
+def compact(scores: Scores) -> Scores:
+    """`scores` [N] or, if they are all the same, an array of that one seen N times, which is read only."""
+    if len(scores) and bool((scores == scores[0]).all()):
+        return np.broadcast_to(scores[0], scores.shape)
+    return scores if scores.flags.writeable else scores.copy()
 
 
 class ClassCache:
     """The results of the classes seen last, for one profile."""
 
-    def __init__(self, max_classes: int = MAX_CLASSES) -> None:
-        self._max_classes = max_classes
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
         self._results: OrderedDict[int, ClassResults] = OrderedDict()
 
     def results(self, pod: PodInfo, snapshot: Snapshot) -> ClassResults:
@@ -144,7 +237,8 @@ class ClassCache:
         results = self._results.get(number)
         if results is None or results.layout != snapshot.layout:
             results = self._results[number] = ClassResults(snapshot)
-            if len(self._results) > self._max_classes:
+            most = min(MAX_CLASSES, max(16, self._kept_bytes // (_BYTES_PER_NODE * len(snapshot) + 1)))
+            while len(self._results) > most:
                 self._results.popitem(last=False)
         self._results.move_to_end(number)
         return results

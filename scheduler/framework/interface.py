@@ -263,6 +263,24 @@ class ScoreRowsPlugin(Plugin, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """Normalised scores of K rows of which few are different: scores int64 [T], places int [K] in it.
+
+    Scores that no row has are within 0..100, too.
+    """
+
+    scores: Scores
+    places: npt.NDArray[np.integer[Any]]
+
+
+@runtime_checkable
+class ScoreTablePlugin(Plugin, Protocol):
+    def score_table(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoreTable | None:
+        """What score_rows and normalize_scores would come to together, cheaper. None: ask those."""
+        ...
+
+
 @runtime_checkable
 class NormalizeScorePlugin(Plugin, Protocol):
     def normalize_scores(

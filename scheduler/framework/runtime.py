@@ -19,7 +19,8 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
-from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, KnownVerdict
+from kubeloop.scheduler.framework.binding_points import BindingPoints, raised
+from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, KnownVerdict, compact
 from kubeloop.scheduler.framework.dry_run import dry_runs, sums_suffice
 from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named
 from kubeloop.scheduler.framework.handle import Handle
@@ -36,7 +37,6 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
-from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.points import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import make_plugin
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
@@ -45,6 +45,8 @@ from kubeloop.scheduler.queue.nominator import Nominator
 
 log = logging.getLogger(__name__)
 
+_Filters = tuple[list[tuple[int, Any]], list[tuple[int, Any]]]
+_LocalScores = tuple[list[Any], list[Any], tuple[str, ...]]
 ScoreRows = Callable[[CycleState, PodInfo, Snapshot, Rows], Scores]
 Normalize = Callable[[CycleState, PodInfo, Snapshot, Rows, Scores], Scores]
 
@@ -66,12 +68,7 @@ class ScoredRows:
     by_plugin: Mapping[str, Scores]
 
 
-def _raised(plugin: Plugin, error: Exception) -> Status:
-    log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
-    return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
-
-
-class Framework:
+class Framework(BindingPoints):
     """The plugins of one profile at their extension points.
 
     plugins: all of them by name. weights: of those that score. pre_enqueue ... post_bind: in order of the profile.
@@ -92,7 +89,6 @@ class Framework:
         self.timing = Timing(metrics, profile.scheduler_name, handle.clock.time_ns)
         self._nominator = nominator
         self.plugins: dict[str, Plugin] = {}
-        self.waiting: dict[str, WaitingPod] = {}  # by UID: pods that wait for a permit
         for ref in named_in(profile):
             if ref.name not in self.plugins:
                 self.plugins[ref.name] = make_plugin(ref.name, profile.args.get(ref.name), handle)
@@ -107,15 +103,12 @@ class Framework:
         self.post_filter = cast("list[interface.PostFilterPlugin]", points["postFilter"])
         self.pre_score = cast("list[interface.PreScorePlugin]", points["preScore"])
         self.score = points["score"]
-        self._reserve = cast("list[interface.ReservePlugin]", points["reserve"])
-        self._permit = cast("list[interface.PermitPlugin]", points["permit"])
-        self._pre_bind = cast("list[interface.PreBindPlugin]", points["preBind"])
-        self._bind = cast("list[interface.BindPlugin]", points["bind"])
-        self._post_bind = cast("list[interface.PostBindPlugin]", points["postBind"])
+        super().__init__(self.timing, points)
         self._extensions = [each for each in self.pre_filter if isinstance(each, interface.PreFilterExtensions)]
         self._filter_rows = [isinstance(each, interface.FilterRowsPlugin) for each in self.filter]
         self._score_rows = [isinstance(each, interface.ScoreRowsPlugin) for each in self.score]
         self._normalizes = [isinstance(each, interface.NormalizeScorePlugin) for each in self.score]
+        self._score_tables = ["score_table" in vars(type(each)) for each in self.score]  # not an inherited one
         self._row_local = {
             plugin.name
             for plugin in self.plugins.values()
@@ -123,6 +116,14 @@ class Framework:
             and (isinstance(plugin, interface.FilterRowsPlugin) or plugin not in self.filter)
             and (isinstance(plugin, interface.ScoreRowsPlugin) or plugin not in self.score)
         }
+        local = [plugin for plugin in self.plugins.values() if plugin.name in self._row_local]
+        self._one_by_one = all(
+            (isinstance(each, interface.FilterPlugin) or each not in self.filter)
+            and (isinstance(each, interface.ScorePlugin) or each not in self.score)
+            for each in local
+        )
+        self._filters_of: dict[frozenset[str], _Filters] = {}  # by the plugins that are skipped
+        self._local_scores_of: dict[frozenset[str], _LocalScores] = {}
         self._check_all_filters = profile.check_all_filters
         self._class_cache = ClassCache() if class_cache and not profile.check_all_filters else None
 
@@ -154,9 +155,12 @@ class Framework:
         for plugin in self.pre_filter:
             result: PreFilterResult | None = None
             try:
-                result, status = self.timing.plugin("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
+                if state.measured:
+                    result, status = self.timing.plugin("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
+                else:
+                    result, status = plugin.pre_filter(state, pod, snapshot)
             except Exception as error:
-                status = _raised(plugin, error)
+                status = raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
                 if status.code is Code.SKIP:
                     state.skip_filter.add(plugin.name)
@@ -218,18 +222,15 @@ class Framework:
         self, cache: ClassCache, state: CycleState, pod: PodInfo, snapshot: Snapshot, diagnosis: Diagnosis
     ) -> Rows:
         """As _run_filters_afresh on all rows, but what row-local filters said of unchanged rows is not asked again."""
-        applying = [each for each in enumerate(self.filter) if each[1].name not in state.skip_filter]
-        local = [each for each in applying if each[1].name in self._row_local]
+        local, others = self._applying_filters(state)
         results = cache.results(pod, snapshot)
         try:
-            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot)
+            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot, one_by_one=self._one_by_one)
         except Exception:  # which plugin it was, and on which node, shows when they are asked one by one
             return self._run_filters_afresh(state, pod, snapshot, snapshot.all_rows, diagnosis)
         first = results.first_rejecting
         rejected = not bool((first == PASSED).all())
-        for number, plugin in applying:
-            if plugin.name in self._row_local:
-                continue
+        for number, plugin in others:
             candidates = np.flatnonzero(first > number) if rejected else snapshot.all_rows
             if len(candidates) == 0:
                 continue
@@ -252,6 +253,18 @@ class Framework:
                 diagnosis.verdicts.reject_rows(plugin.name, rows, explain)
                 diagnosis.note(status)
         return np.flatnonzero(first == PASSED)
+
+    def _applying_filters(self, state: CycleState) -> _Filters:
+        """The filters that are not skipped, with their numbers: (row-local ones, others)."""
+        skipped = frozenset(state.skip_filter)
+        found = self._filters_of.get(skipped)
+        if found is None:
+            applying = [each for each in enumerate(self.filter) if each[1].name not in skipped]
+            found = self._filters_of[skipped] = (
+                [each for each in applying if each[1].name in self._row_local],
+                [each for each in applying if each[1].name not in self._row_local],
+            )
+        return found
 
     def _run_all_filters(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
@@ -284,7 +297,7 @@ class Framework:
                 "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
             )
         except Exception as error:
-            status = _raised(plugin, error)
+            status = raised(plugin, error)
             raise SchedulingError(f'running "{plugin.name}" filter plugin: {status.message}', plugin.name) from error
         passed = verdicts.passed
         if not passed.all():
@@ -318,7 +331,7 @@ class Framework:
         try:
             status: Status | None = plugin.filter(state, pod, node)
         except Exception as error:
-            status = _raised(plugin, error)
+            status = raised(plugin, error)
         if status is None or status.code is Code.SUCCESS:
             return None
         if not status.is_rejection:
@@ -422,7 +435,7 @@ class Framework:
                     point, plugin, getattr(plugin, method), state, pod, other, node
                 )
             except Exception as error:
-                status = _raised(plugin, error)
+                status = raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
                 call = point.removeprefix("PreFilterExtension")
                 text = f'running {call} on PreFilter plugin "{plugin.name}": {status.message}'
@@ -447,7 +460,7 @@ class Framework:
                     "PostFilter", plugin, _post_filter(plugin), state, pod, snapshot, statuses
                 )
             except Exception as error:
-                status = _raised(plugin, error)
+                status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 return answer, Status(Code.SUCCESS, plugin=plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
@@ -471,9 +484,12 @@ class Framework:
         """Raises SchedulingError if a plugin fails."""
         for plugin in self.pre_score:
             try:
-                status = self.timing.plugin("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
+                if state.measured:
+                    status = self.timing.plugin("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
+                else:
+                    status = plugin.pre_score(state, pod, snapshot, rows)
             except Exception as error:
-                status = _raised(plugin, error)
+                status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.code is not Code.SKIP:
@@ -490,20 +506,29 @@ class Framework:
             totals = np.zeros(len(rows), np.int64)
         else:
             totals = results.base.copy() if all_rows else results.base[rows]
-        for plugin, by_rows, normalizes in zip(self.score, self._score_rows, self._normalizes, strict=True):
+        for plugin, by_rows, normalizes, tabulates in zip(
+            self.score, self._score_rows, self._normalizes, self._score_tables, strict=True
+        ):
             if plugin.name in state.skip_score:
                 continue
+            if tabulates and results is not None:
+                table = self._score_table(plugin, state, pod, snapshot, rows)
+                if table is not None:
+                    weighted = (table.scores * self.weights[plugin.name]).take(table.places, mode="clip")
+                    by_plugin[plugin.name] = weighted
+                    totals += weighted
+                    continue
             if results is not None and plugin.name in self._row_local:
                 if not normalizes:
                     continue
                 raw = results.raw[plugin.name]
                 if all_rows:
-                    weighted = results.weighted.get(plugin.name)
-                    if weighted is None:
-                        weighted = self._normalized(plugin, True, state, pod, snapshot, rows, raw)
-                        weighted = results.weighted[plugin.name] = weighted * self.weights[plugin.name]
-                    by_plugin[plugin.name] = weighted
-                    totals += weighted
+                    kept = results.weighted.get(plugin.name)
+                    if kept is None:
+                        normalized = self._normalized(plugin, True, state, pod, snapshot, rows, raw)
+                        kept = results.weighted[plugin.name] = compact(normalized * self.weights[plugin.name])
+                    by_plugin[plugin.name] = kept
+                    totals += kept
                     continue
                 raw = raw[rows]
             else:
@@ -522,20 +547,50 @@ class Framework:
         results = self._class_cache.results(pod, snapshot)
         if results.filter_generation != snapshot.generation:
             return None  # its filters were not run on all nodes in this cycle
-        local = [
-            (plugin, normalizes)
-            for plugin, normalizes in zip(self.score, self._normalizes, strict=True)
-            if plugin.name in self._row_local and plugin.name not in state.skip_score
-        ]
-        plain = [plugin for plugin, normalizes in local if not normalizes]
-        normalizing = [plugin for plugin, normalizes in local if normalizes]
         try:
             results.refresh_scores(
-                plain, normalizing, self.weights, _check_range, self.timing.plugin, state, pod, snapshot
+                *self._applying_local_scores(state),
+                self.weights,
+                _check_range,
+                self.timing.plugin,
+                state,
+                pod,
+                snapshot,
+                one_by_one=self._one_by_one,
             )
         except Exception:  # which plugin it was shows when they are asked one by one, about the feasible nodes alone
             return None
         return results
+
+    def _applying_local_scores(self, state: CycleState) -> _LocalScores:
+        """The row-local score plugins that are not skipped: (those not to be normalised, the others, all names)."""
+        skipped = frozenset(state.skip_score)
+        found = self._local_scores_of.get(skipped)
+        if found is None:
+            local = [
+                each
+                for each in zip(self.score, self._normalizes, strict=True)
+                if each[0].name in self._row_local and each[0].name not in skipped
+            ]
+            plain = [plugin for plugin, normalizes in local if not normalizes]
+            normalizing = [plugin for plugin, normalizes in local if normalizes]
+            names = tuple(plugin.name for plugin in (*plain, *normalizing))
+            found = self._local_scores_of[skipped] = (plain, normalizing, names)
+        return found
+
+    def _score_table(
+        self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
+    ) -> interface.ScoreTable | None:
+        try:
+            table: interface.ScoreTable | None = self.timing.plugin(
+                "Score", plugin, plugin.score_table, state, pod, snapshot, rows
+            )
+        except Exception as error:
+            status = raised(plugin, error)
+            raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
+        if table is not None:
+            _check_range(plugin, table.scores)
+        return table
 
     def _raw_scores(
         self, plugin: Any, by_rows: bool, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
@@ -552,7 +607,7 @@ class Framework:
 
             return self.timing.plugin("Score", plugin, one_by_one, state)
         except Exception as error:
-            status = _raised(plugin, error)
+            status = raised(plugin, error)
             raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
 
     def _normalized(
@@ -572,154 +627,14 @@ class Framework:
                 point = "ScoreExtensionNormalize"
                 scores = self.timing.plugin(point, plugin, normalize, state, pod, snapshot, rows, raw)
             except Exception as error:
-                status = _raised(plugin, error)
+                status = raised(plugin, error)
                 text = f'running NormalizeScore for plugin "{plugin.name}": {status.message}'
                 raise SchedulingError(text, plugin.name) from error
         _check_range(plugin, scores)
         return scores
 
-    # --- Reserve, permit, bind -------------------------------------------------------------------------------------
-
-    @observed("Reserve")
-    def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """The first failure; the caller then runs run_unreserve."""
-        for plugin in self._reserve:
-            try:
-                status = self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name)
-            except Exception as error:
-                status = _raised(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            text = f'running Reserve plugin "{plugin.name}": {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return None
-
-    @observed("Unreserve")
-    def run_unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """All Reserve plugins in reverse order, those that were not reached as well."""
-        for plugin in reversed(self._reserve):
-            try:
-                self.timing.plugin("Unreserve", plugin, plugin.unreserve, state, pod, node_name)
-            except Exception:  # the others must still be undone
-                log.exception("Unreserve failed", extra={"plugin": plugin.name, "pod": pod.key})
-
-    @observed("Permit")
-    def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """None: go on. Code.WAIT: the pod waits, see wait_on_permit. Else a rejection or an error."""
-        waits: dict[str, float] = {}
-        for plugin in self._permit:
-            seconds = 0.0
-            try:
-                status, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
-            except Exception as error:
-                status = _raised(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            if status.code is not Code.WAIT:
-                text = f'running Permit plugin "{plugin.name}": {status.message}'
-                return Status(Code.ERROR, (text,), plugin.name, status.error)
-            waits[plugin.name] = min(seconds, _LONGEST_PERMIT_SECONDS)
-        if not waits:
-            return None
-        self.waiting[pod.uid] = WaitingPod(pod, waits)
-        return Status(
-            Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
-        )
-
-    async def wait_on_permit(self, pod: PodInfo) -> Status | None:
-        """Until the pod is allowed (None), rejected or its time is over. At once if it does not wait.
-
-        Cancellation: the pod no longer waits.
-        """
-        waiting = self.waiting.get(pod.uid)
-        if waiting is None:
-            return None
-        try:
-            return await waiting.decision()
-        finally:
-            self.waiting.pop(pod.uid, None)
-
-    def waiting_pod(self, uid: str) -> WaitingPod | None:
-        return self.waiting.get(uid)
-
-    def reject_waiting_pod(self, uid: str) -> bool:
-        """False: it does not wait."""
-        waiting = self.waiting.get(uid)
-        if waiting is None:
-            return False
-        waiting.reject("", "removed")
-        return True
-
-    @observed("PreBindPreFlight")
-    def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """None: some PreBind plugin has work to do. Code.SKIP: none has."""
-        has_work = False
-        for plugin in self._pre_bind:
-            try:
-                flight = plugin.pre_bind_pre_flight
-                status = self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name)
-            except Exception as error:
-                status = _raised(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                has_work = True
-            elif status.code is Code.SKIP:
-                state.skip_pre_bind.add(plugin.name)
-            else:
-                text = f'running PreBindPreFlight "{plugin.name}": {status.message}'
-                return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return None if has_work else Status(Code.SKIP)
-
-    @awaited_observed("PreBind")
-    async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """The first failure."""
-        for plugin in self._pre_bind:
-            if plugin.name in state.skip_pre_bind:
-                continue
-            try:
-                status = await self.timing.awaited_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
-            except Exception as error:
-                status = _raised(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            text = f'running PreBind plugin "{plugin.name}": {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return None
-
-    @awaited_observed("Bind")
-    async def run_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """By the first bind plugin that takes the pod. None: it is bound."""
-        for plugin in self._bind:
-            try:
-                status = await self.timing.awaited_plugin("Bind", plugin, plugin.bind, state, pod, node_name)
-            except Exception as error:
-                status = _raised(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                return None
-            if status.code is Code.SKIP:
-                continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            text = f'running Bind plugin "{plugin.name}": {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return Status(Code.ERROR, ("no bind plugin took the pod",))
-
-    @observed("PostBind")
-    def run_post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        for plugin in self._post_bind:
-            try:
-                self.timing.plugin("PostBind", plugin, plugin.post_bind, state, pod, node_name)
-            except Exception:  # the pod is bound, whatever a plugin thinks of it
-                log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})
-
 
 _FEW_SCORES = 8  # looked at faster one by one
-_LONGEST_PERMIT_SECONDS = 15 * 60.0
 _EXTENSIONS = {"add_pod": "PreFilterExtensionAddPod", "remove_pod": "PreFilterExtensionRemovePod"}
 
 

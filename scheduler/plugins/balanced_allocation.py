@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
 from kubeloop.scheduler.plugins.args import NodeResourcesBalancedAllocationArgs
@@ -27,6 +29,9 @@ class NodeResourcesBalancedAllocation:
     def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
         self._resources = tuple(each.name for each in args.resources)
         self._amounts = ResourceAmounts(args.resources, use_requested=True)
+        # Whether a pod asks for them decides if other resources count.
+        self._native = set(self._resources) <= {"cpu", "memory", "ephemeral-storage"}
+        self._now: tuple[int, int, Scores] = (-1, -1, np.zeros(0, np.int64))  # layout, generation, balance [N]
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         request = pod.requests
@@ -46,9 +51,20 @@ class NodeResourcesBalancedAllocation:
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
             return scores_one_by_one(self.score, state, pod, snapshot, rows)
-        return self._gained(*self._amounts.of_rows(self._request(state, pod), snapshot, rows))
+        wanted, requested, allocatable = self._amounts.of_rows(self._request(state, pod), snapshot, rows)
+        if rows is snapshot.all_rows and self._native:
+            before = self._balance_now(snapshot, requested, allocatable)
+        else:
+            before = balance(requested, allocatable)
+        return balance_gained(before, balance(requested + wanted, allocatable))
 
-    @staticmethod
-    def _gained(wanted: Int64, requested: Int64, allocatable: Int64) -> Scores:
-        """wanted [S, 1], requested and allocatable [S, K] -> [K]"""
-        return balance_gained(balance(requested, allocatable), balance(requested + wanted, allocatable))
+    def _balance_now(self, snapshot: Snapshot, requested: Int64, allocatable: Int64) -> Scores:
+        """Of all nodes without the pod, as of this generation: requested, allocatable [S, N] -> [N]."""
+        layout, generation, known = self._now
+        if layout != snapshot.layout or generation < 0:
+            known = balance(requested, allocatable)
+        elif generation != snapshot.generation:
+            rows = snapshot.changed_since(generation)
+            known[rows] = balance(requested[:, rows], allocatable[:, rows])
+        self._now = (snapshot.layout, snapshot.generation, known)
+        return known

@@ -44,9 +44,13 @@ class ImageLocality:
         if len(rows) <= FEW_ROWS:
             return scores_one_by_one(self.score, state, pod, snapshot, rows)
         images = _images(pod.pod)
+        if all(snapshot.columns.image(name).nowhere for name in images):
+            return np.zeros(len(rows), np.int64)
         sum_bytes = np.zeros(len(rows), np.int64)  # [K]
         for name in images:
             image = snapshot.columns.image(name)
+            if image.nowhere:
+                continue
             spread = at(image.num_nodes, rows, snapshot) / float(len(snapshot))
             # truncated per image, as Go does
             sum_bytes += (at(image.sizes, rows, snapshot) * spread).astype(np.int64)

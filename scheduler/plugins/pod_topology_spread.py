@@ -33,6 +33,7 @@ from kubeloop.scheduler.framework.interface import (
     Rows,
     RowVerdicts,
     Scores,
+    ScoreTable,
     Status,
 )
 from kubeloop.scheduler.plugins.args import PodTopologySpreadArgs
@@ -47,6 +48,7 @@ from kubeloop.scheduler.plugins.spread_constraints import (
     compile_constraints,
     with_selector,
 )
+from kubeloop.scheduler.plugins.spread_places import Places, PlacesByClass
 from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ Codes = npt.NDArray[np.int32]
 _HARD = "PreFilterPodTopologySpread"
 _SOFT = "PreScorePodTopologySpread"
 _MAX_PODS = np.iinfo(np.int32).max  # where there are no domains at all
-_MAX_TABLE = 2048  # scores computed ahead
 _MAX_CLASSES = 256  # pod classes whose domains are remembered; some int32 per node each
 
 
@@ -67,17 +68,22 @@ class _Domains:
     """Where the pods of one constraint count, for one class of incoming pods.
 
     codes [N]: domain of each node that takes part, D for the others. present bool [D]: domains with such a node.
+    everybody: all nodes with the label take part.
     """
 
-    __slots__ = ("_domains_of_all", "codes", "column", "count", "present")
+    __slots__ = ("_domains_of_all", "codes", "column", "count", "everybody", "present")
 
-    def __init__(self, column: LabelColumn, taking_part: Mask) -> None:
+    def __init__(self, column: LabelColumn, taking_part: Mask | None) -> None:
+        """taking_part bool [N]; None: all nodes."""
         self._domains_of_all: int | None = None
         self.codes: npt.NDArray[np.signedinteger[Any]]
         self.column = column
         self.count = len(column.values)
-        if column.everywhere and bool(taking_part.all()):
+        self.everybody = taking_part is None or bool(taking_part.all())
+        if self.everybody and column.everywhere:
             self.codes = column.wide_codes  # [N] shared, as most often
+        elif taking_part is None:
+            self.codes = np.where(column.codes != ABSENT, column.codes, self.count)
         else:
             self.codes = np.where(taking_part & (column.codes != ABSENT), column.codes, self.count)
         self.present = np.zeros(self.count + 1, np.bool_)
@@ -193,11 +199,17 @@ class _Soft:
 
 
 class _SoftState:
-    __slots__ = ("constraints", "ignored")
+    """All ScheduleAnyway constraints. ignored [N]: nodes without all topology keys, where that matters; None: none.
 
-    def __init__(self, constraints: tuple[_Soft, ...], ignored: Mask | None) -> None:
+    places: where nodes stand in a table of scores, for two constraints that allow it.
+    """
+
+    __slots__ = ("constraints", "ignored", "places")
+
+    def __init__(self, constraints: tuple[_Soft, ...], ignored: Mask | None, places: Places | None) -> None:
         self.constraints = constraints
-        self.ignored = ignored  # [N] nodes without all topology keys, where that matters; None: none
+        self.ignored = ignored
+        self.places = places
 
 
 class PodTopologySpread:
@@ -215,6 +227,8 @@ class PodTopologySpread:
             self.name, "node(s) didn't match pod topology spread constraints (missing required label)"
         )
         self._domains: dict[tuple[int, str], tuple[tuple[int, int], tuple[_Domains, ...]]] = {}
+        self._whole_domains: dict[str, tuple[tuple[int, int], _Domains]] = {}  # by topology key: all nodes take part
+        self._places = PlacesByClass()
 
     # --- which constraints -----------------------------------------------------------------------------------------
 
@@ -239,33 +253,39 @@ class PodTopologySpread:
         if kept is not None and kept[0] == stamp:
             return kept[1]
         columns = [snapshot.columns.labels(each.topology_key) for each in constraints]
-        labelled = np.ones(len(snapshot), np.bool_)  # [N]
+        labelled: Mask | None = None  # [N]; None: all
         if all_keys:
             for column in columns:
-                labelled &= column.codes != ABSENT
+                if not column.everywhere:
+                    labelled = _both(labelled, column.codes != ABSENT)
+        required = RequiredNodeAffinity(pod.pod.spec.node_selector, pod.pod.spec.affinity)
         within: Mask | None = None
         tolerated: Mask | None = None
         found = []
         for constraint, column in zip(constraints, columns, strict=True):
             mask = labelled
-            if constraint.honors_affinity:
+            if constraint.honors_affinity and not required.empty:
                 if within is None:
-                    required = RequiredNodeAffinity(pod.pod.spec.node_selector, pod.pod.spec.affinity)
-                    within = (
-                        np.ones(len(snapshot), np.bool_)
-                        if required.empty
-                        else required_affinity_rows(snapshot, required, snapshot.all_rows)
-                    )
-                mask = mask & within
+                    within = required_affinity_rows(snapshot, required, snapshot.all_rows)
+                mask = _both(mask, within)
             if constraint.honors_taints:
                 if tolerated is None:
                     tolerated = _tolerated(pod, snapshot)
-                mask = mask & tolerated
-            found.append(_Domains(column, mask))
+                mask = _both(mask, tolerated)
+            found.append(self._over_all_nodes(column, stamp) if mask is None else _Domains(column, mask))
         if len(self._domains) >= _MAX_CLASSES:
             self._domains.clear()
         self._domains[key] = (stamp, tuple(found))
         return tuple(found)
+
+    def _over_all_nodes(self, column: LabelColumn, stamp: tuple[int, int]) -> _Domains:
+        """The same for all classes of pods."""
+        kept = self._whole_domains.get(column.key)
+        if kept is None or kept[0] != stamp:
+            if len(self._whole_domains) >= _MAX_CLASSES:
+                self._whole_domains.clear()
+            kept = self._whole_domains[column.key] = (stamp, _Domains(column, None))
+        return kept[1]
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -348,25 +368,30 @@ class PodTopologySpread:
         domains = self._domains_of(pod, snapshot, SCHEDULE_ANYWAY, constraints, all_keys)
         ignored: Mask | None = None
         candidates = rows
-        if all_keys:
+        if all_keys and not all(each.column.everywhere for each in domains):
             labelled = np.ones(len(snapshot), np.bool_)  # [N]
             for each in domains:
                 labelled &= each.column.codes != ABSENT
-            if not labelled.all():
-                ignored = ~labelled
-                candidates = rows[labelled[rows]]
+            ignored = ~labelled
+            candidates = rows[labelled[rows]]
         soft = []
         per_node, counted = None, None
+        tabulated = ignored is None and _can_be_tabulated(constraints, domains)
+        places: Places | None = None
         for constraint, each in zip(constraints, domains, strict=True):
-            if per_node is None or constraint.selector is not counted:  # the default constraints share theirs
+            if per_node is None or constraint.selector != counted:  # most often all constraints have the same
                 counted = constraint.selector
                 per_node = pods_per_node(snapshot, pod, counted)
             if constraint.topology_key == HOSTNAME:
                 size, per_domain = len(candidates), None
             else:
-                size, per_domain = each.domains_among(candidates, snapshot), each.sums(per_node)
+                if tabulated:
+                    number = snapshot.classes.number(pod.pod)
+                    places = self._places.of(number, constraint.selector, snapshot, each.column, per_node)
+                per_domain = each.sums(per_node) if places is None else places.pods_per_domain()
+                size = each.domains_among(candidates, snapshot)
             soft.append(_Soft(constraint, each.column, per_domain, per_node, math.log(size + 2)))
-        state.write(_SOFT, _SoftState(tuple(soft), ignored))
+        state.write(_SOFT, _SoftState(tuple(soft), ignored, places))
         return None
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
@@ -386,10 +411,6 @@ class PodTopologySpread:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         soft: _SoftState = state.read(_SOFT)
-        if rows is snapshot.all_rows and soft.ignored is None and len(soft.constraints) == 2:
-            tabulated = _tabulated(*soft.constraints)
-            if tabulated is not None:
-                return tabulated
         scores = np.zeros(len(rows))  # float64 [K]
         for each in soft.constraints:
             skew = float(each.constraint.max_skew - 1)
@@ -409,6 +430,23 @@ class PodTopologySpread:
             rounded[soft.ignored[rows]] = 0.0
         return rounded.astype(np.int64)
 
+    def score_table(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoreTable | None:
+        soft: _SoftState = state.read(_SOFT)
+        places = soft.places
+        if places is None:
+            return None
+        hosts, domains = soft.constraints if soft.constraints[0].per_domain is None else reversed(soft.constraints)
+        assert domains.per_domain is not None
+        # The last element is of nodes without the label. Two summands, so their order changes nothing.
+        of_domain = np.append(domains.per_domain * domains.weight + float(domains.constraint.max_skew - 1), 0.0)
+        of_host = np.arange(places.highest + 1) * hosts.weight + float(hosts.constraint.max_skew - 1)
+        raw = _all_rounded(of_host[:, None] + of_domain).astype(np.int64).ravel()  # [T]
+        of_rows, occurring = places.occurring(rows, snapshot)
+        among = raw[occurring]
+        scores = np.zeros_like(raw)  # also where no node stands, as its score might be out of bounds
+        scores[occurring] = _normalized(among, among)
+        return ScoreTable(scores, of_rows)
+
     def normalize_scores(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
     ) -> Scores:
@@ -417,11 +455,7 @@ class PodTopologySpread:
         among = scores if counted is None else scores[counted]
         if len(among) == 0:
             return np.zeros_like(scores)
-        least, most = int(among.min()), int(among.max())
-        if most == 0:
-            normalized = np.full_like(scores, MAX_NODE_SCORE)
-        else:
-            normalized = MAX_NODE_SCORE * (most + least - scores) // most
+        normalized = _normalized(scores, among)
         return normalized if counted is None else np.where(counted, normalized, 0)
 
     # --- hints -----------------------------------------------------------------------------------------------------
@@ -515,33 +549,27 @@ def _all_rounded(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return rounded
 
 
-def _tabulated(one: _Soft, other: _Soft) -> Scores | None:
-    """Scores [N] by one constraint for hosts and one for larger domains; None if the two are not such.
-
-    As nodes have few pods of a class and there are few domains, few different scores occur: they are computed once
-    each, in an array [pods on the node, domain].
-    """
-    hosts, domains = (one, other) if one.per_domain is None else (other, one)
-    per_domain = domains.per_domain
-    if hosts.per_domain is not None or per_domain is None or not hosts.column.everywhere:
-        return None
-    most = int(hosts.per_node.max(initial=0))
-    width = len(per_domain) + 1
-    if (most + 1) * width > _MAX_TABLE:
-        return None
-    # The last element is of nodes without the label: their code is -1. Two summands, so their order changes nothing.
-    of_domain = np.append(per_domain * domains.weight + float(domains.constraint.max_skew - 1), 0.0)
-    of_host = np.arange(most + 1) * hosts.weight + float(hosts.constraint.max_skew - 1)
-    table: Scores = _all_rounded(of_host[:, None] + of_domain).astype(np.int64)
+def _normalized(scores: Scores, among: Scores) -> Scores:
+    """Scores [K] turned round: the fewer pods, the more; `among` are those that count, and not empty."""
+    least, most = int(among.min()), int(among.max())
     if most == 0:
-        scores: Scores = table[0].take(domains.column.wide_codes, mode="wrap")
-        return scores
-    places = hosts.per_node * width
-    places += domains.column.wide_codes
-    if not domains.column.everywhere:
-        places[domains.column.wide_codes == ABSENT] += width
-    scores = table.ravel().take(places, mode="wrap")
-    return scores
+        return np.full_like(scores, MAX_NODE_SCORE)
+    return MAX_NODE_SCORE * (most + least - scores) // most
+
+
+def _both(one: Mask | None, other: Mask) -> Mask:
+    return other if one is None else one & other
+
+
+def _can_be_tabulated(constraints: Sequence[SpreadConstraint], domains: Sequence[_Domains]) -> bool:
+    """Is it one constraint on hosts and one on larger domains, which count the same pods on all nodes?"""
+    if len(constraints) != 2 or constraints[0].selector != constraints[1].selector:
+        return False
+    on_hosts = [each.topology_key == HOSTNAME for each in constraints]
+    if on_hosts[0] == on_hosts[1]:
+        return False
+    hosts, larger = domains if on_hosts[0] else (domains[1], domains[0])
+    return hosts.column.everywhere and larger.everybody
 
 
 def _rounded(score: float) -> int:

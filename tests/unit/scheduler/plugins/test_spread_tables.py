@@ -1,4 +1,4 @@
-"""Spread scores read from a table are those of the rule, node by node."""
+"""Spread scores read from a table are those of the rule, node by node, whatever comes and goes between two pods."""
 
 from __future__ import annotations
 
@@ -6,42 +6,116 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from kubeloop.kube.objects import Service, convert
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.interface import CycleState
-from kubeloop.scheduler.plugins import pod_topology_spread
+from kubeloop.scheduler.plugins import spread_places
+
+ZONE = "topology.kubernetes.io/zone"
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_tabulated_scores_are_those_of_each_node(
-    seed: int, cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+def constraints(rng: random.Random, app: str) -> list[dict[str, Any]]:
+    both = [
+        {
+            "maxSkew": rng.randrange(1, 5),
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app": app}},
+        }
+        for key in ("kubernetes.io/hostname", ZONE)
+    ]
+    rng.shuffle(both)
+    return both
+
+
+@pytest.mark.parametrize("few_rows", [0, 1000], ids=["as arrays", "one by one"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
+    seed: int,
+    few_rows: int,
+    cluster: Callable[..., Any],
+    node: Callable[..., Any],
+    pod: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(spread_places, "_FEW_ROWS", few_rows)
     rng = random.Random(seed)
     zones = ["a", "b", "c"][: rng.randrange(1, 4)]
-    nodes = []
-    for number in range(12):
-        zone = rng.choice([*zones, ""] if seed % 2 else zones)
-        nodes.append(node(f"n{number}", labels={"topology.kubernetes.io/zone": zone} if zone else {}))
-    constraints = [
-        {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
-        for skew, key, selector in (
-            (rng.randrange(1, 5), "kubernetes.io/hostname", {"matchLabels": {"app": "x"}}),
-            (rng.randrange(1, 5), "topology.kubernetes.io/zone", {"matchLabels": {"app": "x"}}),
-        )
-    ]
-    rng.shuffle(constraints)
-    there = [pod(f"p{number}", f"n{rng.randrange(12)}", labels={"app": "x"}) for number in range(rng.randrange(40))]
-    here = cluster(nodes, there)
-    plugin = here.framework.plugins["PodTopologySpread"]
-    state = CycleState()
-    pending = PodInfo(pod("pending", labels={"app": "x"}, topologySpreadConstraints=constraints))
-    snapshot = here.snapshot
+    nodes = {f"n{number}": node(f"n{number}", labels={ZONE: rng.choice(zones)}) for number in range(12)}
+    here = cluster(nodes.values())
+    snapshot, plugin = here.snapshot, here.framework.plugins["PodTopologySpread"]
+    specs = {app: constraints(rng, app) for app in ("x", "y")}
+    placed: list[Any] = []
+    tables = 0
+    for step in range(60):
+        for _ in range(rng.randrange(4)):
+            change = rng.random()
+            if change < 0.6:
+                there = f"n{rng.randrange(12)}" if rng.random() < 0.7 else "n0"
+                placed.append(pod(f"p{step}-{len(placed)}-{rng.random()}", there, labels={"app": rng.choice("xyz")}))
+                here.cache.add_pod(placed[-1])
+            elif change < 0.8 and placed:
+                here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+            elif change < 0.85:
+                name = rng.choice(list(nodes))
+                moved = node(name, labels={ZONE: rng.choice(zones)})
+                here.cache.update_node(nodes[name], moved)
+                nodes[name] = moved
+            elif change < 0.9 and placed:
+                old = placed.pop(rng.randrange(len(placed)))
+                labels = {"app": rng.choice("xyz")}
+                new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels=labels))
+                here.cache.update_pod(old, new)
+                placed.append(new)
+        here.refresh()
+        app = rng.choice("xy")
+        pending = PodInfo(pod(f"pending-{step}", labels={"app": app}, topologySpreadConstraints=specs[app]))
+        some = np.flatnonzero(np.array([rng.random() < 0.5 for _ in range(12)]))
+        for rows in (snapshot.all_rows, some):
+            if len(rows) == 0:
+                continue
+            state = CycleState()
+            assert plugin.pre_score(state, pending, snapshot, rows) is None
+            table = plugin.score_table(state, pending, snapshot, rows)
+            assert table is not None
+            raw = plugin.score_rows(state, pending, snapshot, rows)
+            assert raw.tolist() == [plugin.score(state, pending, snapshot.node_infos[row]) for row in rows.tolist()]
+            normalized = plugin.normalize_scores(state, pending, snapshot, rows, raw)
+            assert table.scores[table.places].tolist() == normalized.tolist()
+            assert 0 <= table.scores.min() <= table.scores.max() <= 100
+            tables += 1
+    assert tables > 60
+
+
+def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_constraints(
+    cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+) -> None:
+    nodes = [node("in", labels={ZONE: "a"}), node("out"), node("other", labels={ZONE: "b"})]
+    here = cluster(nodes, [pod("p", "in", labels={"app": "x"}), pod("q", "out", labels={"app": "x"})])
+    service = {"metadata": {"name": "x", "namespace": "default"}, "spec": {"selector": {"app": "x"}}}
+    here.put("services", convert(Service, service))
+    snapshot, plugin = here.snapshot, here.framework.plugins["PodTopologySpread"]
+    state, pending = CycleState(), PodInfo(pod("pending", labels={"app": "x"}))
     assert plugin.pre_score(state, pending, snapshot, snapshot.all_rows) is None
-    soft = state.read(pod_topology_spread._SOFT)
-    tabulated = pod_topology_spread._tabulated(*soft.constraints)
-    assert tabulated is not None
-    soft.ignored = None
-    assert tabulated.tolist() == [plugin.score(state, pending, each) for each in snapshot.node_infos]
-    assert np.array_equal(tabulated, plugin.score_rows(state, pending, snapshot, snapshot.all_rows.copy()))
+    table = plugin.score_table(state, pending, snapshot, snapshot.all_rows)
+    assert table is not None
+    raw = plugin.score_rows(state, pending, snapshot, snapshot.all_rows)
+    normalized = plugin.normalize_scores(state, pending, snapshot, snapshot.all_rows, raw)
+    assert table.scores[table.places].tolist() == normalized.tolist()
+
+
+def test_domains_too_many_for_a_table_are_scored_without_one(
+    cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spread_places, "MAX_PLACES", 8)
+    rng = random.Random(1)
+    here = cluster([node(f"n{number}", labels={ZONE: f"z{number}"}) for number in range(6)])
+    plugin, state = here.framework.plugins["PodTopologySpread"], CycleState()
+    pending = PodInfo(pod("pending", labels={"app": "x"}, topologySpreadConstraints=constraints(rng, "x")))
+    assert plugin.pre_score(state, pending, here.snapshot, here.snapshot.all_rows) is None
+    assert plugin.score_table(state, pending, here.snapshot, here.snapshot.all_rows) is None
+    assert len(plugin.score_rows(state, pending, here.snapshot, here.snapshot.all_rows)) == 6

@@ -1,0 +1,177 @@
+"""The extension points that a pod passes once it has a node: reserve, permit, pre-bind, bind.
+
+Source: pkg/scheduler/framework/runtime of v1.36.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework import interface
+from kubeloop.scheduler.framework.explanations import named
+from kubeloop.scheduler.framework.interface import Code, CycleState, Plugin, Status
+from kubeloop.scheduler.framework.permits import WaitingPod
+from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PERMIT_SECONDS = 15 * 60.0
+
+
+def raised(plugin: Plugin, error: Exception) -> Status:
+    """The status of a plugin that raised."""
+    log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
+    return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
+
+
+class BindingPoints:
+    """The plugins of one profile from Reserve on. waiting: by UID, the pods that wait for a permit."""
+
+    def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]]) -> None:
+        self.timing = timing
+        self.waiting: dict[str, WaitingPod] = {}
+        self._reserve = cast("list[interface.ReservePlugin]", points["reserve"])
+        self._permit = cast("list[interface.PermitPlugin]", points["permit"])
+        self._pre_bind = cast("list[interface.PreBindPlugin]", points["preBind"])
+        self._bind = cast("list[interface.BindPlugin]", points["bind"])
+        self._post_bind = cast("list[interface.PostBindPlugin]", points["postBind"])
+
+    @observed("Reserve")
+    def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """The first failure; the caller then runs run_unreserve."""
+        for plugin in self._reserve:
+            try:
+                status = self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name)
+            except Exception as error:
+                status = raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.is_rejection:
+                return named(status, plugin.name)
+            text = f'running Reserve plugin "{plugin.name}": {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None
+
+    @observed("Unreserve")
+    def run_unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """All Reserve plugins in reverse order, those that were not reached as well."""
+        for plugin in reversed(self._reserve):
+            try:
+                self.timing.plugin("Unreserve", plugin, plugin.unreserve, state, pod, node_name)
+            except Exception:  # the others must still be undone
+                log.exception("Unreserve failed", extra={"plugin": plugin.name, "pod": pod.key})
+
+    @observed("Permit")
+    def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """None: go on. Code.WAIT: the pod waits, see wait_on_permit. Else a rejection or an error."""
+        waits: dict[str, float] = {}
+        for plugin in self._permit:
+            seconds = 0.0
+            try:
+                status, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
+            except Exception as error:
+                status = raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.is_rejection:
+                return named(status, plugin.name)
+            if status.code is not Code.WAIT:
+                text = f'running Permit plugin "{plugin.name}": {status.message}'
+                return Status(Code.ERROR, (text,), plugin.name, status.error)
+            waits[plugin.name] = min(seconds, _LONGEST_PERMIT_SECONDS)
+        if not waits:
+            return None
+        self.waiting[pod.uid] = WaitingPod(pod, waits)
+        return Status(
+            Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
+        )
+
+    async def wait_on_permit(self, pod: PodInfo) -> Status | None:
+        """Until the pod is allowed (None), rejected or its time is over. At once if it does not wait.
+
+        Cancellation: the pod no longer waits.
+        """
+        waiting = self.waiting.get(pod.uid)
+        if waiting is None:
+            return None
+        try:
+            return await waiting.decision()
+        finally:
+            self.waiting.pop(pod.uid, None)
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None:
+        return self.waiting.get(uid)
+
+    def reject_waiting_pod(self, uid: str) -> bool:
+        """False: it does not wait."""
+        waiting = self.waiting.get(uid)
+        if waiting is None:
+            return False
+        waiting.reject("", "removed")
+        return True
+
+    @observed("PreBindPreFlight")
+    def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """None: some PreBind plugin has work to do. Code.SKIP: none has."""
+        has_work = False
+        for plugin in self._pre_bind:
+            try:
+                flight = plugin.pre_bind_pre_flight
+                status = self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name)
+            except Exception as error:
+                status = raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                has_work = True
+            elif status.code is Code.SKIP:
+                state.skip_pre_bind.add(plugin.name)
+            else:
+                text = f'running PreBindPreFlight "{plugin.name}": {status.message}'
+                return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None if has_work else Status(Code.SKIP)
+
+    @awaited_observed("PreBind")
+    async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """The first failure."""
+        for plugin in self._pre_bind:
+            if plugin.name in state.skip_pre_bind:
+                continue
+            try:
+                status = await self.timing.awaited_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
+            except Exception as error:
+                status = raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.is_rejection:
+                return named(status, plugin.name)
+            text = f'running PreBind plugin "{plugin.name}": {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return None
+
+    @awaited_observed("Bind")
+    async def run_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
+        """By the first bind plugin that takes the pod. None: it is bound."""
+        for plugin in self._bind:
+            try:
+                status = await self.timing.awaited_plugin("Bind", plugin, plugin.bind, state, pod, node_name)
+            except Exception as error:
+                status = raised(plugin, error)
+            if status is None or status.code is Code.SUCCESS:
+                return None
+            if status.code is Code.SKIP:
+                continue
+            if status.is_rejection:
+                return named(status, plugin.name)
+            text = f'running Bind plugin "{plugin.name}": {status.message}'
+            return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return Status(Code.ERROR, ("no bind plugin took the pod",))
+
+    @observed("PostBind")
+    def run_post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        for plugin in self._post_bind:
+            try:
+                self.timing.plugin("PostBind", plugin, plugin.post_bind, state, pod, node_name)
+            except Exception:  # the pod is bound, whatever a plugin thinks of it
+                log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})
