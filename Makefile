@@ -4,13 +4,22 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test lint format clean
+.PHONY: up test soak kill lint format clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
 
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 2 $(ARGS)
+
+# random writes and 50 watchers for an hour, or SOAK_SECONDS; SIGKILL under write load 100 times, or KILL_ROUNDS
+SOAK_SECONDS ?= 3600
+KILL_ROUNDS ?= 100
+soak: $(VENV)/installed-dev
+	KUBELOOP_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest -s tests/e2e/test_soak.py
+
+kill: $(VENV)/installed-dev
+	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s tests/e2e/test_durable.py -k sigkill
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

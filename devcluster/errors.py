@@ -116,6 +116,14 @@ def internal(message: str, *, reason: str = "", details: Mapping[str, Any] | Non
     return StatusError(500, reason, message, details=details)
 
 
+class NotDurable(StatusError):
+    """A write that did not take place because the data directory cannot be written."""
+
+    def __init__(self, why: str) -> None:
+        message = f"Internal error occurred: the data directory cannot be written: {why}"
+        super().__init__(500, "InternalError", message, details={"causes": [{"message": message}]})
+
+
 def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
     details = _details(resource, name)
     if causes:

@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import logging
 import random
+import sqlite3
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from kubeloop.devcluster import errors
 from kubeloop.devcluster.bootstrap import bootstrap
 from kubeloop.devcluster.discovery import discovery
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
+from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.openapi import openapi
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
 from kubeloop.devcluster.rest import Rest
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _SWEEP_SECONDS = 15.0
+_CHECKPOINT_SECONDS = 1.0
+_COLLECTED_AT_ONCE = 500  # about 2 ms
 
 
 def _loop_seconds() -> float:
@@ -40,8 +44,9 @@ def _loop_seconds() -> float:
 class ApiServer:
     """One API server with its store; made and used on a running event loop.
 
-    token: what clients must bear, None to let everybody in. faults: what goes wrong on purpose. compaction_seconds: how
-    long old versions are kept for watches and lists. event_seconds: how long an Event lives after its last write.
+    token: what clients must bear, None to let everybody in. faults: what goes wrong on purpose. journal: where the
+    store is durable, None for nowhere; closing it is its owner's. compaction_seconds: how long old versions are kept
+    for watches and lists. event_seconds: how long an Event lives after its last write (after a restart: after that).
     """
 
     def __init__(
@@ -51,29 +56,36 @@ class ApiServer:
         rng: random.Random,
         token: str | None,
         faults: Faults | None = None,
+        journal: Journal | None = None,
         compaction_seconds: float = 300.0,
         event_seconds: float = 3600.0,
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_buffer: int = 16_384,
     ) -> None:
-        self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds)
+        self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
+        self._journal = journal
         self._token = None if token is None else f"Bearer {token}".encode()
         self._faults = None if faults is None else FaultSource(faults)
         self._rest = Rest(
             self.store, clock=clock, rng=rng, token=token, bookmark_seconds=bookmark_seconds, watch_buffer=watch_buffer
         )
         self._event_seconds = event_seconds
-        self._event_writes: dict[str, float] = {}  # seconds of the last write by key, oldest first
+        events = self.store.table(EVENTS).list()
+        # seconds of the last write by key, oldest first
+        self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
         bootstrap(self.store, clock, rng)
 
     async def run(self) -> None:
-        """Compact old versions and expire Events until cancelled; then end all watches."""
+        """Compact old versions and expire Events until cancelled; then end all watches.
+
+        Raises ExceptionGroup of NotDurable if Events cannot be removed from the data directory.
+        """
         try:
-            while True:
-                await asyncio.sleep(_SWEEP_SECONDS)
-                self.store.compact()
-                self._expire_events()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._sweep(), name="sweep")
+                if self._journal is not None:
+                    group.create_task(self._keep(self._journal), name="journal")
         finally:
             self._rest.cut_watches()
 
@@ -165,6 +177,28 @@ class ApiServer:
         return json_response(failure.code, failure.status)
 
     # --- background ---------------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_SECONDS, self.store.compaction_seconds))
+            self.store.compact()
+            self._expire_events()
+
+    async def _keep(self, journal: Journal) -> None:
+        """Keep the data directory small: old versions leave it, and the log goes into the file."""
+        failing = False
+        while True:
+            await asyncio.sleep(_CHECKPOINT_SECONDS)
+            try:
+                while self.store.collect(_COLLECTED_AT_ONCE):
+                    await asyncio.sleep(0)
+                if journal.needs_checkpoint():
+                    await asyncio.to_thread(journal.checkpoint)
+                failing = False
+            except sqlite3.Error as error:
+                if not failing:
+                    log.warning("the data directory cannot be tidied up, trying again: %s", error)
+                failing = True
 
     def _note_event(self, change: Change) -> None:
         key = change.now.key

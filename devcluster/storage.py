@@ -3,7 +3,8 @@
 A version of an object is a plain JSON dict that nobody changes once it is stored; a write stores a new dict. One
 counter, the revision, numbers all writes and is the resourceVersion. Each table keeps its latest changes, so that
 watches resume and lists read an earlier revision; older ones are compacted away. Everything here is synchronous:
-between two awaits of its callers the store stands still. May import the standard library, msgspec and errors only.
+between two awaits of its callers the store stands still. With a journal a write is durable before anything else
+happens: if that fails, it has not taken place. May import the standard library, msgspec, journal and errors only.
 
     revision            1 ... compacted ... now
     a table's changes         [oldest kept, ..., newest]      resume and snapshot_at need revision >= .compacted
@@ -14,15 +15,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.journal import ChangeType, Journal, Row
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
-ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -82,8 +83,9 @@ def with_revision(obj: JSON, revision: int) -> JSON:
 class Table:
     """All objects of one resource, in etcd's order of keys, and their latest changes."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         self._store = store
+        self._name = name
         self._objects: dict[str, Stored] = {}
         self._keys: list[str] = []
         self._changes: deque[Change] = deque()
@@ -114,31 +116,72 @@ class Table:
         return [objects[each] for each in keys[start:stop]]
 
     def create(self, key: str, obj: JSON) -> Stored:
-        """Store a new object; the caller has made sure that the key is free."""
+        """Store a new object; the caller has made sure that the key is free. Raises NotDurable."""
         assert key not in self._objects, key
-        stored = Stored(key, with_revision(obj, self._store.next_revision()), self._store.revision)
+        stored = self._next("ADDED", key, obj)
         self._objects[key] = stored
         insort(self._keys, key)
         self._publish(Change("ADDED", stored, None, self._store.seconds()))
         return stored
 
     def update(self, before: Stored, obj: JSON) -> Stored:
-        """Store a new version of `before`, which is the current one."""
+        """Store a new version of `before`, which is the current one. Raises NotDurable."""
         assert self._objects.get(before.key) is before, before.key
-        stored = Stored(before.key, with_revision(obj, self._store.next_revision()), self._store.revision)
+        stored = self._next("MODIFIED", before.key, obj)
         self._objects[before.key] = stored
         self._publish(Change("MODIFIED", stored, before, self._store.seconds()))
         return stored
 
     def delete(self, before: Stored, last: JSON | None = None) -> Stored:
-        """Remove `before`. `last` is the state its watchers see, if the deletion itself changed the object."""
+        """Remove `before`. `last` is the state its watchers see, if the deletion itself changed the object.
+
+        Raises NotDurable.
+        """
         assert self._objects.get(before.key) is before, before.key
-        obj = before.object if last is None else last
-        stored = Stored(before.key, with_revision(obj, self._store.next_revision()), self._store.revision)
+        stored = self._next("DELETED", before.key, before.object if last is None else last)
         del self._objects[before.key]
         del self._keys[bisect_left(self._keys, before.key)]
         self._publish(Change("DELETED", stored, before, self._store.seconds()))
         return stored
+
+    def _next(self, type_: ChangeType, key: str, obj: JSON) -> Stored:
+        """The next version of all: durable, and not yet seen by anybody."""
+        revision = self._store.revision + 1
+        stored = Stored(key, with_revision(obj, revision), revision)
+        if self._store.journal is not None:
+            self._store.journal.append(revision, self._name, key, type_, stored.json())
+        self._store.revision = revision
+        return stored
+
+    def restore(self, row: Row, *, compacted: int) -> None:
+        """Take over a row of the journal; rows come in the order of their revisions, once, before anything else.
+
+        Of those up to `compacted` only what they leave behind counts. Raises ValueError if the row makes no sense.
+        """
+        before = self._objects.get(row.key)
+        if row.revision > compacted and (before is None) != (row.type == "ADDED"):
+            raise ValueError(f"{row.type} of {self._name} {row.key} at revision {row.revision} does not follow")
+        stored = Stored(row.key, msgspec.json.decode(row.object, type=dict[str, Any]), row.revision)
+        if row.type == "DELETED":
+            self._objects.pop(row.key, None)
+        else:
+            self._objects[row.key] = stored
+        self.revision = row.revision
+        if row.revision > compacted:
+            self._changes.append(Change(row.type, stored, before, self._store.seconds()))
+            self._trim()
+            return
+        self._compacted = row.revision
+        if before is not None:
+            self._store.garbage.append(before.revision)
+        if row.type == "DELETED":
+            self._store.garbage.append(row.revision)
+
+    def restored(self, compacted: int) -> None:
+        """The last row has come."""
+        self._keys = sorted(self._objects)
+        self._compacted = max(self._compacted, compacted)
+        self.revision = max(self.revision, compacted)
 
     def changes_since(self, revision: int) -> Changes:
         """The changes after `revision`, oldest first. Raises 410 Expired if some of them are compacted."""
@@ -177,15 +220,28 @@ class Table:
     def compact(self, before_seconds: float) -> None:
         """Forget changes made before that time of the store's clock."""
         while self._changes and self._changes[0].seconds < before_seconds:
-            self._compacted = self._changes.popleft().revision
+            self._drop_oldest()
 
     def _publish(self, change: Change) -> None:
         self.revision = change.revision
         self._changes.append(change)
-        if len(self._changes) > self._store.history:
-            self._compacted = self._changes.popleft().revision
+        self._trim()
         for receive in tuple(self._subscribers):
             receive(change)
+
+    def _trim(self) -> None:
+        if len(self._changes) > self._store.history:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Forget the oldest change, and with it the version that it replaced."""
+        change = self._changes.popleft()
+        self._compacted = change.revision
+        if self._store.journal is not None:
+            if change.before is not None:
+                self._store.garbage.append(change.before.revision)
+            if change.type == "DELETED":
+                self._store.garbage.append(change.revision)
 
     def check(self) -> None:
         """The invariants, for tests."""
@@ -200,25 +256,40 @@ class Store:
     """All tables and the revision they share.
 
     `seconds` is a monotonic clock (the event loop's `time`); `history` the changes kept per table, at most;
-    `compaction_seconds` the age after which changes are forgotten by compact(), etcd's default of 5 minutes.
+    `compaction_seconds` the age after which changes are forgotten by compact(), etcd's default of 5 minutes. `journal`
+    makes it durable: the store begins with what is in there. Raises UserError if that is damaged.
+
+    `garbage` are revisions whose rows the journal may forget (see collect).
     """
 
     def __init__(
-        self, *, seconds: Callable[[], float], history: int = 20_000, compaction_seconds: float = 300.0
+        self,
+        *,
+        seconds: Callable[[], float],
+        history: int = 20_000,
+        compaction_seconds: float = 300.0,
+        journal: Journal | None = None,
     ) -> None:
         self.seconds = seconds
         self.history = history
         self.compaction_seconds = compaction_seconds
+        self.journal = journal
+        self.garbage: deque[int] = deque()
         self.revision = 1
         self.compacted = 0
         self._tables: dict[str, Table] = {}
         self._seen: deque[tuple[float, int]] = deque()
+        if journal is not None:
+            self._restore(journal)
 
     def table(self, resource: Resource[Any]) -> Table:
-        name = STORED_AS.get(resource.group_resource, resource.group_resource)
+        name = resource.group_resource
+        return self._table(STORED_AS.get(name, name))
+
+    def _table(self, name: str) -> Table:
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = Table(self)
+            table = self._tables[name] = Table(self, name)
         return table
 
     def tables(self) -> Iterator[tuple[str, Table]]:
@@ -269,10 +340,6 @@ class Store:
         """Call `receive` with every change of the resource, synchronously. Returns what ends it."""
         return self.table(resource).subscribe(receive)
 
-    def next_revision(self) -> int:
-        self.revision += 1
-        return self.revision
-
     def compact(self) -> None:
         """Forget what is older than `compaction_seconds`; called from time to time, as etcd is by kube-apiserver."""
         now = self.seconds()
@@ -282,6 +349,37 @@ class Store:
         for table in self._tables.values():
             table.compact(now - self.compaction_seconds)
 
+    def collect(self, at_most: int) -> bool:
+        """Let the journal forget that many rows nobody can ask for any more; False when there are none left.
 
+        Raises sqlite3.Error if the journal cannot be written; they are then tried again the next time.
+        """
+        if self.journal is None or not self.garbage:
+            return False
+        revisions = [self.garbage.popleft() for _ in range(min(at_most, len(self.garbage)))]
+        marks = {_REVISION: self.revision, _COMPACTED: self.compacted}
+        marks |= {name: table.compacted for name, table in self._tables.items()}
+        try:
+            self.journal.forget(revisions, marks)
+        except BaseException:
+            self.garbage.extendleft(reversed(revisions))
+            raise
+        return bool(self.garbage)
+
+    def _restore(self, journal: Journal) -> None:
+        marks = journal.marks()
+        self.revision = marks.pop(_REVISION, self.revision)
+        self.compacted = marks.pop(_COMPACTED, 0)
+        for row in journal.rows():
+            try:
+                self._table(row.resource).restore(row, compacted=max(marks.get(row.resource, 0), self.compacted))
+            except (ValueError, msgspec.MsgspecError) as error:
+                raise journal.damaged(str(error)) from None
+            self.revision = max(self.revision, row.revision)
+        for name in {*self._tables, *marks}:
+            self._table(name).restored(marks.get(name, 0))
+
+
+_REVISION, _COMPACTED = "*revision", "*compacted"  # of the whole store, among marks that are named for tables
 STORED_AS = {"events.events.k8s.io": "events"}
 """Resources that are another one under a second API group; objects are stored in the form of the value."""

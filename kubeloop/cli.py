@@ -56,6 +56,11 @@ def _cluster_options(command: Any) -> Any:
                 type=click.Path(dir_okay=False, path_type=Path),
                 help="Where to write the kubeconfig (default: a file of its own for each run).",
             ),
+            click.option(
+                "--data-dir",
+                type=click.Path(file_okay=False, path_type=Path),
+                help="Keep the cluster's objects in this folder, over restarts (default: in memory only).",
+            ),
         )
     ):
         command = option(command)
@@ -127,6 +132,13 @@ def up(**options: Any) -> int:
 @commands.command()
 @_cluster_options
 @click.option("--token", help="Bearer token (default: a random one).", envvar="KUBELOOP_TOKEN")
+@click.option(
+    "--compaction-interval",
+    type=click.FloatRange(0.1),
+    default=300.0,
+    show_default=True,
+    help="Seconds for which older versions are kept for watches and lists.",
+)
 @click.option("--child", is_flag=True, hidden=True, help="Announce readiness as JSON; end when stdin closes.")
 @click.option(
     "--faults",
@@ -186,11 +198,25 @@ def run(**options: Any) -> int:
 
 @commands.command()
 @click.argument("target", required=False, metavar="[deploy/NAME | pod/NAME]")
-@click.option("-n", "--namespace", default="default", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the trace as a JSON document.")
+@click.option(
+    "-n",
+    "--namespace",
+    help="Default: 'default', or the only namespace that has the name; without a name, all of them.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Draw it anew as it changes; in a pipe, print what is new.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as a JSON document (with --watch, one a line).")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page for browsers, with everything in one file.")
+@click.option("--perfetto", type=click.Path(path_type=Path), help="Write Chrome trace events, for ui.perfetto.dev.")
+@click.option("--otlp", type=click.Path(path_type=Path), help="Write OTLP as JSON, for other tools and for --from.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Read OTLP JSON, ours or another tool's, instead of asking a process; - for stdin.",
+)
 @click.option("--endpoint", help="URL of the kubeloop process to ask (default: the newest one on this machine).")
 def trace(**options: Any) -> int:
-    """Show the trace of a pod, or of the slowest pod of a Deployment."""
+    """Show where the time of a pod, of a rollout, or of all pods went."""
     from kubeloop.trace import show
 
     return show(**options)

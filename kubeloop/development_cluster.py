@@ -7,6 +7,7 @@ import os
 import random
 import secrets
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,10 @@ from aiohttp import web
 
 from kubeloop.child import Ready
 from kubeloop.devcluster.disruption import DisruptionBudgets
+from kubeloop.devcluster.errors import NotDurable
 from kubeloop.devcluster.faults import Faults, parse_faults
 from kubeloop.devcluster.http import http_server
+from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
@@ -44,6 +47,8 @@ def serve(
     port: int,
     kubeconfig: Path | None,
     token: str | None,
+    data_dir: Path | None,
+    compaction_interval: float,
     child: bool,
     faults: str,
 ) -> int:
@@ -66,12 +71,21 @@ def serve(
     misbehaviour = parse_faults(faults) if faults else None
     own_file = kubeconfig is None
     path = kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
+    journal = None if data_dir is None else Journal(data_dir)
+    serving = Serving(
+        port=port,
+        kubeconfig=path,
+        token=token or secrets.token_urlsafe(32),
+        faults=misbehaviour,
+        journal=journal,
+        compaction_seconds=compaction_interval,
+        child=child,
+    )
     try:
-        return run_until_interrupted(
-            _serve(settings, port, path, token or secrets.token_urlsafe(32), misbehaviour, child=child),
-            interrupted=0,
-        )
+        return run_until_interrupted(_serve(settings, serving), interrupted=0)
     finally:
+        if journal is not None:
+            journal.close()
         if own_file:
             path.unlink(missing_ok=True)
 
@@ -80,18 +94,41 @@ _SHUTDOWN_SECONDS = 0.5  # watches end with the server, whoever watches
 _NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
 
 
-async def _serve(
-    settings: NodeSettings, port: int, path: Path, token: str, faults: Faults | None, *, child: bool
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How the API server of one process is to be run; port 0 takes a free one.
+
+    journal: where objects are kept over restarts, None for nowhere. child: announce readiness as JSON on stdout and end
+    when stdin does.
+    """
+
+    port: int
+    kubeconfig: Path
+    token: str
+    faults: Faults | None
+    journal: Journal | None
+    compaction_seconds: float
+    child: bool
+
+
+async def _serve(settings: NodeSettings, serving: Serving) -> int:
+    path = serving.kubeconfig
     clock = SystemClock()
     rng = random.Random()
     try:
-        listening = loopback_socket(port)
+        listening = loopback_socket(serving.port)
     except PortTaken as taken:
         raise UserError(str(taken), hint="choose another with --port, or 0 for a free one") from None
     number = listening.getsockname()[1]
     certificate = make_certificate(clock)
-    api = ApiServer(clock=clock, rng=rng, token=token, faults=faults)
+    api = ApiServer(
+        clock=clock,
+        rng=rng,
+        token=serving.token,
+        faults=serving.faults,
+        journal=serving.journal,
+        compaction_seconds=serving.compaction_seconds,
+    )
     # with no nodes of our own, whoever makes some is their kubelet, too
     kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng) if settings.count else None
     volumes = SimulatedVolumes(api.store, clock=clock, rng=rng) if settings.count else None
@@ -101,8 +138,8 @@ async def _serve(
     runner = web.ServerRunner(http_server(api), shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     assert runner.server is not None
-    ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))  # noqa: ASYNC240 - looks at no file
-    write_kubeconfig(path, server=ready.server, token=token, certificate_pem=certificate.certificate_pem)
+    ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
+    write_kubeconfig(path, server=ready.server, token=serving.token, certificate_pem=certificate.certificate_pem)
     try:
         async with asyncio.TaskGroup() as group:
             parts = [
@@ -114,7 +151,7 @@ async def _serve(
                 parts.append(group.create_task(volumes.run(), name="volumes"))
                 budgets = DisruptionBudgets(api.store, clock=clock, rng=rng)
                 parts.append(group.create_task(budgets.run(), name="disruption-budgets"))
-            if child:
+            if serving.child:
                 print(msgspec.json.encode(ready).decode(), flush=True)
                 await _stdin_closed()
                 for part in parts:
@@ -122,10 +159,21 @@ async def _serve(
             else:
                 print(f"development cluster with {settings.count} nodes at {ready.server}")
                 print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
+    except* NotDurable as failed:
+        # clients were told with each write; the simulated nodes cannot go on
+        raise UserError(
+            _first(failed).message.removeprefix("Internal error occurred: "),
+            hint="make room and start again: nothing that was acknowledged is lost",
+        ) from None
     finally:
         listening.close()
         await runner.cleanup()
     return 0
+
+
+def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 async def _stdin_closed() -> None:

@@ -59,6 +59,7 @@ def up(
     probe_delays: bool,
     port: int,
     kubeconfig: Path | None,
+    data_dir: Path | None,
     config: Path | None,
     algorithm_provider: str | None,
     concurrent_deployment_syncs: int,
@@ -101,6 +102,7 @@ def up(
         "--probe-delays" if probe_delays else "--no-probe-delays",
         f"--port={port}",
         *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []),
+        *([f"--data-dir={data_dir}"] if data_dir else []),
     ]
     wishes = Wishes(once=once, timeout_seconds=timeout, as_json=as_json)
     try:

@@ -1,0 +1,126 @@
+"""`--data-dir`: SIGKILL at any moment loses nothing that was acknowledged, and what goes wrong is said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import signal
+import socket
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from support.random_writes import Habits, Server, View, Writer, settled
+from support.serving import TOKEN, arguments, serving
+
+ROUNDS = int(os.environ.get("KUBELOOP_KILL_ROUNDS", "8"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def at(folder: Path, port: int) -> tuple[str, ...]:
+    return f"--port={port}", f"--data-dir={folder / 'data'}", "--compaction-interval=2"
+
+
+async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch_sees_time_run_backwards(tmp_path):
+    rng = random.Random(7)
+    port = free_port()
+    server = Server(f"http://127.0.0.1:{port}", TOKEN)
+    writers = [Writer(index, random.Random(index)) for index in range(4)]
+    views = [View(Habits.drawn(rng), random.Random(100 + index)) for index in range(6)]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as watching:
+        watches = [watching.create_task(view.run(http, server)) for view in views]
+        for _ in range(ROUNDS):
+            async with serving(tmp_path, *at(tmp_path, port)) as (process, _):
+                for writer in writers:
+                    await writer.check(http, server)
+                async with asyncio.TaskGroup() as writing:
+                    for writer in writers:
+                        writing.create_task(writer.run(http, server))
+                    await asyncio.sleep(rng.uniform(0.02, 0.6))
+                    process.send_signal(signal.SIGKILL)
+        async with serving(tmp_path, *at(tmp_path, port)):
+            for writer in writers:
+                await writer.check(http, server)
+            await settled(http, server, views)
+            for task in watches:
+                task.cancel()
+    assert sum(writer.acknowledged for writer in writers) > 20 * ROUNDS
+
+
+def refused(folder: Path) -> str:
+    done = subprocess.run(arguments(folder, *at(folder, 0)), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+async def test_two_servers_do_not_share_a_data_directory(tmp_path):
+    async with serving(tmp_path, *at(tmp_path, 0)):
+        told = await asyncio.to_thread(refused, tmp_path)
+    assert "another server uses the data directory" in told
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        pytest.param(
+            lambda path: path.write_bytes(b"not a database " * 300), "file is not a database", id="no database"
+        ),
+        pytest.param(lambda path: _execute(path, "UPDATE versions SET object = 'x'"), "is damaged", id="no JSON"),
+        pytest.param(lambda path: _execute(path, "PRAGMA user_version = 9"), "has format 9", id="later version"),
+        pytest.param(
+            lambda path: _execute(path, "PRAGMA application_id = 1"), "is not a store of kubeloop", id="another"
+        ),
+    ],
+)
+async def test_a_data_directory_that_cannot_be_used_is_refused_with_the_reason(tmp_path, spoil, told):
+    async with serving(tmp_path, *at(tmp_path, 0)) as (process, _):
+        process.terminate()
+        await process.wait()
+    spoil(tmp_path / "data" / "store.db")
+    assert told in await asyncio.to_thread(refused, tmp_path)
+
+
+def _execute(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+
+
+async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path):
+    port = free_port()
+    async with serving(tmp_path, *at(tmp_path, port)) as (process, _), aiohttp.ClientSession() as http:
+        limit = 600_000  # bytes a file may have from now on
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        url = f"http://127.0.0.1:{port}/api/v1/namespaces/default/configmaps"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        answers = []
+        for number in range(8):
+            body = {"metadata": {"name": f"big-{number}"}, "data": {"x": "y" * 100_000}}
+            async with http.post(url, json=body, headers=headers) as answer:
+                answers.append((answer.status, await answer.json()))
+        codes = [code for code, _ in answers]
+        assert codes == sorted(codes)
+        assert set(codes) == {201, 500}
+        assert "the data directory cannot be written" in answers[-1][1]["message"]
+        async with http.get(url, headers=headers) as answer:
+            names = [obj["metadata"]["name"] for obj in (await answer.json())["items"]]
+        assert names == [f"big-{number}" for number in range(codes.count(201))]
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    async with (
+        serving(tmp_path, *at(tmp_path, port)),
+        aiohttp.ClientSession() as http,
+        http.get(url, headers=headers) as answer,
+    ):
+        assert [obj["metadata"]["name"] for obj in (await answer.json())["items"]] == names

@@ -1,0 +1,40 @@
+"""`kubeloop apiserver` as a process, for tests that speak HTTP to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+TOKEN = "for-a-test"
+_URL = re.compile(r"https://(127\.0\.0\.1:\d+)")
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    """The command without nodes; its kubeconfig is `folder`/kubeconfig."""
+    return [
+        sys.executable, "-m", "kubeloop", "apiserver", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}", *more,
+    ]  # fmt: skip
+
+
+@asynccontextmanager
+async def serving(folder: Path, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The process and its URL without TLS, once it answers; killed in the end, if it still lives."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments(folder, *more), stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
+    )
+    try:
+        assert process.stdout is not None
+        found = _URL.search((await process.stdout.readline()).decode())
+        assert found, "it has ended; its last words are on stderr"
+        yield process, f"http://{found[1]}"
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
