@@ -6,7 +6,10 @@ Each part of kubeloop reports through a small protocol of its own room; here tho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,11 +19,12 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.controllers.metrics import ControllerMetrics, QueueMetrics, QueueState
-from kubeloop.scheduler.metrics import AttemptResult, SchedulerMetrics
+from kubeloop.kube.transport import Response, StreamedResponse, Transport, TransportError
+from kubeloop.scheduler.metrics import AttemptResult, SchedulerMetrics, SchedulerState
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -30,6 +34,9 @@ _RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 # Source: pkg/controller/replicaset/metrics: ExponentialBuckets(0.25, 2, 6)
 _DELETION_AGE_RATIO_BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _MOST_ATTEMPTS = 16  # more of them share one label value
+_PLUGIN_BUCKETS = tuple(0.00001 * 1.5**power for power in range(20))
+# Source: k8s.io/component-base/metrics/prometheus/restclient
+_REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
@@ -239,7 +246,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             "scheduler_plugin_execution_duration_seconds",
             "How long one plugin took at one extension point; one cycle in ten is measured.",
             ["plugin", "extension_point", "status"],
-            buckets=tuple(0.00001 * 1.5**power for power in range(20)),
+            buckets=_PLUGIN_BUCKETS,
             registry=registry,
         )
         self._preemptions = Counter(
@@ -259,8 +266,75 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             registry=registry,
         )
         self._cache = Gauge(
-            "scheduler_scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"], registry=registry
+            "scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"], registry=registry
         )
+        self._after_flush = Counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Pods scheduled after five minutes without an event that concerned them: a missed event or a wrong hint.",
+            registry=registry,
+        )
+        self._hint_seconds = Histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "How long a plugin's queueing hint took; one call in ten is measured.",
+            ["plugin", "event", "hint"],
+            buckets=_PLUGIN_BUCKETS,
+            registry=registry,
+        )
+        self._hints: dict[tuple[str, str, str], Histogram] = {}
+        self._event_seconds = Histogram(
+            "scheduler_event_handling_duration_seconds",
+            "How long the scheduler worked on an event, the moves of waiting pods included.",
+            ["event"],
+            buckets=_doubling(0.0001, 12),
+            registry=registry,
+        )
+        self._events: dict[str, Histogram] = {}
+        self._state: SchedulerState | None = None
+        registry.register(self)
+
+    def attach(self, state: SchedulerState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Metric]:
+        """What is read from the scheduler when somebody scrapes."""
+        in_flight = GaugeMetricFamily(
+            "scheduler_inflight_events", "Events remembered for pods being scheduled, by event.", labels=["event"]
+        )
+        unschedulable = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Unschedulable pods by the plugin that rejected them; a pod counts for each of its plugins.",
+            labels=["plugin", "profile"],
+        )
+        evaluations = CounterMetricFamily(
+            "scheduler_plugin_evaluation",
+            "Attempts in which a plugin had a say, at PreFilter, Filter, PreScore and Score.",
+            labels=["plugin", "extension_point", "profile"],
+        )
+        goroutines = GaugeMetricFamily(
+            "scheduler_goroutines", "Tasks under way, by what they do.", labels=["operation"]
+        )
+        if self._state is not None:
+            for event, number in self._state.in_flight_events().items():
+                in_flight.add_metric([event], number)
+            for rejected, number in self._state.unschedulable_pods().items():
+                unschedulable.add_metric(rejected, number)
+            for evaluated, number in self._state.plugin_evaluations().items():
+                evaluations.add_metric(evaluated, number)
+            goroutines.add_metric(["binding"], self._state.bindings_in_flight())
+        return in_flight, unschedulable, evaluations, goroutines
+
+    def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        labels = (plugin, event, hint)
+        series = self._hints.get(labels)
+        if series is None:
+            series = self._hints[labels] = self._hint_seconds.labels(*labels)
+        series.observe(seconds)
+
+    def event_handled(self, event: str, seconds: float) -> None:
+        series = self._events.get(event)
+        if series is None:
+            series = self._events[event] = self._event_seconds.labels(event)
+        series.observe(seconds)
 
     def attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
         self._attempts.labels(result, profile).inc()
@@ -269,7 +343,9 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
     def algorithm(self, seconds: float) -> None:
         self._algorithm_seconds.observe(seconds)
 
-    def pod_scheduled(self, attempts: int, sli_seconds: float) -> None:
+    def pod_scheduled(self, attempts: int, sli_seconds: float, *, after_flush: bool) -> None:
+        if after_flush:
+            self._after_flush.inc()
         self._attempts_of_pod.observe(attempts)
         self._sli_seconds.labels(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(
             sli_seconds
@@ -306,6 +382,82 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._cache.labels("nodes").set(nodes)
         self._cache.labels("pods").set(pods)
         self._cache.labels("assumed_pods").set(assumed_pods)
+
+
+class MeasuredTransport(Transport):
+    """A transport whose requests are counted: rest_client_requests_total, rest_client_request_duration_seconds."""
+
+    def __init__(self, transport: Transport, registry: CollectorRegistry, now_ns: Callable[[], int]) -> None:
+        self._transport = transport
+        self._now_ns = now_ns
+        self._host = urlsplit(transport.server).netloc or transport.server
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "HTTP requests by status code, method and host; of a request without an answer the code is <error>.",
+            ["code", "method", "host"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "How long requests took, by verb and host; of a watch, until it was answered.",
+            ["verb", "host"],
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self._counted: dict[tuple[str, str], Counter] = {}
+        self._timed: dict[str, Histogram] = {}
+
+    @property
+    def server(self) -> str:
+        return self._transport.server
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        start_ns, code = self._now_ns(), "<error>"
+        try:
+            answer = await self._transport.request(
+                method, target, headers=headers, body=body, timeout_seconds=timeout_seconds
+            )
+            code = str(answer.status)
+            return answer
+        finally:
+            self._note(method, code, start_ns)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[StreamedResponse]:
+        start_ns = self._now_ns()
+        try:
+            stream = self._transport.stream(method, target, headers=headers, body=body)
+            answer = await stream.__aenter__()
+        except TransportError:
+            self._note(method, "<error>", start_ns)
+            raise
+        self._note(method, str(answer.status), start_ns)
+        async with contextlib.AsyncExitStack() as opened:
+            opened.push_async_exit(stream)
+            yield answer
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _note(self, method: str, code: str, start_ns: int) -> None:
+        counter = self._counted.get((method, code))
+        if counter is None:
+            counter = self._counted[method, code] = self._requests.labels(code, method, self._host)
+        counter.inc()
+        histogram = self._timed.get(method)
+        if histogram is None:
+            histogram = self._timed[method] = self._seconds.labels(method, self._host)
+        histogram.observe((self._now_ns() - start_ns) / 1e9)
 
 
 def _doubling(first: float, count: int) -> tuple[float, ...]:

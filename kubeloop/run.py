@@ -23,7 +23,7 @@ from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.logs import configure_logging
-from kubeloop.metrics import new_registry
+from kubeloop.metrics import MeasuredTransport, new_registry
 from kubeloop.running import RunningProcess, announced
 from kubeloop.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
 from kubeloop.trace import trace_pages
@@ -106,7 +106,8 @@ async def _run(
     used_kubeconfig = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
     transport = await connect(str(kubeconfig) if kubeconfig else None, context)
     async with contextlib.AsyncExitStack() as stack:
-        client = Client(transport, clock=clock, rng=rng, qps=limits[0], burst=limits[1])
+        measured = MeasuredTransport(transport, registry, clock.time_ns)
+        client = Client(measured, clock=clock, rng=rng, qps=limits[0], burst=limits[1])
         stack.push_async_callback(client.close)
         await _greet(client, transport.server)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)

@@ -130,7 +130,7 @@ async def _up(
         from kubeloop.dump import dump_pages
         from kubeloop.endpoint import Endpoint
         from kubeloop.explain import explain_pages
-        from kubeloop.metrics import new_registry
+        from kubeloop.metrics import MeasuredTransport, new_registry
         from kubeloop.trace import trace_pages
 
         chosen = settings()
@@ -139,7 +139,8 @@ async def _up(
         registry = new_registry()
         endpoint = Endpoint(registry)
         cluster = await starting.ready()
-        client = Client(connect_token(cluster.plain_server, token), clock=clock, rng=rng)
+        transport = MeasuredTransport(connect_token(cluster.plain_server, token), registry, clock.time_ns)
+        client = Client(transport, clock=clock, rng=rng)
         stack.push_async_callback(client.close)
         plane = ControlPlane(client, chosen, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         trace_pages(endpoint, plane)

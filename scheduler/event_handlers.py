@@ -13,9 +13,28 @@ from kubeloop.kube.objects import Node, Pod
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.framework import events
 from kubeloop.scheduler.framework.interface import ActionType, ClusterEvent
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
+
+
+class EventTimes:
+    """How long the handlers take, for the metrics; with `metrics` None nothing is measured."""
+
+    def __init__(self, metrics: SchedulerMetrics | None, now_ns: Callable[[], int]) -> None:
+        self._metrics = metrics
+        self._now_ns = now_ns
+
+    def start(self) -> int:
+        return self._now_ns() if self._metrics is not None else 0
+
+    def handled(self, event: ClusterEvent, start_ns: int) -> None:
+        if self._metrics is not None:
+            self._metrics.event_handled(event.label, (self._now_ns() - start_ns) / 1e9)
+
+
+UNTIMED = EventTimes(None, int)
 
 
 class PodEvents:
@@ -28,12 +47,14 @@ class PodEvents:
         *,
         scheduler_names: Container[str],
         reject_waiting_pod: Callable[[str], bool],
+        times: EventTimes = UNTIMED,
     ) -> None:
         """reject_waiting_pod(uid): reject the pod if it waits for a permit; False if it does not wait."""
         self._cache = cache
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._reject_waiting_pod = reject_waiting_pod
+        self._times = times
 
     def on_add(self, obj: Pod, initial: bool) -> None:
         if is_terminated(obj):
@@ -41,7 +62,9 @@ class PodEvents:
         if obj.spec.node_name:
             self._add_assigned(obj)
         elif obj.spec.scheduler_name in self._scheduler_names:
+            start_ns = self._times.start()
             self._queue.add(obj)
+            self._times.handled(events.PENDING_POD_ADD, start_ns)
 
     def on_update(self, old: Pod, new: Pod) -> None:
         if is_terminated(old):
@@ -77,26 +100,32 @@ class PodEvents:
             self._delete_pending(obj)
 
     def _add_assigned(self, pod: Pod) -> None:
+        start_ns = self._times.start()
         try:
             self._cache.add_pod(pod)
         except CacheError as error:
             log.warning("cannot add a bound pod to the cache: %s", error)
         self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_ADD, None, pod)
+        self._times.handled(events.ASSIGNED_POD_ADD, start_ns)
 
     def _update_assigned(self, old: Pod, new: Pod) -> None:
+        start_ns = self._times.start()
         try:
             self._cache.update_pod(old, new)
         except CacheError as error:
             log.warning("cannot update a bound pod in the cache: %s", error)
         for event in events.pod_update_events(old, new):
             self._queue.move_all_to_active_or_backoff(event, old, new)
+            self._times.handled(event, start_ns)
 
     def _remove_assigned(self, pod: Pod) -> None:
+        start_ns = self._times.start()
         try:
             self._cache.remove_pod(pod)
         except CacheError as error:
             log.warning("cannot remove a bound pod from the cache: %s", error)
         self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
+        self._times.handled(events.ASSIGNED_POD_DELETE, start_ns)
 
     def _update_pending(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
@@ -105,7 +134,9 @@ class PodEvents:
             if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
                 self._assumed_pod_deleted(new)
             return
+        start_ns = self._times.start()
         self._queue.update(old, new)
+        self._times.handled(events.PENDING_POD_UPDATE, start_ns)
         nominated = old.status.nominated_node_name
         if nominated and nominated != new.status.nominated_node_name:
             self._nomination_released(old)
@@ -140,32 +171,40 @@ class PodEvents:
 class NodeEvents:
     """Handler of the node informer."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+    def __init__(self, cache: Cache, queue: SchedulingQueue, times: EventTimes = UNTIMED) -> None:
         self._cache = cache
         self._queue = queue
+        self._times = times
 
     def on_add(self, obj: Node, initial: bool) -> None:
+        start_ns = self._times.start()
         self._cache.add_node(obj)
         self._queue.move_all_to_active_or_backoff(events.NODE_ADD, None, obj)
+        self._times.handled(events.NODE_ADD, start_ns)
 
     def on_update(self, old: Node, new: Node) -> None:
+        start_ns = self._times.start()
         self._cache.update_node(old, new)
         for event in events.node_update_events(old, new):
             self._queue.move_all_to_active_or_backoff(event, old, new)
+            self._times.handled(event, start_ns)
 
     def on_delete(self, obj: Node, final_state_unknown: bool) -> None:
+        start_ns = self._times.start()
         self._queue.move_all_to_active_or_backoff(events.NODE_DELETE, obj, None)
         try:
             self._cache.remove_node(obj)
         except CacheError as error:
             log.warning("cannot remove a node from the cache: %s", error)
+        self._times.handled(events.NODE_DELETE, start_ns)
 
 
 class OtherEvents:
     """Handler of the informer of any other resource that plugins watch: `actions` on it wake pods."""
 
-    def __init__(self, queue: SchedulingQueue, resource: str, actions: ActionType) -> None:
+    def __init__(self, queue: SchedulingQueue, resource: str, actions: ActionType, times: EventTimes = UNTIMED) -> None:
         self._queue = queue
+        self._times = times
         self._add = self._event(resource, actions, events.ADD)
         self._update = self._event(resource, actions, events.UPDATE)
         self._delete = self._event(resource, actions, events.DELETE)
@@ -175,16 +214,19 @@ class OtherEvents:
         return events.cluster_event(resource, action) if actions & action else None
 
     def on_add(self, obj: Any, initial: bool) -> None:
-        if self._add is not None:
-            self._queue.move_all_to_active_or_backoff(self._add, None, obj)
+        self._move(self._add, None, obj)
 
     def on_update(self, old: Any, new: Any) -> None:
-        if self._update is not None:
-            self._queue.move_all_to_active_or_backoff(self._update, old, new)
+        self._move(self._update, old, new)
 
     def on_delete(self, obj: Any, final_state_unknown: bool) -> None:
-        if self._delete is not None:
-            self._queue.move_all_to_active_or_backoff(self._delete, obj, None)
+        self._move(self._delete, obj, None)
+
+    def _move(self, event: ClusterEvent | None, old: Any, new: Any) -> None:
+        if event is not None:
+            start_ns = self._times.start()
+            self._queue.move_all_to_active_or_backoff(event, old, new)
+            self._times.handled(event, start_ns)
 
 
 def is_terminated(pod: Pod) -> bool:

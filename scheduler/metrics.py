@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
 
 
+class SchedulerState(Protocol):
+    """What is counted only when somebody asks."""
+
+    def in_flight_events(self) -> Mapping[str, int]:
+        """By event: what the queue remembers for pods being scheduled; "PodPopped" for those pods themselves."""
+        ...
+
+    def unschedulable_pods(self) -> Mapping[tuple[str, str], int]:
+        """(plugin, profile) -> queued pods that it rejected when they were last tried."""
+        ...
+
+    def plugin_evaluations(self) -> Mapping[tuple[str, str, str], int]:
+        """(plugin, extension point, profile) -> attempts in which the plugin had a say there, so far."""
+        ...
+
+    def bindings_in_flight(self) -> int: ...
+
+
 class SchedulerMetrics(Protocol):
     """Every method is cheap and never raises. Durations are seconds."""
+
+    def attach(self, state: SchedulerState) -> None:
+        """scheduler_inflight_events, scheduler_unschedulable_pods, scheduler_plugin_evaluation_total and
+        scheduler_goroutines are read from `state` on each scrape."""
+        ...
+
+    def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        """scheduler_queueing_hint_execution_duration_seconds{plugin,event,hint}; one call in ten is measured."""
+        ...
+
+    def event_handled(self, event: str, seconds: float) -> None:
+        """scheduler_event_handling_duration_seconds{event}."""
+        ...
 
     def attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
         """scheduler_schedule_attempts_total, scheduler_scheduling_attempt_duration_seconds."""
@@ -18,8 +50,11 @@ class SchedulerMetrics(Protocol):
         """scheduler_scheduling_algorithm_duration_seconds: from the snapshot to the chosen node."""
         ...
 
-    def pod_scheduled(self, attempts: int, sli_seconds: float) -> None:
-        """scheduler_pod_scheduling_attempts, scheduler_pod_scheduling_sli_duration_seconds{attempts}."""
+    def pod_scheduled(self, attempts: int, sli_seconds: float, *, after_flush: bool) -> None:
+        """scheduler_pod_scheduling_attempts, scheduler_pod_scheduling_sli_duration_seconds{attempts}.
+
+        after_flush, scheduler_pod_scheduled_after_flush_total: no event woke the pod, but five minutes of waiting.
+        """
         ...
 
     def pending_pods(self, *, active: int, backoff: int, unschedulable: int, gated: int) -> None:
@@ -47,5 +82,5 @@ class SchedulerMetrics(Protocol):
         ...
 
     def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
-        """scheduler_scheduler_cache_size{type}."""
+        """scheduler_cache_size{type}."""
         ...

@@ -33,13 +33,14 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
-from kubeloop.scheduler.event_handlers import NodeEvents, OtherEvents, PodEvents, other_resources
+from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import Extender, ExtenderError
 from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework import events
 from kubeloop.scheduler.framework.interface import Code, CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
+from kubeloop.scheduler.gauges import SchedulerGauges
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
@@ -147,6 +148,7 @@ class Scheduler:
             },
             lookup=self._pods.get,
             now_ns=lambda: int(self._time() * 1e9),
+            duration_ns=self._now_ns,
             initial_backoff_seconds=config.pod_initial_backoff_seconds,
             max_backoff_seconds=config.pod_max_backoff_seconds,
             max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
@@ -155,6 +157,8 @@ class Scheduler:
         )
         for handle in handles:
             handle.queue = self.queue
+        if metrics is not None:
+            metrics.attach(SchedulerGauges(self.queue, self.frameworks, self._binding))
         self._algorithm = Algorithm(
             self.snapshot,
             percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
@@ -180,18 +184,25 @@ class Scheduler:
         return dataclasses.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
 
     def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[Registration[Any]]:
+        timed = EventTimes(self._metrics, self._now_ns)
         pod_events = PodEvents(
-            self.cache, self.queue, scheduler_names=self.frameworks, reject_waiting_pod=self._reject_waiting_pod
+            self.cache,
+            self.queue,
+            scheduler_names=self.frameworks,
+            reject_waiting_pod=self._reject_waiting_pod,
+            times=timed,
         )
         registered: list[Registration[Any]] = [
-            informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue)),
+            informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue, timed)),
             informers.informer(PODS).add_handler(pod_events),
         ]
         for name, actions in other_resources(watched(hint_maps.values())).items():
             group, _, kind = name.rpartition("/")
             resource = BY_GROUP_KIND.get((group, kind))
             if resource is not None:  # of resources that nobody here knows there are no events
-                registered.append(informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions)))
+                registered.append(
+                    informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions, timed))
+                )
         return registered
 
     @property
@@ -498,7 +509,11 @@ class Scheduler:
         if self._metrics is not None:
             seconds = (self._now_ns() - start_ns) / 1e9
             self._metrics.attempt("scheduled", framework.profile_name, seconds)
-            self._metrics.pod_scheduled(queued.attempts, self._time() - queued.initial_attempt_ns / 1e9)
+            self._metrics.pod_scheduled(
+                queued.attempts,
+                self._time() - queued.initial_attempt_ns / 1e9,
+                after_flush=queued.was_flushed_from_unschedulable,
+            )
         framework.run_post_bind(state, assumed, node_name)
 
     def _not_bound(

@@ -7,6 +7,7 @@ says. Source: metrics.FrameworkExtensionPointDuration and PluginExecutionDuratio
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -27,6 +28,13 @@ class Timing:
         self.metrics = metrics
         self.now_ns = now_ns
         self._profile_name = profile_name
+        # (extension point, plugins that skipped the pod) -> attempts; which plugins were heard follows from that
+        self.runs: Counter[tuple[str, frozenset[str]]] = Counter()
+
+    def ran(self, point: str, state: CycleState) -> None:
+        """An attempt got as far as `point`, one of those at which plugins may skip a pod."""
+        skipped = state.skip_filter if point in ("PreFilter", "Filter") else state.skip_score
+        self.runs[point, frozenset(skipped)] += 1
 
     def point(self, point: str, outcome: str, start_ns: int) -> None:
         if self.metrics is not None:
@@ -109,8 +117,13 @@ class Timed(Protocol):
 T = TypeVar("T", bound=Timed)
 
 
+_EVALUATED = ("PreFilter", "Filter", "PreScore", "Score")
+
+
 def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[Concatenate[T, P], R]]:
     """Report each call of the method as a run of the extension point; what raises is an error."""
+
+    evaluated = point in _EVALUATED
 
     def decorate(run: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
         @functools.wraps(run)
@@ -124,6 +137,8 @@ def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[
                 return answer
             finally:
                 self.timing.point(point, outcome, start_ns)
+                if evaluated and isinstance(args[0], CycleState):
+                    self.timing.ran(point, args[0])
 
         return timed
 

@@ -58,6 +58,7 @@ HintMemo = dict[tuple[int, int], Hint]
 
 _SLICE = 10_000  # pods that are asked about one event before the loop's other tasks have their turn ...
 _MOVED = 9  # ... of which each that moves counts for so many more: some 10 us
+_MEASURED = 10  # of so many queueing hints one is measured
 _MAX_MOVES = 16  # events that may be left over
 
 
@@ -81,7 +82,10 @@ def _no_waiting(pod: Pod, queue: str, reason: str) -> None: ...
 
 
 class SchedulingQueue:
-    """hint_maps, pre_enqueue: per scheduler name. lookup: the newest version of a pod by key, from the informer."""
+    """hint_maps, pre_enqueue: per scheduler name. lookup: the newest version of a pod by key, from the informer.
+
+    duration_ns: the clock that queueing hints are measured by, if now_ns stands still within a turn of the loop.
+    """
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class SchedulingQueue:
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
         lookup: Callable[[str], Pod | None],
         now_ns: Callable[[], int],
+        duration_ns: Callable[[], int] | None = None,
         initial_backoff_seconds: float = 1.0,
         max_backoff_seconds: float = 10.0,
         max_in_unschedulable_seconds: float = 300.0,
@@ -100,6 +105,8 @@ class SchedulingQueue:
         self._hint_maps = hint_maps
         self._pre_enqueue = pre_enqueue
         self._now_ns = now_ns
+        self._duration_ns = duration_ns or now_ns
+        self._asked = 0  # queueing hints, so far
         self._max_in_unschedulable_ns = round(max_in_unschedulable_seconds * 1e9)
         self._metrics = metrics
         self._waiting = waiting
@@ -371,7 +378,7 @@ class SchedulingQueue:
                 else:
                     answer = None
                 if answer is None:
-                    answer = self._ask(registered, queued, old, new)
+                    answer = self._ask(registered, queued, event, old, new)
                     if memo is not None and memo_key is not None:
                         memo[memo_key] = answer
                 if answer is Hint.SKIP:
@@ -388,8 +395,19 @@ class SchedulingQueue:
             queued.spec_class = self._classes.number(queued.pod)
         return queued.spec_class
 
+    def _ask(self, registered: Registration, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any) -> Hint:
+        measured = self._metrics if self._asked % _MEASURED == 0 else None
+        self._asked += 1
+        if measured is None:
+            return self._hint(registered, queued, old, new)
+        start_ns = self._duration_ns()
+        hint = self._hint(registered, queued, old, new)
+        seconds = (self._duration_ns() - start_ns) / 1e9
+        measured.queueing_hint(registered.plugin, event.label, "Queue" if hint is Hint.QUEUE else "QueueSkip", seconds)
+        return hint
+
     @staticmethod
-    def _ask(registered: Registration, queued: QueuedPodInfo, old: Any, new: Any) -> Hint:
+    def _hint(registered: Registration, queued: QueuedPodInfo, old: Any, new: Any) -> Hint:
         try:
             if registered.by_info is not None:
                 return registered.by_info(queued.info, old, new)
