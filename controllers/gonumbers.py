@@ -1,6 +1,6 @@
 """Numbers as Go reads and computes them, where a Kubernetes annotation or a 32-bit field makes the difference.
 
-Standard library only. Source: Go's strconv.ParseInt, apimachinery util/intstr.
+Standard library only. Source: Go's strconv.ParseInt and ParseUint, apimachinery util/intstr.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from kubeloop.kube.objects import IntOrString
 
 MAX_INT32 = (1 << 31) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 
 class NotANumber(ValueError):
@@ -41,6 +42,14 @@ def int_or_none(text: str | None, bits: int = 64) -> int | None:
         return parse_int(text, bits)
     except NotANumber:
         return None
+
+
+def non_negative_int32(text: str | None) -> int | None:
+    """Digits alone (no sign, no space) that fit a non-negative int32, else None."""
+    if text is None or _DIGITS.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number <= MAX_INT32 else None
 
 
 def wrapped_int32(number: int) -> int:

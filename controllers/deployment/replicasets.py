@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kubeloop.controllers.deployment.podtemplate import equal_ignore_hash
-from kubeloop.controllers.gonumbers import NotANumber, int_or_none, parse_int
+from kubeloop.controllers.gonumbers import NotANumber, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects import Deployment, Object, ReplicaSet
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -161,11 +161,11 @@ def terminating_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int |
 
 
 def desired_replicas_annotation(rs: ReplicaSet) -> int | None:
-    return int_or_none(rs.metadata.annotations.get(DESIRED_REPLICAS), 32)
+    return non_negative_int32(rs.metadata.annotations.get(DESIRED_REPLICAS))
 
 
 def max_replicas_annotation(rs: ReplicaSet) -> int | None:
-    return int_or_none(rs.metadata.annotations.get(MAX_REPLICAS), 32)
+    return non_negative_int32(rs.metadata.annotations.get(MAX_REPLICAS))
 
 
 def replicas_annotations(desired: int, maximum: int) -> dict[str, str]:

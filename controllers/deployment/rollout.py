@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kubeloop.controllers.controller import ReconcileFailed
 from kubeloop.controllers.deployment.replicasets import (
+    DESIRED_REPLICAS,
     active,
     active_or_latest,
     available_replicas_sum,
@@ -22,7 +23,7 @@ from kubeloop.controllers.deployment.replicasets import (
     replicas_of,
     spec_replicas_sum,
 )
-from kubeloop.controllers.gonumbers import InvalidIntOrPercent, rounded, scaled_value, wrapped_int32
+from kubeloop.controllers.gonumbers import InvalidIntOrPercent, int_or_none, rounded, scaled_value, wrapped_int32
 from kubeloop.kube.objects import Deployment, DeploymentSpec, IntOrString, ReplicaSet, RollingUpdateDeployment
 
 ROLLING_UPDATE = "RollingUpdate"
@@ -161,8 +162,12 @@ def is_saturated(deployment: Deployment, rs: ReplicaSet | None) -> bool:
     """Whether the ReplicaSet has the Deployment's size, was scaled for it, and all its Pods are available."""
     if rs is None:
         return False
+    # Read more leniently than desired_replicas_annotation, in v1.36 as here.
+    scaled_for = int_or_none(rs.metadata.annotations.get(DESIRED_REPLICAS))
     desired = replicas_of(deployment)
-    return replicas_of(rs) == desired_replicas_annotation(rs) == rs.status.available_replicas == desired
+    return scaled_for is not None and (
+        replicas_of(rs) == wrapped_int32(scaled_for) == rs.status.available_replicas == desired
+    )
 
 
 def replica_set_proportion(rs: ReplicaSet, deployment: Deployment, to_add: int, added: int) -> int:
@@ -180,7 +185,7 @@ def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
         return -size
     maximum = replicas_of(deployment) + max_surge(deployment)
     maximum_before = max_replicas_annotation(rs)
-    if maximum_before is None or maximum_before <= 0:
+    if not maximum_before:
         # Without the annotation the size of the Deployment before is unknown; its Pods are the next best.
         maximum_before = deployment.status.replicas
         if maximum_before == 0:

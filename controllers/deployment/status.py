@@ -109,10 +109,12 @@ def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: date
 def stuck_recheck_seconds(deployment: Deployment, new_status: DeploymentStatus, now: datetime) -> float | None:
     """Seconds until the progress deadline of a rollout under way; None: there is none to wait for."""
     condition = condition_of(deployment.status, PROGRESSING)
-    if not has_progress_deadline(deployment) or condition is None or condition.last_update_time is None:
+    if not has_progress_deadline(deployment) or condition is None:
         return None
     if is_complete(deployment, new_status) or condition.reason == TIMED_OUT:
         return None
+    if condition.last_update_time is None:
+        return 0.0  # never told: the deadline is long past
     deadline = condition.last_update_time + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0)
     return (deadline - now).total_seconds()
 

@@ -159,6 +159,7 @@ class DeploymentSync:
         self._cached_rs = cached_rs
         self._wrote = wrote
         self._versions: dict[str, str] = {}  # uid of a ReplicaSet written in this sync -> its resourceVersion now
+        self._unsent: dict[str, dict[str, JSON]] = {}  # uid of a ReplicaSet -> annotations for its next write
         self.changed = False
         self.stuck_seconds: float | None = None  # time left of the progress deadline, if nothing else is to be done
 
@@ -204,10 +205,15 @@ class DeploymentSync:
         annotations, changed = new_replica_set_annotations(
             self._d.metadata.annotations, rs.metadata.annotations, revision, replicas=None
         )
+        changes = _changed(rs.metadata.annotations, annotations)
         if changed or rs.spec.min_ready_seconds != min_ready_seconds:
             # The Deployment's own revision follows with the next sync, from what is stored then.
             spec = {"minReadySeconds": min_ready_seconds} if rs.spec.min_ready_seconds != min_ready_seconds else {}
-            return await self._patch_rs(rs, _changed(rs.metadata.annotations, annotations), spec, "update")
+            return await self._patch_rs(rs, changes, spec, "update")
+        if changes:
+            # Its revision is no number, and that alone asks for no write; what was copied goes with the next one.
+            self._unsent[rs.metadata.uid] = changes
+            rs = replace(rs, metadata=replace(rs.metadata, annotations=annotations))
         needs_write = self._set_revision(annotations.get(REVISION, ""))
         if (
             statuses.has_progress_deadline(self._d)
@@ -514,6 +520,7 @@ class DeploymentSync:
     ) -> ReplicaSet:
         """Set annotations and fields of a ReplicaSet, unless somebody else changed it since we read it."""
         metadata = rs.metadata
+        annotations = {**self._unsent.get(metadata.uid, {}), **annotations}
         patch = pinned(
             self._versions.get(metadata.uid, metadata.resource_version),
             metadata={"annotations": annotations} if annotations else {},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -25,6 +25,13 @@ from kubeloop.controllers.replicaset.flavour import REPLICA_SET, Flavour
 from kubeloop.controllers.replicaset.plan import ReplicaPlan, plan_replicas, pod_from_template
 from kubeloop.controllers.replicaset.podgroups import Groups, PodFacts, PodGroups, pod_facts
 from kubeloop.controllers.replicaset.ranking import deletion_age_ratios
+from kubeloop.controllers.replicaset.related import (
+    HASH_INDEX,
+    NodeCounts,
+    active_per_node,
+    by_template_hash,
+    related_pods,
+)
 from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status
 from kubeloop.controllers.slowstart import slow_start_batch
 from kubeloop.controllers.statuspatch import changed_fields, pinned
@@ -47,7 +54,6 @@ log = logging.getLogger(__name__)
 BURST_REPLICAS = 500
 STATUS_UPDATE_RETRIES = 1
 RESYNC_SECONDS = 600.0  # a net under lost events: expectations that nothing will meet expire, but wake nobody
-HASH_LABEL = "pod-template-hash"
 
 
 class CannotCreatePods(ReconcileFailed):
@@ -90,6 +96,7 @@ class ReplicaSetController:
         self._owners = self._owner_informer.store
         self._pods = self._pod_informer.store
         self._pods.add_index(CONTROLLER_INDEX, by_controller)
+        self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
         self._owners.add_index("namespace")
@@ -264,11 +271,12 @@ class ReplicaSetController:
             active, terminating = await self._claim_pods(rs, selector, reconcile, changes)
             failure: Exception | None = None
             if caught_up and rs.metadata.deletion_timestamp is None:
-                plan = plan_replicas(rs, active, lambda: self._related_pods(rs), now, burst=self._burst)
+                plan = plan_replicas(rs, active, lambda: self.related_per_node(rs), now, burst=self._burst)
                 if plan.delete:
                     self._report_ages(active, plan)
                 failure = await self._apply(rs, plan, reconcile, changes)
-            status = replica_set_status(rs, active, terminating, str(failure) if failure is not None else None, now)
+            told = terminating if self._flavour.tells_terminating else None
+            status = replica_set_status(rs, active, told, str(failure) if failure is not None else None, now)
             await self._write_status(rs, status, reconcile, changes)
             if failure is not None:
                 raise failure
@@ -326,29 +334,14 @@ class ReplicaSetController:
             snapshot.setdefault(pod_facts(pod), {})[pod.key] = pod
         return snapshot, terminating
 
-    def _related_pods(self, rs: ReplicaSet) -> Iterable[Pod]:
-        """The Pods of all ReplicaSets that the owner of `rs` has: a Deployment's new and old ones."""
+    def related_per_node(self, rs: ReplicaSet) -> NodeCounts:
+        """How many active Pods each node has of all ReplicaSets of the owner of `rs`: a Deployment's new and old."""
         owner = controller_of(rs.metadata)
         if owner is None:
-            return ()
-        # A Deployment's ReplicaSets select by hash: for most Pods of a namespace one look says that they are no match.
-        by_hash: dict[str, list[Selector]] = {}
-        others: list[Selector] = []
-        for cached in self._owners.by_index("owner", owner.uid):
-            wanted = self._flavour.read(cached).spec.selector
-            try:
-                selector = selector_from(wanted)
-            except SelectorError:
-                continue
-            template_hash = wanted.match_labels.get(HASH_LABEL) if wanted is not None else None
-            (others if template_hash is None else by_hash.setdefault(template_hash, [])).append(selector)
-        related = []
-        for pod in self._pods.view("namespace", rs.metadata.namespace):
-            labels = pod.metadata.labels
-            selectors = by_hash.get(labels.get(HASH_LABEL, ""), [])
-            if any(selector.matches(labels) for selector in itertools.chain(selectors, others)):
-                related.append(pod)
-        return related
+            return {}
+        siblings = (self._flavour.read(each) for each in self._owners.by_index("owner", owner.uid))
+        selectors = [sibling.spec.selector for sibling in siblings]
+        return active_per_node(related_pods(self._pods, rs.metadata.namespace, selectors))
 
     def _report_ages(self, active: Groups, plan: ReplicaPlan) -> None:
         if self._metrics is None:

@@ -16,11 +16,13 @@ from kubeloop.kube.resources import REPLICA_SETS, REPLICATION_CONTROLLERS, Resou
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """name: of the controller, its queue and its metrics. read: an object of the resource as a ReplicaSet."""
+    """name: of the controller, its queue and its metrics. read: an object of the resource as a ReplicaSet.
+    tells_terminating: whether the API has status.terminatingReplicas for it."""
 
     name: str
     resource: Resource[Any]
     read: Callable[[Any], ReplicaSet]
+    tells_terminating: bool
 
     @property
     def kind(self) -> str:
@@ -49,5 +51,5 @@ def _itself(rs: ReplicaSet) -> ReplicaSet:
     return rs
 
 
-REPLICA_SET = Flavour("replicaset", REPLICA_SETS, _itself)
-REPLICATION_CONTROLLER = Flavour("replicationmanager", REPLICATION_CONTROLLERS, as_replica_set)
+REPLICA_SET = Flavour("replicaset", REPLICA_SETS, _itself, tells_terminating=True)
+REPLICATION_CONTROLLER = Flavour("replicationmanager", REPLICATION_CONTROLLERS, as_replica_set, tells_terminating=False)

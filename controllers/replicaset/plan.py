@@ -7,13 +7,14 @@ pkg/controller/controller_utils.go.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from kubeloop.controllers.ownership import controller_reference
 from kubeloop.controllers.replicaset.podgroups import Groups
 from kubeloop.controllers.replicaset.ranking import pods_to_delete
+from kubeloop.controllers.replicaset.related import NodeCounts
 from kubeloop.controllers.replicaset.status import replicas_of
 from kubeloop.kube.objects import JSON, Pod, ReplicaSet
 
@@ -30,10 +31,10 @@ class ReplicaPlan:
 
 
 def plan_replicas(
-    rs: ReplicaSet, active: Groups, related: Callable[[], Iterable[Pod]], now: datetime, *, burst: int
+    rs: ReplicaSet, active: Groups, related: Callable[[], NodeCounts], now: datetime, *, burst: int
 ) -> ReplicaPlan:
-    """`active`: the owned, active Pods; `related`: those of all ReplicaSets of the same owner, asked for only if Pods
-    have to be chosen. At most `burst` Pods are created or deleted at a time."""
+    """`active`: the owned, active Pods; `related`: active Pods per node of all ReplicaSets of the same owner, asked for
+    only if Pods have to be chosen. At most `burst` Pods are created or deleted at a time."""
     have = sum(len(pods) for pods in active.values())
     surplus = have - replicas_of(rs)
     if surplus < 0:
@@ -42,7 +43,7 @@ def plan_replicas(
     if count == 0:
         return ReplicaPlan()
     pods = [pod for group in active.values() for pod in group.values()]
-    return ReplicaPlan(delete=tuple(pods_to_delete(pods, related() if count < have else (), count, now)))
+    return ReplicaPlan(delete=tuple(pods_to_delete(pods, related, count, now)))
 
 
 def generate_name(owner_name: str) -> str:

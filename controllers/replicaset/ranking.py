@@ -6,12 +6,14 @@ getPodsToDelete in pkg/controller/replicaset/replica_set.go.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from kubeloop.controllers.gonumbers import NotANumber, parse_int
-from kubeloop.controllers.pods import is_active
+from kubeloop.controllers.pods import is_ready
+from kubeloop.controllers.replicaset.related import NodeCounts
 from kubeloop.kube.objects import Pod
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -37,8 +39,6 @@ def deletion_cost(annotations: Mapping[str, str]) -> int:
 
 
 def _cost_or_zero(pod: Pod) -> int:
-    if not pod.metadata.annotations:
-        return 0
     try:
         return deletion_cost(pod.metadata.annotations)
     except InvalidDeletionCost:
@@ -59,16 +59,20 @@ def _restarts(pod: Pod) -> tuple[int, int]:
     return regular, sidecar
 
 
-class AgeClasses(dict[datetime | None, int | None]):
+UNKNOWN_AGE = -2
+
+
+class AgeClasses(dict[datetime | None, int]):
     """The binary logarithm of an age in nanoseconds, so that one among ages alike does not always go first.
 
-    By the moment it counts from; None for an unknown one. Moments are whole seconds: thousands of Pods share a few.
+    By the moment it counts from; an unknown one counts as the youngest. Moments are whole seconds: thousands of Pods
+    share a few.
     """
 
     def __init__(self, now: datetime) -> None:
         super().__init__()
         self._now = now
-        self[None] = None
+        self[None] = UNKNOWN_AGE
 
     def __missing__(self, moment: datetime | None) -> int:
         assert moment is not None
@@ -77,90 +81,118 @@ class AgeClasses(dict[datetime | None, int | None]):
         return age_class
 
 
-class RankedPod:
-    """A Pod in the order of deletion: less means goes first."""
+Head = tuple[bool, int, bool, int, int, int]
 
-    __slots__ = ("created", "created_class", "head", "pod", "ready", "ready_class", "restarts", "uid")
 
-    def __init__(self, pod: Pod, rank: int, ages: AgeClasses) -> None:
-        """rank: related Pods on its node, itself included."""
+def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
+    for condition in pod.status.conditions:
+        if condition.type == "Ready":
+            ready = condition.status == "True"
+            return ready, condition.last_transition_time if ready else None
+    return False, None
+
+
+def deletion_head(pod: Pod, rank: int, ages: AgeClasses) -> Head:
+    """What decides between most Pods, less goes first: unassigned before assigned, earlier phases before later ones,
+    not ready before ready, cheap before dear, crowded nodes before others, ready for a short time before for a long.
+
+    rank: related Pods on its node, itself included.
+    """
+    ready, since = _ready_since(pod)
+    return (
+        pod.spec.node_name != "",
+        _PHASES.get(pod.status.phase, 0),
+        ready,
+        _cost_or_zero(pod) if pod.metadata.annotations else 0,
+        -rank,
+        ages[since],
+    )
+
+
+class TiedPod:
+    """A Pod among those of the same head; less means goes first.
+
+    The order is v1.36's, which is not transitive where ready times that are equal meet others of the same age class.
+    """
+
+    __slots__ = ("created", "created_class", "pod", "ready_since", "restarts", "uid")
+
+    def __init__(self, pod: Pod, ages: AgeClasses) -> None:
         self.pod = pod
         self.uid = pod.metadata.uid
-        ready = False
-        ready_at: datetime | None = None
-        for condition in pod.status.conditions:
-            if condition.type == "Ready":
-                ready = condition.status == "True"
-                ready_at = condition.last_transition_time
-                break
-        # unassigned before assigned, earlier phases before later ones, not ready before ready, cheap before dear,
-        # crowded nodes before others
-        self.head = (pod.spec.node_name != "", _PHASES.get(pod.status.phase, 0), ready, _cost_or_zero(pod), -rank)
-        self.ready = ready_at if ready else None
-        self.ready_class = ages[self.ready]
+        self.ready_since = _ready_since(pod)[1]
         regular, sidecar = _restarts(pod)
         self.restarts = (-regular, -sidecar)
         self.created = pod.metadata.creation_timestamp
         self.created_class = ages[self.created]
 
-    def __lt__(self, other: RankedPod) -> bool:
-        if self.head != other.head:
-            return self.head < other.head
-        if self.ready != other.ready:  # not ready ones are None both: `head` tells ready from not ready
-            return self._younger(self.ready_class, other.ready_class, other)
+    def __lt__(self, other: TiedPod) -> bool:
+        if self.ready_since != other.ready_since:
+            return self.uid < other.uid
         if self.restarts != other.restarts:
             return self.restarts < other.restarts
-        if self.created != other.created:
-            return self._younger(self.created_class, other.created_class, other)
-        return False
-
-    def _younger(self, mine: int | None, theirs: int | None, other: RankedPod) -> bool:
-        """Whether this goes first by a time: the unknown before the known, the younger age class before the older."""
-        if mine is None or theirs is None:
-            return mine is None
-        return mine < theirs if mine != theirs else self.uid < other.uid
+        if self.created_class != other.created_class:
+            return self.created_class < other.created_class
+        return self.created != other.created and self.uid < other.uid
 
 
-def ranks_on_nodes(pods: Iterable[Pod], related: Iterable[Pod]) -> list[int]:
-    """For each Pod, how many active related ones its node has."""
-    per_node: dict[str, int] = {}
-    for pod in related:
-        if is_active(pod):
-            per_node[pod.spec.node_name] = per_node.get(pod.spec.node_name, 0) + 1
-    return [per_node.get(pod.spec.node_name, 0) for pod in pods]
+def _in_order(tied: list[TiedPod]) -> list[TiedPod]:
+    """`tied` sorted; by a key where one says the same, which is nearly always."""
+    told: dict[datetime | None, tuple[tuple[int, int], int]] = {}
+    alike = True  # whether Pods of one ready time have the same restarts and age class
+    for each in tied:
+        mine = (each.restarts, each.created_class)
+        if told.setdefault(each.ready_since, mine) != mine:
+            alike = False
+            if len(told) > 1:
+                return sorted(tied)
+    if alike:
+        return sorted(tied, key=lambda each: each.uid)
+    if len(told) > 1:
+        return sorted(tied)
+    return sorted(tied, key=lambda each: (each.restarts, each.created_class, each.uid))
 
 
-def deletion_order(pods: Sequence[Pod], related: Iterable[Pod], now: datetime) -> list[Pod]:
-    """All of `pods`, the one to go first at the front. `related`: Pods of all ReplicaSets of the same owner."""
-    ranks = ranks_on_nodes(pods, related)
+def deletion_order(pods: Iterable[Pod], related: NodeCounts, now: datetime) -> Iterator[Pod]:
+    """`pods`, the one to go first at the front. Sorts no further than is asked for.
+
+    `related`: active Pods per node of all ReplicaSets of the same owner.
+    """
     ages = AgeClasses(now)
-    ranked = sorted(RankedPod(pod, rank, ages) for pod, rank in zip(pods, ranks, strict=True))
-    return [each.pod for each in ranked]
+    tied: dict[Head, list[Pod]] = {}
+    for pod in pods:
+        head = deletion_head(pod, related.get(pod.spec.node_name, 0), ages)
+        among = tied.get(head)
+        if among is None:
+            tied[head] = [pod]
+        else:
+            among.append(pod)
+    for head in sorted(tied):
+        yield from (each.pod for each in _in_order([TiedPod(pod, ages) for pod in tied[head]]))
 
 
-def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now: datetime) -> list[Pod]:
-    """The `count` Pods to delete, first to go first; if it is all of them, in the order given."""
+def pods_to_delete(pods: Sequence[Pod], related: Callable[[], NodeCounts], count: int, now: datetime) -> list[Pod]:
+    """The `count` Pods to delete, first to go first; if it is all of them, in the order given.
+
+    `related` is asked only if Pods have to be chosen.
+    """
     if count >= len(pods):
         return list(pods)
-    return deletion_order(pods, related, now)[:count]
+    return list(itertools.islice(deletion_order(pods, related(), now), count))
 
 
-def deletion_age_ratios(pods: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> list[float]:
-    """The age of each ready Pod chosen, in terms of the youngest ready one of all (1: it is the youngest).
+def deletion_age_ratios(pods: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> list[int]:
+    """The age of each ready Pod chosen, in terms of the youngest ready one of all (1: about as young).
 
-    For the metric replicaset_controller_sorting_deletion_age_ratio; empty if no Pod is ready.
+    For the metric replicaset_controller_sorting_deletion_age_ratio, and as that cut to whole numbers. Empty if no ready
+    Pod is old enough to be divided by.
     """
 
-    def ready_since(pod: Pod) -> datetime | None:
-        for condition in pod.status.conditions:
-            if condition.type == "Ready":
-                return condition.last_transition_time if condition.status == "True" else None
-        return None
+    def age_ms(pod: Pod) -> int:
+        created = pod.metadata.creation_timestamp
+        return 0 if created is None else (now - created) // timedelta(milliseconds=1)
 
-    moments = [moment for pod in pods if (moment := ready_since(pod)) is not None]
-    if not moments:
+    youngest_ms = min((age_ms(pod) for pod in pods if is_ready(pod)), default=0)
+    if youngest_ms <= 0:
         return []
-    youngest = (now - max(moments)).total_seconds()
-    if youngest <= 0:
-        return []
-    return [(now - moment).total_seconds() / youngest for pod in chosen if (moment := ready_since(pod)) is not None]
+    return [age_ms(pod) // youngest_ms for pod in chosen if is_ready(pod)]

@@ -20,10 +20,11 @@ def replicas_of(rs: ReplicaSet) -> int:
 
 
 def replica_set_status(
-    rs: ReplicaSet, active: Groups, terminating: int, failure: str | None, now: datetime
+    rs: ReplicaSet, active: Groups, terminating: int | None, failure: str | None, now: datetime
 ) -> ReplicaSetStatus:
-    """The status that follows from these Pods. `active`: the owned, active Pods; `failure`: why creating or deleting
-    Pods failed just now, else None."""
+    """The status that follows from these Pods. `active`: the owned, active Pods; `terminating`: how many owned ones
+    terminate, None where the status does not tell; `failure`: why creating or deleting Pods failed just now, else
+    None."""
     template_labels: Iterable[tuple[str, str]] = ((rs.spec.template.get("metadata") or {}).get("labels") or {}).items()
     wanted = frozenset(template_labels)
     min_ready_seconds = rs.spec.min_ready_seconds

@@ -8,39 +8,40 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.podtemplate import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
 from kubeloop.tracing.lifecycle import NoTraces
+from support import recorded_api
 
 
-async def processed(harness: Any, record: Any) -> tuple[Any, Any]:
-    clock = harness.SetClock(harness.moment(record["now"]))
-    api, events = harness.FakeApi(record), harness.Events()
-    informers = harness.filled_informers(api, record["state"], clock)
-    queue = harness.Queue(record["num_requeues"])
+async def processed(record: Any) -> tuple[Any, Any]:
+    clock = recorded_api.SetClock(recorded_api.moment(record["now"]))
+    api, events = recorded_api.FakeApi(record), recorded_api.Events()
+    informers = recorded_api.filled_informers(api, record["state"], clock)
+    queue = recorded_api.Queue(record["num_requeues"])
     controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoTraces(), queue=queue)
-    harness.fill(informers, record["state"])
+    recorded_api.fill(informers, record["state"])
     queue.done.clear()
     error = await controller.process(record["key"])
     ours = {
-        "actions": harness.runs_of_patches_sorted(harness.of_ours(call) for call in api.calls),
+        "actions": recorded_api.runs_of_patches_sorted(recorded_api.of_ours(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
         "events": events.seen,
-        "error": harness.error_of(error),
+        "error": recorded_api.error_of(error),
         "queue": queue.done,
     }
     expect = record["expect"]
     theirs = {
-        "actions": harness.runs_of_patches_sorted(harness.of_record(call) for call in expect["actions"]),
+        "actions": recorded_api.runs_of_patches_sorted(recorded_api.of_record(call) for call in expect["actions"]),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": expect["events"],
-        "error": harness.recorded_error(expect["error"]),
+        "error": recorded_api.recorded_error(expect["error"]),
         "queue": expect["queue"],
     }
     return ours, theirs
 
 
-async def test_a_sync_does_what_v1_36_does(harness, records):
+async def test_a_sync_does_what_v1_36_does(records):
     count = 0
     for record in records("controllers/deployment_sync.jsonl.gz"):
-        ours, theirs = await processed(harness, record)
+        ours, theirs = await processed(record)
         assert ours == theirs, (record["id"], record["scenario"])
         count += 1
     assert count

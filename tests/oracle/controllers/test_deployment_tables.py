@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
-
-import pytest
 
 from kubeloop.controllers.claims import CannotAdopt, Claim, ClaimErrors, claim_all, claim_of
 from kubeloop.controllers.deployment import podtemplate, replicasets, rollout, status, sync
@@ -27,20 +24,8 @@ from kubeloop.kube.objects import (
 )
 from kubeloop.kube.selectors import SelectorError, selector_from
 from kubeloop.tracing.lifecycle import NoTraces
-
-
-@pytest.fixture
-def rows(records: Any) -> Any:
-    """rows("revisions"): pairs of input and output; fails if there are none."""
-
-    def read(table: str) -> Iterator[tuple[Any, Any]]:
-        count = 0
-        for record in records(f"controllers/tables/{table}.jsonl.gz"):
-            yield record["in"], record["out"]
-            count += 1
-        assert count
-
-    return read
+from support import recorded_api
+from support.recorded_api import plain
 
 
 def deployment_with(replicas: int = 1, **spec: Any) -> Deployment:
@@ -101,18 +86,18 @@ def test_replicaset_proportion(rows):
         assert share == out["proportion"], given
 
 
-async def test_scale(rows, harness):
+async def test_scale(rows):
     for given, out in rows("scale"):
         deployment = convert(Deployment, given["deployment"])
         all_rss = [*given["old_rss"], *([given["new_rs"]] if given["new_rs"] else [])]
-        api = harness.FakeApi({"state": {"deployments": [given["deployment"]], "replicasets": all_rss}})
-        events = harness.Events()
+        api = recorded_api.FakeApi({"state": {"deployments": [given["deployment"]], "replicasets": all_rss}})
+        events = recorded_api.Events()
         one = sync.DeploymentSync(
             deployment,
             [],
             client=api,
             events=events,
-            clock=harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
+            clock=recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
             reconcile=NoTraces().reconcile("deployment", deployment.key),
             pods_by_rs=lambda: [],
             cached_rs=lambda key: None,
@@ -187,7 +172,7 @@ def test_revisions(rows):
         assert replicasets.last_revision(all_rss) == out["last"], given
 
 
-def test_deployment_complete_progressing_timedout(rows, harness):
+def test_deployment_complete_progressing_timedout(rows):
     for given, out in rows("deployment_complete_progressing_timedout"):
         deployment = convert(
             Deployment,
@@ -205,7 +190,7 @@ def test_deployment_complete_progressing_timedout(rows, harness):
             "complete": status.is_complete(deployment, new_status),
             "has_progress_deadline": status.has_progress_deadline(deployment),
             "progressing": status.is_progressing(deployment, new_status),
-            "timed_out": status.is_timed_out(deployment, new_status, harness.moment(given["now"])),
+            "timed_out": status.is_timed_out(deployment, new_status, recorded_api.moment(given["now"])),
         } == out, given
 
 
@@ -219,14 +204,16 @@ def test_set_deployment_condition(rows):
         assert [to_json(each) for each in removed.conditions] == conditions(out["after_remove_of_that_type"]), given
 
 
-def test_calculate_status_deployment(rows, harness):
+def test_calculate_status_deployment(rows):
     for given, out in rows("calculate_status_deployment"):
         all_rss = [convert(ReplicaSet, rs) for rs in given["replicasets"]]
         new_rs = next((rs for rs in all_rss if rs.metadata.name == given["new_rs"]), None)
         calculated = status.calculate_status(
-            convert(Deployment, given["deployment"]), all_rss, new_rs, harness.moment(given["now"])
+            convert(Deployment, given["deployment"]), all_rss, new_rs, recorded_api.moment(given["now"])
         )
-        assert harness.plain(to_json(calculated)) == harness.plain(out["status"])
+        assert plain(to_json(calculated), "apps/v1.DeploymentStatus") == plain(
+            out["status"], "apps/v1.DeploymentStatus"
+        )
 
 
 def test_replica_failures(rows):
@@ -239,19 +226,19 @@ def test_replica_failures(rows):
         assert [to_json(each) for each in failures] == conditions(out["conditions"]), given
 
 
-async def test_requeue_stuck(rows, harness):
+async def test_requeue_stuck(rows):
     for given, out in rows("requeue_stuck"):
         deployment = convert(Deployment, given["deployment"])
         new_status = convert(DeploymentStatus, given["new_status"])
-        now = harness.moment(given["now"])
+        now = recorded_api.moment(given["now"])
         left = status.stuck_recheck_seconds(deployment, new_status, now)
-        queue, clock = harness.Queue(), harness.SetClock(now)
-        api = harness.FakeApi({"state": {}})
+        queue, clock = recorded_api.Queue(), recorded_api.SetClock(now)
+        api = recorded_api.FakeApi({"state": {}})
         controller = DeploymentController(
             api,
-            harness.filled_informers(api, {}, clock),
+            recorded_api.filled_informers(api, {}, clock),
             clock=clock,
-            recorder=harness.Events(),
+            recorder=recorded_api.Events(),
             traces=NoTraces(),
             queue=queue,
         )
@@ -308,17 +295,19 @@ def test_rollback_annotation(rows):
         assert sync.rollback_revision(deployment) == out["revision"], given
 
 
-def test_rollback_template(rows, harness):
+def test_rollback_template(rows):
     for given, out in rows("rollback_template"):
         annotations = replicasets.rolled_back_annotations(
             given["deployment_annotations"] or {}, given["rs_annotations"] or {}
         )
         assert annotations == (out["deployment_annotations"] or {}), given
         template = podtemplate.without_hash_label(given["rs_template"])
-        assert harness.plain(template) == harness.plain(out["deployment_template"])
+        assert plain(template, "core/v1.PodTemplateSpec") == plain(
+            out["deployment_template"], "core/v1.PodTemplateSpec"
+        )
 
 
-async def claimed(harness: Any, given: Any, out: Any, type_: Any, objects: str) -> None:
+async def claimed(given: Any, out: Any, type_: Any, objects: str) -> None:
     owner_type = Deployment if type_ is ReplicaSet else ReplicaSet
     owner = convert(owner_type, given["controller"])
     refusal, errors = given["can_adopt_error"], given["patch_errors"] or {}
@@ -335,7 +324,7 @@ async def claimed(harness: Any, given: Any, out: Any, type_: Any, objects: str) 
     async def patch(obj: Any, body: Any, claim: Claim) -> None:
         metadata = obj.metadata
         error = from_status(convert(Status, as_status(errors[metadata.name]))) if metadata.name in errors else None
-        patches.append((metadata.namespace, metadata.name, body, harness.error_of(error)))
+        patches.append((metadata.namespace, metadata.name, body, recorded_api.error_of(error)))
         if error is not None:
             raise error
 
@@ -348,9 +337,9 @@ async def claimed(harness: Any, given: Any, out: Any, type_: Any, objects: str) 
     except ClaimErrors as error:
         failed, result = error, list(error.claimed)
     assert [obj.metadata.name for obj in result] == out["claimed"]
-    assert harness.error_of(failed) == harness.recorded_error(out["error"])
+    assert recorded_api.error_of(failed) == recorded_api.recorded_error(out["error"])
     assert patches == [
-        (each["namespace"], each["name"], each["patch"], harness.recorded_error(each["error"]))
+        (each["namespace"], each["name"], each["patch"], recorded_api.recorded_error(each["error"]))
         for each in out["patches"]
     ]
     # Asked again in the same claim, v1.36 remembers the answer; so do we.
@@ -362,14 +351,14 @@ def as_status(error: Any) -> Any:
     return {**error, "causes": None, "details": {"causes": causes}}
 
 
-async def test_claim_pods(rows, harness):
+async def test_claim_pods(rows):
     for given, out in rows("claim_pods"):
-        await claimed(harness, given, out, Pod, "pods")
+        await claimed(given, out, Pod, "pods")
 
 
-async def test_claim_replicasets(rows, harness):
+async def test_claim_replicasets(rows):
     for given, out in rows("claim_replicasets"):
-        await claimed(harness, given, out, ReplicaSet, "replicasets")
+        await claimed(given, out, ReplicaSet, "replicasets")
 
 
 def test_filter_pods(rows):

@@ -9,6 +9,7 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects import Deployment, Pod, ReplicaSet, convert
 from kubeloop.tracing.lifecycle import NoTraces
+from support import recorded_api
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
 
@@ -28,16 +29,16 @@ def tell(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
         handler(obj, False)
 
 
-async def test_an_event_wakes_the_deployments_that_v1_36_wakes(harness, records):
+async def test_an_event_wakes_the_deployments_that_v1_36_wakes(records):
     count = 0
     for record in records("controllers/deployment_handlers.jsonl.gz"):
-        clock = harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = harness.filled_informers(harness.FakeApi(record), record["state"], clock)
-        queue = harness.Queue()
+        clock = recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = recorded_api.filled_informers(recorded_api.FakeApi(record), record["state"], clock)
+        queue = recorded_api.Queue()
         controller = DeploymentController(
-            informers.client, informers, clock=clock, recorder=harness.Events(), traces=NoTraces(), queue=queue
+            informers.client, informers, clock=clock, recorder=recorded_api.Events(), traces=NoTraces(), queue=queue
         )
-        harness.fill(informers, record["state"])
+        recorded_api.fill(informers, record["state"])
         queue.done.clear()
         tell(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
         # A key may be there twice in the records: it matters to no queue that knows its keys.
@@ -47,33 +48,33 @@ async def test_an_event_wakes_the_deployments_that_v1_36_wakes(harness, records)
     assert count
 
 
-async def test_an_event_wakes_the_replica_sets_that_v1_36_wakes_and_meets_their_expectations(harness, records):
+async def test_an_event_wakes_the_replica_sets_that_v1_36_wakes_and_meets_their_expectations(records):
     count = 0
     for record in records("controllers/replicaset_handlers.jsonl.gz"):
-        clock = harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = harness.filled_informers(harness.FakeApi(record), record["state"], clock)
-        queue = harness.Queue()
+        clock = recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = recorded_api.filled_informers(recorded_api.FakeApi(record), record["state"], clock)
+        queue = recorded_api.Queue()
         controller = ReplicaSetController(
             informers.client,
             informers,
             clock=clock,
-            recorder=harness.Events(),
+            recorder=recorded_api.Events(),
             traces=NoTraces(),
             pod_traces=NoTraces(),
             queue=queue,
         )
-        harness.fill(informers, record["state"])
+        recorded_api.fill(informers, record["state"])
         queue.done.clear()
         key, expectations = record["key"], controller.expectations
         expectations.forget(key)
         if record["expectations"] is not None:
-            harness.recall_expectations(expectations, clock, key, record["expectations"])
+            recorded_api.recall_expectations(expectations, clock, key, record["expectations"])
         tell(record, controller, {"rs": "owner", "pod": "pod"})
         expect = record["expect"]
         assert {(each["op"], each["key"], each.get("after_seconds")) for each in queue.done} == {
             (each["op"], each["key"], each.get("after_seconds")) for each in expect["queue"]
         }, (record["id"], record["event"])
-        ours = harness.state_of(expectations, key)
+        ours = recorded_api.state_of(expectations, key)
         assert ours == {name: expect["expectations"].get(name) for name in ours}, (record["id"], record["event"])
         count += 1
     assert count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -20,15 +19,18 @@ from kubeloop.controllers.replicaset.ranking import (
     DELETION_COST,
     AgeClasses,
     InvalidDeletionCost,
-    RankedPod,
+    TiedPod,
     deletion_cost,
+    deletion_head,
     deletion_order,
     pods_to_delete,
-    ranks_on_nodes,
 )
+from kubeloop.controllers.replicaset.related import active_per_node
 from kubeloop.controllers.replicaset.status import replica_set_status
 from kubeloop.controllers.slowstart import slow_start_batch
 from kubeloop.kube.objects import Pod, ReplicaSet, convert, to_json
+from support import recorded_api
+from support.recorded_api import plain
 
 
 class Moments:
@@ -40,28 +42,14 @@ class Moments:
         return self.now_ns / 1e9
 
 
-@pytest.fixture
-def rows(records: Any) -> Any:
-    """rows("pod_less"): pairs of input and output; fails if there are none."""
-
-    def read(table: str) -> Iterator[tuple[Any, Any]]:
-        count = 0
-        for record in records(f"controllers/tables/{table}.jsonl.gz"):
-            yield record["in"], record["out"]
-            count += 1
-        assert count
-
-    return read
-
-
-def test_pods_to_delete(rows, harness):
+def test_pods_to_delete(rows):
     for given, out in rows("pods_to_delete"):
         pods = [convert(Pod, pod) for pod in given["pods"]]
         related = [convert(Pod, pod) for pod in given["related_pods"]]
-        now = harness.moment(given["now"])
-        ranks = dict(zip((pod.metadata.name for pod in pods), ranks_on_nodes(pods, related), strict=True))
-        assert ranks == out["ranks"]
-        chosen = [pod.metadata.name for pod in pods_to_delete(pods, related, given["diff"], now)]
+        now = recorded_api.moment(given["now"])
+        counts = active_per_node(related)
+        assert {pod.metadata.name: counts.get(pod.spec.node_name, 0) for pod in pods} == out["ranks"]
+        chosen = [pod.metadata.name for pod in pods_to_delete(pods, lambda counts=counts: counts, given["diff"], now)]
         if len(chosen) == len(pods):
             assert sorted(chosen) == sorted(out["delete"])
         elif out["well_defined"]:
@@ -69,14 +57,16 @@ def test_pods_to_delete(rows, harness):
         else:
             assert len(chosen) == given["diff"]
         if out["well_defined"] and out.get("order"):
-            assert [pod.metadata.name for pod in deletion_order(pods, related, now)] == out["order"]
+            assert [pod.metadata.name for pod in deletion_order(pods, counts, now)] == out["order"]
 
 
-def test_pod_less(rows, harness):
+def test_pod_less(rows):
     for given, out in rows("pod_less"):
-        ages = AgeClasses(harness.moment(given["now"]))
-        a = RankedPod(convert(Pod, given["a"]), given["rank_a"], ages)
-        b = RankedPod(convert(Pod, given["b"]), given["rank_b"], ages)
+        ages = AgeClasses(recorded_api.moment(given["now"]))
+        a, b = (
+            (deletion_head(pod, given[f"rank_{name}"], ages), TiedPod(pod, ages))
+            for name, pod in ((name, convert(Pod, given[name])) for name in ("a", "b"))
+        )
         assert ((a < b), (b < a)) == (out["a_before_b"], out["b_before_a"]), given
 
 
@@ -110,16 +100,16 @@ async def test_slow_start_batch(rows):
         ), given
 
 
-def test_calculate_status_replicaset(rows, harness):
+def test_calculate_status_replicaset(rows):
     for given, out in rows("calculate_status_replicaset"):
         status = replica_set_status(
             convert(ReplicaSet, given["replicaset"]),
             grouped(convert(Pod, pod) for pod in given["active_pods"]),
             len(given["terminating_pods"]),
             given["manage_replicas_error"],
-            harness.moment(given["now"]),
+            recorded_api.moment(given["now"]),
         )
-        assert harness.plain(to_json(status)) == harness.plain(out["status"])
+        assert plain(to_json(status), "apps/v1.ReplicaSetStatus") == plain(out["status"], "apps/v1.ReplicaSetStatus")
 
 
 def test_rate_limiter_exponential(rows):
@@ -157,9 +147,9 @@ def test_rate_limiter_controller_default(rows):
             assert limiter.requeues(item) == expected["num_requeues"]
 
 
-def test_expectations(rows, harness):
+def test_expectations(rows):
     for given, out in rows("expectations"):
-        clock = harness.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        clock = recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         expectations = Expectations(clock)
         for operation, expected in zip(given["ops"], out["after_each"], strict=True):
             key, op = operation["key"], operation["op"]
@@ -180,7 +170,7 @@ def test_expectations(rows, harness):
                     expectations.forget(key)
                 case "advance_clock":
                     clock.moment += timedelta(seconds=operation["seconds"])
-            state = harness.state_of(expectations, key)
+            state = recorded_api.state_of(expectations, key)
             assert state == {"add": 0, "del": 0, **{name: expected[name] for name in state if name in expected}}
             if expected["exists"]:
                 found = expectations.get(key)
@@ -188,10 +178,10 @@ def test_expectations(rows, harness):
                 assert found.fulfilled == expected["fulfilled"]
 
 
-def test_pod_availability(rows, harness):
+def test_pod_availability(rows):
     for given, out in rows("pod_availability"):
         pods = [convert(Pod, pod) for pod in given["pods"]]
-        seconds, now = given["min_ready_seconds"], harness.moment(given["now"])
+        seconds, now = given["min_ready_seconds"], recorded_api.moment(given["now"])
         each = [
             {"available": is_available(pod, seconds, now), "name": pod.metadata.name, "ready": is_ready(pod)}
             for pod in pods
@@ -200,11 +190,11 @@ def test_pod_availability(rows, harness):
         assert next_availability_seconds(pods, seconds, now) == out["next_check_seconds"], given
 
 
-def test_pod_from_template(rows, harness):
+def test_pod_from_template(rows):
     for given, out in rows("pod_from_template"):
         assert out["error"] is None
         pod = pod_from_template(convert(ReplicaSet, given["replicaset"]))
-        assert harness.comparable_object(pod, "pods", "", "create") == harness.comparable_object(
+        assert recorded_api.comparable_object(pod, "pods", "", "create") == recorded_api.comparable_object(
             out["pod"], "pods", "", "create"
         )
 

@@ -12,7 +12,6 @@ from kubeloop.controllers.ownership import owned_by
 from kubeloop.controllers.replicaset.flavour import as_replica_set
 from kubeloop.controllers.replicaset.plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
 from kubeloop.controllers.replicaset.podgroups import PodGroups, grouped
-from kubeloop.controllers.replicaset.ranking import deletion_age_ratios
 from kubeloop.kube.objects import Pod, ReplicaSet, ReplicationController, convert
 
 NOW = "2026-01-01T01:00:00Z"
@@ -82,7 +81,7 @@ def test_a_plan_creates_what_is_missing_deletes_what_is_too_much_and_never_more_
     some = grouped(pod(f"p{number}", owner="ReplicaSet/u1") for number in range(3))
 
     def plan(replicas: int, burst: int = 500) -> ReplicaPlan:
-        return plan_replicas(replica_set(replicas), some, list, datetime(2026, 1, 2, tzinfo=UTC), burst=burst)
+        return plan_replicas(replica_set(replicas), some, dict, datetime(2026, 1, 2, tzinfo=UTC), burst=burst)
 
     assert plan(3) == ReplicaPlan()
     assert plan(5) == ReplicaPlan(create=2)
@@ -123,12 +122,3 @@ def test_a_replication_controller_reads_as_a_replica_set_and_keeps_its_kind():
     assert rs.spec.selector.match_labels == {"a": "1"}
     assert owned_by(rs) == "ns/ReplicationController/rc/u9"
     assert pod_from_template(rs)["metadata"]["ownerReferences"][0]["apiVersion"] == "v1"
-
-
-def test_the_age_ratio_compares_with_the_youngest_ready_pod():
-    young = pod("y", ready=True, since="2026-01-01T00:50:00Z")
-    old = pod("o", ready=True, since="2026-01-01T00:00:00Z")
-    waiting = pod("w")
-    now = datetime(2026, 1, 1, 1, tzinfo=UTC)
-    assert deletion_age_ratios([young, old, waiting], [old, waiting], now) == [6.0]
-    assert deletion_age_ratios([waiting], [waiting], now) == []

@@ -116,6 +116,7 @@ async def test_a_replication_controller_keeps_its_pods(clock: VirtualClock):
         assert {pod["metadata"]["ownerReferences"][0]["kind"] for pod in pods} == {"ReplicationController"}
         status = cluster.get_now("replicationcontrollers", "guestbook")["status"]
         assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
+        assert "terminatingReplicas" not in status, "the API has no such field for ReplicationControllers"
         assert {kind for kind, _, _ in events.seen} == {"ReplicationController"}
 
         cluster.apply("replicationcontrollers", {"metadata": {"name": "guestbook"}, "spec": {"replicas": 1}})

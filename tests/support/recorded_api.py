@@ -1,0 +1,369 @@
+"""An API server that remembers what it was asked, and the comparison of that with the records of the controllers.
+
+The comparison is the one that ../shared/oracle/controllers/README.md names, and takes two liberties with actions, both
+here and nowhere else:
+
+- An update may be sent as a patch that sets the same fields to the same values: `FakeApi.patch` renders a merge or JSON
+  patch onto the object it was decided on, and notes an "update" of the result.
+- A write that v1.36 repeats identically within one sync may be sent once. Ours is repeated as well, so that nothing is
+  done about it.
+
+Zero and absent are the same, but where the Go field is a pointer (`plain`, by the table of API types).
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from kubeloop.controllers.claims import ClaimErrors
+from kubeloop.controllers.consistency import compare_resource_versions
+from kubeloop.devcluster.patching import json_patch, merge_patch
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.client import PatchType
+from kubeloop.kube.errors import ApiError, from_status
+from kubeloop.kube.objects import Status, convert
+from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.schema import TypeRef, type_ref
+from support.set_clock import SetClock
+
+Json = Any
+
+
+def plain(value: Json, type_: str) -> Json:
+    """`value`, of the API type named, without what is zero or absent and means the same."""
+    return _plain(value, type_ref(type_))
+
+
+def _plain(value: Json, ref: TypeRef) -> Json:
+    if ref.kind == "struct" and isinstance(value, dict):
+        assert ref.struct is not None
+        fields = ref.struct.json
+        result = {}
+        for name, raw in value.items():
+            if name not in fields:
+                result[name] = raw
+                continue
+            member = _plain(raw, fields[name].type)
+            if member is not None and (fields[name].type.pointer or member not in ("", 0, False, [], {})):
+                result[name] = member
+        return result
+    if ref.kind == "list" and isinstance(value, list | tuple) and ref.element is not None:
+        return [_plain(each, ref.element) for each in value]
+    if ref.kind == "map" and isinstance(value, dict) and ref.element is not None:
+        return {name: _plain(each, ref.element) for name, each in value.items()}
+    return value
+
+
+def error_of(error: Exception | None) -> Json:
+    """An error as the records compare it."""
+    if error is None:
+        return None
+    if isinstance(error, ClaimErrors):
+        return {"aggregate": sorted((error_of(each) for each in error.errors), key=str)}
+    if isinstance(error, ApiError):
+        causes = [cause.reason for cause in error.status.details.causes] if error.status.details else []
+        return {"reason": error.reason, "code": error.code, "causes": causes}
+    return "an error"
+
+
+def recorded_error(error: Json) -> Json:
+    if error is None:
+        return None
+    if "aggregate" in error:
+        return {"aggregate": sorted((recorded_error(each) for each in error["aggregate"]), key=str)}
+    if "reason" in error:
+        return {"reason": error["reason"], "code": error["code"], "causes": error.get("causes", [])}
+    return "an error"
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+@dataclass
+class Events:
+    """An event sink that remembers."""
+
+    seen: list[dict[str, Json]] = field(default_factory=list)
+
+    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
+        name = f"{about.kind}/{about.metadata.namespace}/{about.metadata.name}"
+        self.seen.append({"type": type_, "reason": reason, "message": message, "object": name})
+
+
+@dataclass
+class Queue:
+    """A work queue that only remembers what is done with it."""
+
+    num_requeues: int = 0
+    done: list[dict[str, Json]] = field(default_factory=list)
+
+    def add(self, key: str) -> None:
+        self.done.append({"op": "add", "key": key})
+
+    def add_after(self, key: str, seconds: float) -> None:
+        self.done.append({"op": "add_after", "key": key, "after_seconds": seconds})
+
+    def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
+        self.done.append({"op": "add_rate_limited", "key": key})
+
+    def forget(self, key: str) -> None:
+        self.done.append({"op": "forget", "key": key})
+
+    def requeues(self, key: str) -> int:
+        return self.num_requeues
+
+
+class FakeApi:
+    """Stands in for the client: keeps objects, fails as told, and notes every call."""
+
+    def __init__(self, record: Json, *, versions: bool = False) -> None:
+        """versions: creates and status updates are answered with new resourceVersions, as replicaset_sync has it."""
+        state, server = record["state"], record.get("api_server") or {}
+        self.live: dict[tuple[str, str], Json] = {}
+        self.decided_on: dict[tuple[str, str], Json] = {}  # what the caches hold, with what was written since
+        for resource in ("deployments", "replicasets", "pods"):
+            for obj in state.get(resource, []):
+                self.live[resource, key_of(obj)] = obj
+                self.decided_on[resource, key_of(obj)] = copy.deepcopy(obj)
+            for obj in server.get(resource, []):
+                self.live[resource, key_of(obj)] = obj
+            for key in server.get(f"missing_{resource}", []):
+                self.live.pop((resource, key), None)
+        self.faults = record.get("faults") or []
+        self.counts = [0] * len(self.faults)
+        self.versions = versions
+        self.calls: list[dict[str, Json]] = []
+        self.reads: list[dict[str, Json]] = []
+        self._creates = self._status_updates = 0
+
+    def _check(self, call: dict[str, Json], key: str, *, must_exist: bool) -> None:
+        error: Json = None
+        for position, fault in enumerate(self.faults):
+            if any(
+                fault.get(name) not in (None, "", call.get(name, ""))
+                for name in ("verb", "resource", "subresource", "name")
+            ) or fault.get("subresource", "") != call.get("subresource", ""):
+                continue
+            self.counts[position] += 1
+            count = self.counts[position]
+            if fault.get("nth") in (None, count) and count >= fault.get("from", 0):
+                error = error or fault["error"]
+        exists = (call["resource"], key) in self.live
+        if error is None and must_exist and not exists:
+            error = status_json(call, "NotFound", 404)
+        if error is None and call["verb"] == "create" and exists:
+            error = status_json(call, "AlreadyExists", 409)
+        if error is not None:
+            failure = from_status(convert(Status, error))
+            call["error"] = error_of(failure)
+            raise failure
+
+    def _call(
+        self, verb: str, resource: Resource[Any], namespace: str, name: str, subresource: str = ""
+    ) -> dict[str, Json]:
+        return {
+            "verb": verb,
+            "group": resource.group,
+            "resource": resource.plural,
+            "subresource": subresource,
+            "namespace": namespace,
+            "name": name,
+        }
+
+    async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> Any:
+        call = self._call("get", resource, namespace, name)
+        self.reads.append(call)
+        key = f"{namespace}/{name}"
+        self._check(call, key, must_exist=True)
+        obj = self.live[resource.plural, key]
+        self.decided_on[resource.plural, key] = copy.deepcopy(obj)
+        return convert(resource.type, obj)
+
+    async def create(self, resource: Resource[Any], body: Json, namespace: str = "", *, headers: Any = None) -> Any:
+        obj = msgspec.json.decode(msgspec.json.encode(body))
+        call = self._call("create", resource, namespace, obj["metadata"].get("name", ""))
+        call["object"] = obj
+        self.calls.append(call)
+        self._check(call, key_of(obj), must_exist=False)
+        self._creates += 1
+        answer = copy.deepcopy(obj)
+        if self.versions:
+            answer["metadata"]["resourceVersion"] = str(500000 + self._creates)
+        answer["metadata"].setdefault("namespace", namespace)
+        if call["name"]:
+            self.decided_on[resource.plural, key_of(answer)] = answer
+        return convert(resource.type, answer)
+
+    async def patch(
+        self,
+        resource: Resource[Any],
+        name: str,
+        body: Json,
+        patch_type: PatchType,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        headers: Any = None,
+        lane: str = "",
+    ) -> Any:
+        body = msgspec.json.decode(msgspec.json.encode(body))
+        key = f"{namespace}/{name}"
+        if patch_type is PatchType.STRATEGIC:
+            call = self._call("patch", resource, namespace, name, subresource)
+            call |= {"patch_type": patch_type.value, "patch": body}
+            self.calls.append(call)
+            self._check(call, key, must_exist=True)
+            return convert(resource.type, self.live[resource.plural, key])
+        # An update, sent as a patch.
+        call = self._call("update", resource, namespace, name, subresource)
+        base = self.decided_on[resource.plural, key]
+        version = body[0]["value"] if patch_type is PatchType.JSON else body["metadata"].get("resourceVersion")
+        assert version == base["metadata"].get("resourceVersion"), "a write must be pinned to what it was decided on"
+        patched = merge_patch if patch_type is PatchType.MERGE else json_patch
+        call["object"] = patched(copy.deepcopy(base), body)
+        self.calls.append(call)
+        self._check(call, key, must_exist=True)
+        answer = copy.deepcopy(call["object"])
+        self.decided_on[resource.plural, key] = answer
+        if self.versions:
+            self._status_updates += 1
+            answer["metadata"]["resourceVersion"] = str(600000 + self._status_updates)
+        return convert(resource.type, answer)
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        precondition_uid: str = "",
+        headers: Any = None,
+    ) -> Json:
+        call = self._call("delete", resource, namespace, name)
+        self.calls.append(call)
+        self._check(call, f"{namespace}/{name}", must_exist=True)
+        return {}
+
+
+def key_of(obj: Json) -> str:
+    metadata = obj["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def status_json(call: Json, reason: str, code: int) -> Json:
+    return {"status": "Failure", "reason": reason, "code": code, "message": f"{call['resource']} {call['name']}"}
+
+
+def filled_informers(api: FakeApi, state: Json, clock: SetClock) -> InformerFactory:
+    """Informers for the three kinds, to be filled by `fill` once handlers are there."""
+    return InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
+
+
+def fill(informers: InformerFactory, state: Json) -> None:
+    """Put the state into the stores; handlers hear of it as of events."""
+    for resource in (DEPLOYMENTS, REPLICA_SETS, PODS):
+        informer = informers.informer(resource)
+        for obj in state.get(resource.plural, []):
+            informer.apply("ADDED", convert(resource.type, obj))
+
+
+def runs_of_patches_sorted(actions: Iterable[Json]) -> list[Json]:
+    """Adoptions and releases come out of map order: each run of them sorted by name."""
+    result: list[Json] = []
+    run: list[Json] = []
+    for action in actions:
+        if action["verb"] == "patch":
+            run.append(action)
+            continue
+        result += sorted(run, key=lambda each: each["name"])
+        run = []
+        result.append(action)
+    return result + sorted(run, key=lambda each: each["name"])
+
+
+TYPES = {"pods": "core/v1.Pod", "replicasets": "apps/v1.ReplicaSet", "deployments": "apps/v1.Deployment"}
+COMPARED_METADATA = ("name", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
+
+
+def comparable_object(obj: Json, resource: str, subresource: str, verb: str) -> Json:
+    """What a call can change, and the resourceVersion an update is pinned to."""
+    type_, metadata = TYPES[resource], obj["metadata"]
+    members = ("annotations",) if subresource == "status" else COMPARED_METADATA
+    result = {
+        "metadata": plain({name: metadata.get(name) for name in members}, "meta/v1.ObjectMeta"),
+        "resourceVersion": metadata.get("resourceVersion", "") if verb == "update" else "",
+    }
+    changed = "status" if subresource == "status" else "spec"
+    result[changed] = plain(obj.get(changed) or {}, f"{type_}{changed.title()}")
+    return result
+
+
+def comparable_call(call: Json) -> Json:
+    """A call of the records or of FakeApi, for ==."""
+    names = ("verb", "group", "resource", "subresource", "namespace", "name", "patch_type")
+    result = {name: call.get(name, "") for name in names}
+    result["patch"] = call.get("patch")
+    if "object" in call:
+        result["object"] = comparable_object(
+            call["object"], call["resource"], call.get("subresource", ""), call["verb"]
+        )
+    return result
+
+
+def of_record(call: Json) -> Json:
+    return {**comparable_call(call), "error": recorded_error(call.get("error"))}
+
+
+def of_ours(call: Json) -> Json:
+    return {**comparable_call(call), "error": call.get("error")}
+
+
+def recall_expectations(expectations: Any, clock: SetClock, key: str, expected: Json) -> None:
+    """Note what the record had noted, and observe of it what had been observed."""
+    now = clock.moment
+    clock.moment = now - timedelta(seconds=expected["age_seconds"])
+    if expected["kind"] == "creations":
+        expectations.expect_creations(key, expected["count"])
+        for _ in range(expected["observed"]):
+            expectations.creation_observed(key)
+    else:
+        expectations.expect_deletions(key, expected["keys"])
+        for pod in expected["keys"][: expected["observed"]]:
+            expectations.deletion_observed(key, pod)
+    clock.moment = now
+
+
+def state_of(expectations: Any, key: str) -> Json:
+    expected = expectations.get(key)
+    return {
+        "exists": expected is not None,
+        "add": expected.creations if expected else 0,
+        "del": expected.deletions if expected else 0,
+        "keys": sorted(expectations.awaited_deletions(key)),
+        "satisfied": expectations.met(key),
+    }
+
+
+def told_versions(written: dict[str, str], record: Json) -> dict[str, str]:
+    """The resourceVersions remembered, as far as a record tells them (`wrote_rv`).
+
+    The recording found them by asking whether caches of this and that version are new enough, of Pods first, if Pods
+    were remembered before the sync or written in it. Versions that cannot be compared never make a cache old. And where
+    no Pods are remembered after the sync, that first question was answered with yes, upon which the store forgets all.
+    """
+    told = {name: version for name, version in written.items() if compare_resource_versions(version, "1") is not None}
+    expect, pods = record["expect"], PODS.group_resource
+    asked_of_pods = (
+        bool((record["consistency"].get("written") or {}).get(pods))
+        or expect["creates"]["calls"] > expect["creates"]["failed"]
+        or any(not patch.get("error") for patch in expect["patches"])
+    )
+    return {} if asked_of_pods and pods not in told else told

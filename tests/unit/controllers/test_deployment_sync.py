@@ -1,0 +1,139 @@
+"""Odd states of a Deployment, reasoned from v1.36's source where the recorded ones do not reach."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeloop.controllers.deployment import replicasets, rollout, status
+from kubeloop.controllers.deployment.controller import DeploymentController
+from kubeloop.controllers.deployment.podtemplate import pod_template_hash, with_hash_label
+from kubeloop.kube.objects import Deployment, DeploymentStatus, ReplicaSet, convert
+from kubeloop.tracing.lifecycle import NoTraces
+from support import recorded_api
+from support.set_clock import SetClock
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+}
+
+
+def web(*, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "web",
+            "namespace": "default",
+            "uid": "web-uid",
+            "generation": 1,
+            "resourceVersion": "1",
+            "annotations": annotations or {},
+        },
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": TEMPLATE,
+            "strategy": strategy,
+            **spec,
+        },
+    }
+
+
+def owned(replicas: int, annotations: dict[str, str], *, available: int = 0) -> dict[str, Any]:
+    """The new ReplicaSet of `web`."""
+    template_hash = pod_template_hash(TEMPLATE, None)
+    template = with_hash_label(TEMPLATE, template_hash)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": f"web-{template_hash}",
+            "namespace": "default",
+            "uid": "rs-uid",
+            "resourceVersion": "2",
+            "labels": template["metadata"]["labels"],
+            "annotations": annotations,
+            "ownerReferences": [{"kind": "Deployment", "name": "web", "uid": "web-uid", "controller": True}],
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": template["metadata"]["labels"]},
+            "template": template,
+        },
+        "status": {"replicas": replicas, "availableReplicas": available},
+    }
+
+
+async def synced(deployment: dict[str, Any], *replica_sets: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The calls of one sync, and what it did with the queue."""
+    state = {"deployments": [deployment], "replicasets": list(replica_sets)}
+    clock = SetClock(NOW)
+    api, queue = recorded_api.FakeApi({"state": state}), recorded_api.Queue()
+    informers = recorded_api.filled_informers(api, state, clock)
+    controller = DeploymentController(
+        api, informers, clock=clock, recorder=recorded_api.Events(), traces=NoTraces(), queue=queue
+    )
+    recorded_api.fill(informers, state)
+    queue.done.clear()
+    assert await controller.process("default/web") is None
+    return api.calls, queue.done
+
+
+async def test_annotations_copied_beside_a_revision_that_is_no_number_go_with_the_next_write():
+    sizes = {"deployment.kubernetes.io/desired-replicas": "3", "deployment.kubernetes.io/max-replicas": "4"}
+    revision = {"deployment.kubernetes.io/revision": "abc"}
+
+    calls, _ = await synced(web(annotations={"team": "a"}), owned(2, {**revision, **sizes}))
+    scaled = next(call for call in calls if call["resource"] == "replicasets")
+    assert scaled["object"]["spec"]["replicas"] == 3
+    assert scaled["object"]["metadata"]["annotations"] == {**revision, **sizes, "team": "a"}
+
+    calls, _ = await synced(web(annotations={"team": "a"}), owned(3, {**revision, **sizes}))
+    assert not [call for call in calls if call["resource"] == "replicasets"], "they ask for no write of their own"
+
+
+def test_sizes_in_annotations_are_digits_alone():
+    def size(text: str) -> tuple[int | None, int | None]:
+        rs = convert(ReplicaSet, owned(1, {replicasets.DESIRED_REPLICAS: text, replicasets.MAX_REPLICAS: text}))
+        return replicasets.desired_replicas_annotation(rs), replicasets.max_replicas_annotation(rs)
+
+    assert size("0") == (0, 0)
+    assert size("2147483647") == (2147483647, 2147483647)
+    for text in ("", "-3", "+3", " 3", "3.0", "x", "2147483648", "\N{ARABIC-INDIC DIGIT THREE}"):
+        assert size(text) == (None, None), text
+
+
+def test_a_negative_size_in_an_annotation_makes_no_scaling_event():
+    deployment = convert(Deployment, web())
+    odd = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "-3"}))
+    assert not rollout.is_scaling_event(deployment, [odd])
+    assert rollout.is_scaling_event(deployment, [convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "4"}))])
+
+
+def test_saturation_reads_the_annotation_with_a_sign():
+    deployment = convert(Deployment, web())
+    for text, saturated in (("3", True), ("+3", True), ("4", False), ("x", False), ("", False)):
+        rs = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: text}, available=3))
+        assert rollout.is_saturated(deployment, rs) == saturated, text
+
+
+def test_progress_that_has_no_time_is_long_past_its_deadline():
+    progressing = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+    deployment = convert(Deployment, {**web(progressDeadlineSeconds=600), "status": {"conditions": [progressing]}})
+    assert status.stuck_recheck_seconds(deployment, DeploymentStatus(), NOW) == 0.0
+    deployment = convert(Deployment, {**web(), "status": {"conditions": [progressing]}})
+    assert status.stuck_recheck_seconds(deployment, DeploymentStatus(), NOW) is None, "no deadline, nothing to wait for"
+
+
+def test_the_comparison_with_the_records_tells_a_pointer_to_zero_from_none():
+    def container(**members: Any) -> dict[str, Any]:
+        return recorded_api.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
+
+    assert container(resources={}, stdin=False, env=[]) == container()
+    assert container(securityContext={"runAsUser": 0}) != container(securityContext={})
+    assert container(securityContext={}) != container()
+    assert container(unknown=0) != container()

@@ -1,0 +1,101 @@
+"""Which Pods go first: the quick order against the rule itself, and what is measured of it."""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.controllers.replicaset.ranking import (
+    AgeClasses,
+    TiedPod,
+    deletion_age_ratios,
+    deletion_head,
+    deletion_order,
+    pods_to_delete,
+)
+from kubeloop.controllers.replicaset.related import HASH_INDEX, active_per_node, by_template_hash, related_pods
+from kubeloop.informers.store import Store
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects import LabelSelector, Pod, convert
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def pod(name: str, *, ready: int | None = None, created: int = 0, node: str = "n", **more: Any) -> Pod:
+    """ready: for so many seconds; -1: since nobody knows when."""
+    condition: dict[str, Any] = {"type": "Ready", "status": "False" if ready is None else "True"}
+    if ready is not None and ready >= 0:
+        condition["lastTransitionTime"] = rfc3339(NOW - timedelta(seconds=ready))
+    metadata = {"name": name, "namespace": "ns", "uid": more.pop("uid", name), "labels": more.pop("labels", {})}
+    status = {"phase": more.pop("phase", "Running"), "conditions": [condition]}
+    restarts = more.pop("restarts", 0)
+    status["containerStatuses"] = [{"name": "main", "restartCount": restarts}]
+    created_at = rfc3339(NOW - timedelta(seconds=created))
+    return convert(
+        Pod, {"metadata": {**metadata, "creationTimestamp": created_at}, "spec": {"nodeName": node}, "status": status}
+    )
+
+
+pods = st.lists(
+    st.builds(
+        pod,
+        st.just("p"),
+        ready=st.sampled_from([None, -1, 10, 12, 14, 300]),
+        created=st.sampled_from([20, 22, 900]),
+        node=st.sampled_from(["", "n", "m"]),
+        restarts=st.integers(0, 1),
+        uid=st.text("abc", min_size=1, max_size=3),
+    ),
+    max_size=12,
+    unique_by=lambda each: each.metadata.uid,
+)
+
+
+@given(pods=pods)
+def test_where_the_rule_gives_an_order_the_quick_order_is_that(pods):
+    ages, counts = AgeClasses(NOW), active_per_node(pods)
+    ranked = [(deletion_head(each, counts[each.spec.node_name], ages), TiedPod(each, ages)) for each in pods]
+
+    def compare(a: Any, b: Any) -> int:
+        return (b < a) - (a < b)
+
+    wins = {id(a): sum(a < b for b in ranked if b is not a) for a in ranked}
+    if sorted(wins.values()) != list(range(len(ranked))):
+        return  # a tie or a cycle: no order is wrong
+    by_rule = sorted(ranked, key=functools.cmp_to_key(compare))
+    expected = [tied.pod.metadata.uid for _, tied in by_rule]
+    assert [each.metadata.uid for each in deletion_order(pods, counts, NOW)] == expected
+    first = pods_to_delete(pods, lambda: counts, len(pods) - 1, NOW) if pods else []
+    assert [each.metadata.uid for each in first] == expected[:-1]
+
+
+def test_the_age_ratio_compares_whole_ages_with_the_youngest_ready_pod():
+    young, old, waiting = pod("y", ready=1, created=600), pod("o", ready=1, created=3900), pod("w", created=60)
+    assert deletion_age_ratios([young, old, waiting], [old, waiting], NOW) == [6]
+    assert deletion_age_ratios([waiting], [waiting], NOW) == []
+    assert deletion_age_ratios([pod("new", ready=0)], [pod("new", ready=0)], NOW) == [], "nothing to divide by"
+
+
+def test_related_pods_are_those_any_of_the_selectors_matches_each_once():
+    store: Store[Pod] = Store()
+    store.add_index(HASH_INDEX, by_template_hash)
+    for name, labels in (
+        ("new", {"app": "web", "pod-template-hash": "1"}),
+        ("old", {"app": "web", "pod-template-hash": "2"}),
+        ("other", {"app": "db", "pod-template-hash": "2"}),
+        ("bare", {"app": "web"}),
+    ):
+        store.put(f"ns/{name}", pod(name, labels=labels))
+
+    def found(*wanted: dict[str, Any]) -> list[str]:
+        selectors = [convert(LabelSelector, each) for each in wanted]
+        return [each.metadata.name for each in related_pods(store, "ns", selectors)]
+
+    new, old = ({"matchLabels": {"app": "web", "pod-template-hash": number}} for number in "12")
+    assert found(new, old, new) == ["new", "old"]
+    assert found({"matchLabels": {"app": "web"}}, new) == ["new", "old", "bare"]
+    assert found({"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}, old) == ["old"]
