@@ -7,16 +7,21 @@ Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1 of v1.36
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 
-from kubeloop.kube.objects import Pod, to_json
+from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS
+from kubeloop.scheduler.whole_objects import WholeObjects
+
+Whole = TypeVar("Whole")
 
 
 class ExtenderError(Exception):
@@ -35,8 +40,11 @@ class ExtenderVerdict:
 class Extender:
     """One extender of the configuration. Its HTTP session opens with the first request; close() ends it."""
 
-    def __init__(self, config: ExtenderConfiguration) -> None:
+    def __init__(self, config: ExtenderConfiguration, objects: WholeObjects) -> None:
+        """Raises UserError if its certificates cannot be read."""
         self._config = config
+        self._objects = objects
+        self._tls = tls_context(config)
         self._url = config.url_prefix.rstrip("/")
         self._managed = frozenset(resource.name for resource in config.managed_resources)
         self._session: aiohttp.ClientSession | None = None
@@ -72,7 +80,7 @@ class Extender:
 
     async def filter(self, pod: Pod, nodes: Sequence[NodeInfo]) -> ExtenderVerdict:
         """Which of `nodes` the extender accepts. Raises ExtenderError."""
-        answer = _fields(await self._call(self._config.filter_verb, self._args(pod, nodes)))
+        answer = _fields(await self._call(self._config.filter_verb, await self._args(pod, nodes)))
         if answer.get("error"):
             raise ExtenderError(answer["error"])
         offered = {info.name for info in nodes}
@@ -80,7 +88,10 @@ class Extender:
             feasible = answer["nodenames"]
             unknown = [name for name in feasible if name not in offered]
             if unknown:
-                raise ExtenderError(f'extender "{self.name}" claims a filtered node "{unknown[0]}" which is not found')
+                raise ExtenderError(
+                    f'extender "{self.name}" claims a filtered node "{unknown[0]}" '
+                    "which is not found in the input node list"
+                )
         else:
             items = (answer.get("nodes") or {}).get("items") or []
             feasible = [item["metadata"]["name"] for item in items]
@@ -92,7 +103,7 @@ class Extender:
 
     async def prioritize(self, pod: Pod, nodes: Sequence[NodeInfo]) -> Mapping[str, int]:
         """Node -> score 0 to 10. Raises ExtenderError."""
-        answer = await self._call(self._config.prioritize_verb, self._args(pod, nodes))
+        answer = await self._call(self._config.prioritize_verb, await self._args(pod, nodes))
         if not isinstance(answer, list):
             raise ExtenderError(f'extender "{self.name}" answered prioritize with something else than a list')
         return {entry.get("host", ""): int(entry.get("score", 0)) for entry in map(_fields, answer)}
@@ -116,7 +127,8 @@ class Extender:
 
         Nodes that are left out are no candidates any more. Raises ExtenderError.
         """
-        body: dict[str, Any] = {"Pod": to_json(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
+        body: dict[str, Any] = {"NodeNameToVictims": None, "NodeNameToMetaVictims": None}
+        body["Pod"] = await self._whole(self._objects.pod(pod))
         if self._config.node_cache_capable:
             body["NodeNameToMetaVictims"] = {
                 node: {"Pods": [{"UID": each.uid} for each in pods], "NumPDBViolations": violations}
@@ -124,7 +136,10 @@ class Extender:
             }
         else:
             body["NodeNameToVictims"] = {
-                node: {"Pods": [to_json(each.pod) for each in pods], "NumPDBViolations": violations}
+                node: {
+                    "Pods": await self._whole(self._objects.pods([each.pod for each in pods])),
+                    "NumPDBViolations": violations,
+                }
                 for node, (pods, violations) in victims.items()
             }
         answer = _fields(await self._call(self._config.preempt_verb, body))
@@ -140,29 +155,41 @@ class Extender:
             await self._session.close()
             self._session = None
 
-    def _args(self, pod: Pod, nodes: Sequence[NodeInfo]) -> dict[str, Any]:
+    async def _args(self, pod: Pod, nodes: Sequence[NodeInfo]) -> dict[str, Any]:
+        whole = await self._whole(self._objects.pod(pod))
         if self._config.node_cache_capable:
-            return {"Pod": to_json(pod), "Nodes": None, "NodeNames": [info.name for info in nodes]}
-        items = [to_json(info.node) for info in nodes if info.node]
-        return {"Pod": to_json(pod), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
+            return {"Pod": whole, "Nodes": None, "NodeNames": [info.name for info in nodes]}
+        items = await self._whole(self._objects.nodes([info.node for info in nodes if info.node]))
+        return {"Pod": whole, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
+
+    async def _whole(self, fetching: Awaitable[Whole]) -> Whole:
+        try:
+            return await fetching
+        except (ApiError, ServerUnreachable) as error:
+            raise ExtenderError(f"cannot read what extender {self.name} is to be sent: {error}") from error
 
     async def _call(self, verb: str, body: Any) -> Any:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._config.http_timeout_seconds)
-            connector = aiohttp.TCPConnector(ssl=tls_context(self._config), limit=0)
+            connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
             self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         url = f"{self._url}/{verb}"
         try:
             async with self._session.post(
-                url, data=msgspec.json.encode(body), headers={"content-type": "application/json"}
+                url,
+                data=msgspec.json.encode(body),
+                headers={"content-type": "application/json"},
+                server_hostname=(self._config.tls.server_name or None) if self._config.tls else None,
             ) as response:
                 data = await response.read()
                 if response.status != 200:
-                    raise ExtenderError(f"failed {verb} with extender at URL {self._url}, code {response.status}")
+                    raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
                 return msgspec.json.decode(data)
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
-            text = str(error) or type(error).__name__
-            raise ExtenderError(f"failed {verb} with extender at URL {self._url}: {text}") from error
+        except TimeoutError as error:
+            late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            raise ExtenderError(f'Post "{url}": {late}') from error
+        except (aiohttp.ClientError, msgspec.DecodeError) as error:
+            raise ExtenderError(f'Post "{url}": {str(error) or type(error).__name__}') from error
 
 
 def _fields(answer: Any, *, lower: bool = True) -> dict[str, Any]:
@@ -175,17 +202,32 @@ def _fields(answer: Any, *, lower: bool = True) -> dict[str, Any]:
 
 
 def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
-    """For aiohttp: a context if anything about TLS is configured, else True (the system's trust)."""
+    """For aiohttp: a context if anything about TLS is configured, else True (the system's trust). Raises UserError."""
     tls = config.tls or ExtenderTLS()
     if config.tls is None and not config.enable_https:
         return True
-    context = ssl.create_default_context()
-    if tls.ca_file or tls.ca_data:
+    try:
         context = ssl.create_default_context(cafile=tls.ca_file or None, cadata=tls.ca_data.decode() or None)
+        if tls.cert_file or tls.cert_data:
+            _load_certificate(context, tls)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"the TLS configuration of extender {config.url_prefix} cannot be used: {error}",
+            hint="look at the files and data under tlsConfig",
+        ) from error
     # As in kube-scheduler: HTTPS without a CA is not verified.
     if tls.insecure or (config.enable_https and not tls.ca_file and not tls.ca_data):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if tls.cert_file:
-        context.load_cert_chain(tls.cert_file, tls.key_file or None)
     return context
+
+
+def _load_certificate(context: ssl.SSLContext, tls: ExtenderTLS) -> None:
+    """The client's certificate and key. Data goes before files, and through a file that nobody else can read."""
+    if not tls.cert_data:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
+        pem.write(tls.cert_data + b"\n" + tls.key_data)
+        pem.flush()
+        context.load_cert_chain(pem.name)

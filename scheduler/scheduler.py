@@ -49,6 +49,7 @@ from kubeloop.scheduler.queue.hints import HintMap, registrations, watched
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
+from kubeloop.scheduler.whole_objects import WholeObjects
 from kubeloop.tracing.lifecycle import AttemptFacts, PodTraces
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,8 @@ class Scheduler:
         self._listed = listed.values()
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in listed.items()})
         # Those whose failure does not matter come last, as in kube-scheduler.
-        self.extenders = [Extender(each) for each in sorted(config.extenders, key=lambda each: each.ignorable)]
+        whole = WholeObjects(client)
+        self.extenders = [Extender(each, whole) for each in sorted(config.extenders, key=lambda each: each.ignorable)]
         self.frameworks: dict[str, Framework] = {}
         handles = []
         for profile in map(self._without_managed_resources, config.profiles):

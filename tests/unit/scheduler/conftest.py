@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from kubeloop.informers.store import Store
+from kubeloop.kube.client import ListPage
 from kubeloop.kube.errors import ServerUnreachable, from_status
-from kubeloop.kube.objects import Node, Object, Pod, Status, convert
+from kubeloop.kube.objects import Node, Object, Pod, Status, convert, to_json
 from kubeloop.kube.resources import NODES, PODS, Resource
 from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
@@ -55,7 +56,7 @@ class MemoryInformer:
 
 
 class Cluster:
-    """informer() as a factory's; create_raw, get, patch and delete as a client's. Also the event sink.
+    """informer() as a factory's; create_raw, get, list_all, patch, ... as a client's. Also the event sink.
 
     before_bind(pod, node): may raise, or wait. answers_lost: so many bindings are made, but their answers are lost.
     """
@@ -69,6 +70,7 @@ class Cluster:
         self.patches: list[tuple[str, dict[str, Any]]] = []
         self.before_bind: Callable[[str, str], Any] | None = None
         self.answers_lost = 0
+        self.fetched: list[str] = []  # names of objects read whole, "all nodes" for lists
 
     def informer(self, resource: Resource[Any], **_: Any) -> Any:
         return self.informers.setdefault(resource.plural, MemoryInformer())
@@ -79,8 +81,10 @@ class Cluster:
     def node(self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **fields: Any) -> Node:
         allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
         metadata = {"name": name, "labels": {"kubernetes.io/hostname": name} | fields.pop("labels", {})}
-        node = convert(Node, {"metadata": metadata, "status": {"allocatable": allocatable}, "spec": fields})
-        self.informer(NODES).put(self.versioned(node))
+        node = self.versioned(
+            convert(Node, {"metadata": metadata, "status": {"allocatable": allocatable}, "spec": fields})
+        )
+        self.informer(NODES).put(node)
         return node
 
     def pod(self, name: str, *, cpu: str = "100m", namespace: str = "default", **spec: Any) -> Pod:
@@ -136,6 +140,26 @@ class Cluster:
         if pod is None:
             raise refused(404, "NotFound", f'pods "{name}" not found')
         return pod
+
+    def whole(self, resource: Any, obj: Any) -> dict[str, Any]:
+        """As the API server has it: with fields that no Struct knows."""
+        body: dict[str, Any] = to_json(obj)
+        body["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+        body["spec"] = {**body.get("spec", {}), "unknownToUs": obj.metadata.name}
+        return {"apiVersion": "v1", "kind": resource.kind, **body}
+
+    async def get_raw(self, resource: Any, name: str, namespace: str = "", **_: Any) -> dict[str, Any]:
+        await asyncio.sleep(0.001)
+        self.fetched.append(name)
+        obj = self.informer(resource).store.get(f"{namespace}/{name}" if namespace else name)
+        if obj is None:
+            raise refused(404, "NotFound", f'{resource.plural} "{name}" not found')
+        return self.whole(resource, obj)
+
+    async def list_all(self, resource: Any, **_: Any) -> ListPage[Any]:
+        await asyncio.sleep(0.001)
+        self.fetched.append(f"all {resource.plural}")
+        return ListPage(items=[self.whole(resource, each) for each in self.informer(resource).store.list()])
 
     async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
         await asyncio.sleep(0.001)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import ssl
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import Pod, convert
 from kubeloop.kube.resources import PODS
-from kubeloop.scheduler.config.types import ExtenderConfiguration, ManagedResource
+from kubeloop.scheduler.cache.node_info import NodeInfo
+from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource
 from kubeloop.scheduler.extender import Extender, ExtenderError
+from kubeloop.scheduler.whole_objects import WholeObjects
 
 Answers = dict[str, Callable[[Any], Any]]
 
@@ -28,7 +39,8 @@ async def server() -> AsyncIterator[tuple[str, Answers, list[tuple[str, Any]]]]:
         asked.append((verb, body))
         if verb not in answers:
             return web.Response(status=500)
-        return web.json_response(answers[verb](body))
+        answered = answers[verb](body)
+        return web.json_response(await answered if inspect.isawaitable(answered) else answered)
 
     app = web.Application()
     app.router.add_post("/scheduler/{verb}", answer)
@@ -109,7 +121,7 @@ async def test_an_extender_that_fails_fails_the_attempt_unless_it_is_ignorable(s
     async with scheduling(extenders=(ExtenderConfiguration(url, filter_verb="filter"),)):
         cluster.pod("p")
         await until(lambda: bool(cluster.events))
-        assert cluster.events[0][2] == f"failed filter with extender at URL {url}, code 500"
+        assert cluster.events[0][2] == f"failed filter with extender at URL {url}/filter, code 500"
     cluster.delete_pod("default/p")
     async with scheduling(extenders=(ExtenderConfiguration(url, filter_verb="filter", ignorable=True),)):
         cluster.pod("q")
@@ -202,7 +214,9 @@ async def test_the_next_extender_sees_what_the_first_has_left(server, cluster, s
         pytest.param(
             {"NodeNameToMetaVictims": None}, False, "preemption: no candidate node for preemption", id="a null of Go"
         ),
-        pytest.param(None, False, "preemption: failed preempt with extender at URL {url}, code 500", id="failure"),
+        pytest.param(
+            None, False, "preemption: failed preempt with extender at URL {url}/preempt, code 500", id="failure"
+        ),
         pytest.param(
             {"nodeNameToMetaVictims": {"dear": {"pods": []}}},
             False,
@@ -269,14 +283,171 @@ def pod_with(resource: str) -> Pod:
 
 
 def test_it_is_asked_only_about_resources_it_manages():
-    extender = Extender(ExtenderConfiguration("http://x", managed_resources=(ManagedResource("example.com/gpu"),)))
+    extender = Extender(
+        ExtenderConfiguration("http://x", managed_resources=(ManagedResource("example.com/gpu"),)), WholeObjects(None)
+    )
     assert extender.is_interested(pod_with("example.com/gpu"))
     assert not extender.is_interested(pod_with("cpu"))
-    assert Extender(ExtenderConfiguration("http://x")).is_interested(pod_with("cpu"))
+    assert Extender(ExtenderConfiguration("http://x"), WholeObjects(None)).is_interested(pod_with("cpu"))
 
 
-async def test_an_extender_that_is_not_there_is_an_error():
-    extender = Extender(ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"))
-    with pytest.raises(ExtenderError, match="failed filter with extender at URL"):
-        await extender.filter(pod_with("cpu"), [])
+async def test_an_extender_that_is_not_there_is_an_error(cluster):
+    pod = cluster.pod("p")
+    extender = Extender(ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"), WholeObjects(cluster))
+    with pytest.raises(ExtenderError, match=r'^Post "http://127\.0\.0\.1:9/filter": '):
+        await extender.filter(pod, [])
     await extender.close()
+
+
+async def test_an_extender_that_takes_too_long_is_an_error(server, cluster):
+    url, answers, _ = server
+    answers["filter"] = lambda body: asyncio.sleep(5)
+    config = ExtenderConfiguration(url, filter_verb="filter", http_timeout_seconds=0.05)
+    extender = Extender(config, WholeObjects(cluster))
+    with pytest.raises(ExtenderError) as error:
+        await extender.filter(cluster.pod("p"), [])
+    assert str(error.value) == (
+        f'Post "{url}/filter": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+    )
+    await extender.close()
+
+
+async def test_a_node_that_was_not_offered_is_an_error(server, cluster):
+    url, answers, _ = server
+    answers["filter"] = lambda body: {"nodenames": ["mars"]}
+    extender = Extender(
+        ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True), WholeObjects(cluster)
+    )
+    with pytest.raises(ExtenderError) as error:
+        await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
+    assert str(error.value) == (
+        f'extender "{url}" claims a filtered node "mars" which is not found in the input node list'
+    )
+    await extender.close()
+
+
+async def test_pods_and_nodes_are_sent_with_fields_that_no_struct_knows(server, cluster):
+    url, answers, asked = server
+    answers["filter"] = lambda body: {"nodes": body["Nodes"]}
+    extender = Extender(ExtenderConfiguration(url, filter_verb="filter"), WholeObjects(cluster))
+    pod, nodes = cluster.pod("p"), [NodeInfo.of(cluster.node(name)) for name in "ab"]
+    for _ in range(2):
+        verdict = await extender.filter(pod, nodes)
+        assert list(verdict.feasible) == ["a", "b"]
+    body = asked[0][1]
+    assert body["Pod"]["spec"]["unknownToUs"] == "p"
+    assert [item["spec"]["unknownToUs"] for item in body["Nodes"]["items"]] == ["a", "b"]
+    for sent in (body["Pod"], *body["Nodes"]["items"]):
+        assert "kind" not in sent
+        assert "managedFields" not in sent["metadata"]
+    assert asked[1] == asked[0]
+    assert sorted(cluster.fetched) == ["a", "b", "p"], "once each, while they stay as they are"
+    changed = NodeInfo.of(cluster.node("a", unschedulable=True))
+    await extender.filter(pod, [changed, nodes[1]])
+    assert cluster.fetched[3:] == ["a"]
+    await extender.close()
+
+
+async def test_many_nodes_are_listed_at_once(server, cluster):
+    url, answers, asked = server
+    answers["prioritize"] = lambda body: []
+    extender = Extender(ExtenderConfiguration(url, prioritize_verb="prioritize"), WholeObjects(cluster))
+    nodes = [NodeInfo.of(cluster.node(f"n{number}")) for number in range(40)]
+    pod = cluster.pod("p")
+    await extender.prioritize(pod, nodes)
+    await extender.prioritize(pod, nodes)
+    assert len(asked[0][1]["Nodes"]["items"]) == 40
+    assert cluster.fetched == ["p", "all nodes"]
+    await extender.close()
+
+
+async def test_a_pod_that_is_gone_ends_the_attempt_with_an_error(server, cluster):
+    url, _, _ = server
+    pod = cluster.pod("p")
+    cluster.delete_pod("default/p")
+    extender = Extender(ExtenderConfiguration(url, filter_verb="filter"), WholeObjects(cluster))
+    with pytest.raises(ExtenderError, match=r'cannot read what extender http.* is to be sent: pods "p" not found'):
+        await extender.filter(pod, [])
+    await extender.close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, and server.pem and client.pem (certificate and key) which it has signed; the server is "extender"."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")])
+    day = datetime(2020, 1, 1, tzinfo=UTC)
+
+    def certificate(name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> bytes:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
+            .issuer_name(authority)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(day)
+            .not_valid_after(day.replace(year=2100))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        )
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+    (folder / "ca.pem").write_bytes(certificate("ca", authority_key, is_authority=True))
+    for name in ("extender", "client"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (folder / f"{name}.crt").write_bytes(certificate(name, key, is_authority=False))
+        (folder / f"{name}.key").write_bytes(private)
+    return folder
+
+
+@pytest.fixture
+async def tls_server(certificates: Path) -> AsyncIterator[str]:
+    """URL of an extender that asks for a client's certificate and accepts all nodes."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"nodes": (await request.json())["Nodes"]})
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "extender.crt", certificates / "extender.key")
+    context.load_verify_locations(certificates / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    app = web.Application()
+    app.router.add_post("/filter", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("by", ["file", "data"])
+async def test_tls_with_certificates_of_both_sides_and_a_server_name(tls_server, certificates, cluster, by):
+    names = {"ca": "ca.pem", "cert": "client.crt", "key": "client.key"}
+    if by == "file":
+        given: dict[str, Any] = {f"{name}_file": str(certificates / file) for name, file in names.items()}
+    else:
+        given = {f"{name}_data": (certificates / file).read_bytes() for name, file in names.items()}
+    tls = ExtenderTLS(server_name="extender", **given)
+    config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
+    extender = Extender(config, WholeObjects(cluster))
+    verdict = await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
+    assert list(verdict.feasible) == ["a"]
+    await extender.close()
+
+
+async def test_a_server_with_another_name_is_refused(tls_server, certificates, cluster):
+    files = {f"{name}_file": str(certificates / f"client.{end}") for name, end in (("cert", "crt"), ("key", "key"))}
+    tls = ExtenderTLS(ca_file=str(certificates / "ca.pem"), server_name="other", **files)
+    config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
+    extender = Extender(config, WholeObjects(cluster))
+    with pytest.raises(ExtenderError, match="certificate verify failed"):
+        await extender.filter(cluster.pod("p"), [])
+    await extender.close()
+
+
+def test_a_certificate_that_cannot_be_read_is_the_users_error():
+    config = ExtenderConfiguration("https://x", enable_https=True, tls=ExtenderTLS(ca_file="/nowhere/ca.pem"))
+    with pytest.raises(UserError, match="the TLS configuration of extender https://x cannot be used: "):
+        Extender(config, WholeObjects(None))
