@@ -6,85 +6,109 @@ Source: framework.FitError and NodeToStatus of v1.36.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.interface import Code, Rows, Status
+from kubeloop.scheduler.framework.interface import Code, RowReasons, Rows, Status
 
 EVENT_NOTE_BYTES = 1024
 EXTENDER = "Extender"  # stands for a plugin's name where extenders rejected nodes
 
 _ABSENT = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
+_NOT_REJECTED = -1
+
+
+class Explains(Protocol):
+    """Knows why a filter rejected rows of the snapshot."""
+
+    def __call__(self, row: int) -> Status: ...
+
+    def all(self, rows: Rows) -> RowReasons: ...
 
 
 class NodeVerdicts:
-    """Why nodes were rejected in one cycle. Filters that work on rows explain a node only when somebody asks.
+    """Why nodes were rejected in one cycle. Filters that work on rows explain them only when somebody asks.
 
-    absent: the status of nodes that were not looked at.
+    A node is rejected by one filter; what is set by name counts before that. absent: the status of nodes that were not
+    looked at. Axis: N nodes.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.absent = _ABSENT
-        self._statuses: dict[str, Status] = {}
-        self._unexplained: dict[int, Callable[[int], Status]] = {}  # row -> who explains it
-        self._segments: list[tuple[str, Rows, Callable[[int], Status]]] = []  # not yet in _unexplained
+        self._codes = np.full(0, _NOT_REJECTED, np.intp)  # [N] once somebody asked: places in _statuses
+        self._statuses: list[Status] = []
+        self._set: dict[str, Status] = {}
+        self._unasked: list[tuple[str, Rows, Explains]] = []  # not yet in _codes
 
     def __len__(self) -> int:
-        self._spread()
-        return len(self._statuses) + len(self._unexplained)
+        self._explain_all()
+        return int(np.count_nonzero(self._codes >= 0)) + len(self._elsewhere())
 
     def set(self, node_name: str, status: Status) -> None:
-        self._spread()
+        self._set[node_name] = status
         row = self._snapshot.row_of.get(node_name)
-        if row is not None:
-            self._unexplained.pop(row, None)
-        self._statuses[node_name] = status
+        if row is not None and len(self._codes):
+            self._note(row, status)
 
-    def reject_rows(self, plugin: str, rows: Rows, explain: Callable[[int], Status]) -> None:
-        """`rows` of the snapshot were rejected by `plugin`; explain(row) says why."""
-        self._segments.append((plugin, rows, explain))
+    def reject_rows(self, plugin: str, rows: Rows, explain: Explains) -> None:
+        """`rows` of the snapshot were rejected by `plugin`."""
+        self._unasked.append((plugin, rows, explain))
 
     def get(self, node_name: str) -> Status | None:
-        self._spread()
-        status = self._statuses.get(node_name)
-        if status is None:
-            row = self._snapshot.row_of.get(node_name)
-            explain = self._unexplained.get(row) if row is not None else None
-            if row is None or explain is None:
-                return self.absent
-            status = self._statuses[node_name] = explain(row)
-            del self._unexplained[row]
-        return status
+        status = self._set.get(node_name)
+        if status is not None:
+            return status
+        self._explain_all()
+        row = self._snapshot.row_of.get(node_name)
+        code = _NOT_REJECTED if row is None else int(self._codes[row])
+        return self.absent if code < 0 else self._statuses[code]
 
     def is_explicit(self, node_name: str) -> bool:
         """Was this node looked at and rejected?"""
-        self._spread()
-        return node_name in self._statuses or self._snapshot.row_of.get(node_name) in self._unexplained
+        row = self._snapshot.row_of.get(node_name)
+        if row is None or node_name in self._set:
+            return node_name in self._set
+        self._explain_all()
+        return bool(self._codes[row] >= 0)
 
     def items(self) -> Iterator[tuple[str, Status]]:
         """All nodes that were looked at and rejected."""
         self._explain_all()
-        return iter(self._statuses.items())
+        infos, statuses = self._snapshot.node_infos, self._statuses
+        for row, code in enumerate(self._codes.tolist()):
+            if code >= 0:
+                yield infos[row].name, statuses[code]
+        yield from self._elsewhere().items()
 
     def nodes_with_code(self, code: Code) -> Iterable[str]:
+        """In the order of the rows."""
         self._explain_all()
-        if self.absent.code is code:
-            statuses, absent = self._statuses, self.absent
-            return [i.name for i in self._snapshot.node_infos if statuses.get(i.name, absent).code is code]
-        return [name for name, status in self._statuses.items() if status.code is code]
+        wanted = np.array([*(status.code is code for status in self._statuses), self.absent.code is code])
+        infos = self._snapshot.node_infos
+        there = np.flatnonzero(wanted[self._codes])  # _NOT_REJECTED means the last one
+        names = [infos[row].name for row in there.tolist()]
+        return names + [name for name, status in self._elsewhere().items() if status.code is code]
 
     def reasons(self, num_all_nodes: int) -> Counter[str]:
         """Reason -> number of nodes, those included that were not looked at."""
         self._explain_all()
         counts: Counter[str] = Counter()
-        for reasons, number in Counter(status.reasons for status in self._statuses.values()).items():
-            for reason in reasons:
-                counts[reason] += number
-        left = num_all_nodes - len(self._statuses)
+        rejected = 0
+        by_status = np.bincount(self._codes[self._codes >= 0], minlength=len(self._statuses)).tolist()
+        for status, number in (
+            *zip(self._statuses, by_status, strict=True),
+            *((status, 1) for status in self._elsewhere().values()),
+        ):
+            rejected += number
+            if number:
+                for reason in status.reasons:
+                    counts[reason] += number
+        left = num_all_nodes - rejected
         if left > 0:
             for reason in self.absent.reasons:
                 counts[reason] += left
@@ -92,25 +116,40 @@ class NodeVerdicts:
 
     def plugins(self) -> dict[str, int]:
         """Plugin -> number of nodes it rejected. Asks nobody to explain."""
-        counts: Counter[str] = Counter(status.plugin for status in self._statuses.values())
-        if self._unexplained:
-            self._explain_all()
-            return dict(Counter(status.plugin for status in self._statuses.values()))
-        for plugin, rows, _ in self._segments:
+        counts: Counter[str] = Counter(status.plugin for status in self._set.values())
+        if len(self._codes):
+            return dict(Counter(status.plugin for _, status in self.items()))
+        for plugin, rows, _ in self._unasked:
             counts[plugin] += len(rows)
         return dict(counts)
 
-    def _spread(self) -> None:
-        for _, rows, explain in self._segments:
-            self._unexplained.update(dict.fromkeys(rows.tolist(), explain))
-        self._segments.clear()
+    def _elsewhere(self) -> dict[str, Status]:
+        """Nodes that the snapshot does not have: extenders may name any."""
+        if not self._set:
+            return {}
+        row_of = self._snapshot.row_of
+        return {name: status for name, status in self._set.items() if name not in row_of}
+
+    def _note(self, row: int, status: Status) -> None:
+        self._codes[row] = len(self._statuses)
+        self._statuses.append(status)
 
     def _explain_all(self) -> None:
-        self._spread()
-        infos, statuses = self._snapshot.node_infos, self._statuses
-        for row, explain in self._unexplained.items():
-            statuses[infos[row].name] = explain(row)
-        self._unexplained.clear()
+        if not len(self._codes) and len(self._snapshot):
+            self._codes = np.full(len(self._snapshot), _NOT_REJECTED, np.intp)
+            fresh = True
+        else:
+            fresh = False
+        for _, rows, explain in self._unasked:
+            reasons = explain.all(rows)
+            self._codes[rows] = reasons.codes + len(self._statuses)
+            self._statuses.extend(reasons.statuses)
+        if fresh or self._unasked:
+            row_of = self._snapshot.row_of
+            for name, status in self._set.items():
+                if name in row_of:
+                    self._note(row_of[name], status)
+        self._unasked.clear()
 
 
 @dataclass(slots=True)

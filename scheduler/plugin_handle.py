@@ -13,7 +13,7 @@ from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.extender import Extender
-from kubeloop.scheduler.framework.dry_run import DryRuns, dry_runs
+from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.runtime import Framework
@@ -62,7 +62,7 @@ class PluginHandle:
         return self.framework.run_filters_with_nominated_pods(state, pod, node)
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return dry_runs(self.framework, state, pod)
+        return DryRuns(self.framework, state, pod)
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_add_pod(state, pod, added, node)

@@ -6,13 +6,16 @@ those sums is enough, and filters that look at no pods at all are asked once. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.framework.interface import CycleState, Status
+from kubeloop.scheduler.framework.interface import CycleState, FilterRowsPlugin, Mask, Status
 
 if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.snapshot import Snapshot
     from kubeloop.scheduler.framework.runtime import Framework
 
 
@@ -29,16 +32,94 @@ class DryRunNode(Protocol):
         ...
 
 
-DryRuns = Callable[[NodeInfo], DryRunNode]
+class Room:
+    """What is free on a node for a pod of which nothing but that counts; its own changes only.
+
+    needed: of each resource; slots: how many pods more the node takes, the incoming one counted already.
+    """
+
+    __slots__ = ("_free", "_needed", "_slots")
+
+    def __init__(self, needed: Mapping[str, int], node: NodeInfo, nominated: Iterable[PodInfo]) -> None:
+        self._needed = needed.items()
+        allocatable, requested = node.allocatable, node.requested
+        self._slots = allocatable.get("pods", 0) - len(node.pods) - 1
+        self._free = {name: allocatable.get(name, 0) - requested.get(name, 0) - amount for name, amount in self._needed}
+        for other in nominated:
+            self._slots -= 1
+            for name in self._free:
+                self._free[name] -= other.requests.get(name, 0)
+
+    def leave(self, other: PodInfo) -> None:
+        """`other` goes."""
+        self._slots += 1
+        free, requests = self._free, other.requests
+        for name in free:
+            free[name] += requests.get(name, 0)
+
+    @property
+    def suffices(self) -> bool:
+        return self._slots >= 0 and all(amount >= 0 for amount in self._free.values())
+
+    def stay(self, other: PodInfo) -> bool:
+        """`other` comes back, if the room suffices then. False: it does not."""
+        if self._slots < 1:
+            return False
+        free, requests = self._free, other.requests
+        for name, amount in free.items():
+            if amount < requests.get(name, 0):
+                return False
+        self._slots -= 1
+        for name in free:
+            free[name] -= requests.get(name, 0)
+        return True
 
 
-def dry_runs(framework: Framework, state: CycleState, pod: PodInfo) -> DryRuns:
-    """Makes dry runs of `pod` on nodes, by the cheapest means that this pod's filters allow."""
-    if not sums_suffice(framework, state):
-        return lambda node: _Copy(framework, state, pod, node)
-    filters = _applying(framework, state)
-    summing = [each for each in filters if _declares(each, "sums_pods")]
-    return lambda node: _Sums(framework, filters, summing, state, pod, node)
+class DryRuns:
+    """Makes dry runs of one pod on nodes of the snapshot, by the cheapest means that this pod's filters allow."""
+
+    def __init__(self, framework: Framework, state: CycleState, pod: PodInfo) -> None:
+        self._framework = framework
+        self._state = state
+        self._pod = pod
+        self.by_sums = sums_suffice(framework, state)
+        self._filters = _applying(framework, state)
+        self._summing = [each for each in self._filters if _declares(each, "sums_pods")]
+        self._needed: Mapping[str, int] | None = None
+        if self.by_sums and len(self._summing) == 1 and _declares(self._summing[0], "room_needed"):
+            self._needed = self._summing[0].room_needed(state, pod)
+        self._passing: tuple[Snapshot, int, Mask] | None = None
+
+    def __call__(self, node: NodeInfo) -> DryRunNode:
+        if self.by_sums:
+            return _Sums(self._framework, self._filters, self._summing, self._state, self._pod, node)
+        return _Copy(self._framework, self._state, self._pod, node)
+
+    def nominated(self, node: NodeInfo) -> list[PodInfo]:
+        """Pods nominated to the node that count against this one."""
+        return self._framework.nominated(self._pod, node.name)
+
+    def room(self, node: NodeInfo, snapshot: Snapshot) -> Room | None:
+        """The room on a node of the snapshot, where that is all that decides; None: it is not, or other filters have
+        something against the node."""
+        if self._needed is None or not self._others_pass(snapshot)[snapshot.row_of[node.name]]:
+            return None
+        return Room(self._needed, node, self.nominated(node))
+
+    def _others_pass(self, snapshot: Snapshot) -> Mask:
+        """What the filters say that look at no pods at all: bool [N]."""
+        kept = self._passing
+        if kept is None or kept[0] is not snapshot or kept[1] != snapshot.generation:
+            passing = np.ones(len(snapshot), np.bool_)
+            for plugin in self._filters:
+                if plugin not in self._summing:
+                    rows = np.flatnonzero(passing)
+                    if isinstance(plugin, FilterRowsPlugin):
+                        passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
+                    else:
+                        passing[:] = False  # its verdicts on each node are the business of __call__
+            kept = self._passing = (snapshot, snapshot.generation, passing)
+        return kept[2]
 
 
 def sums_suffice(framework: Framework, state: CycleState) -> bool:

@@ -11,7 +11,7 @@ Source: k8s.io/kube-scheduler/framework of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -167,6 +167,14 @@ class RowVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
+class RowReasons:
+    """Why K rows were rejected: statuses[codes[i]] is the reason of the i-th. codes: int [K]."""
+
+    codes: npt.NDArray[np.intp]
+    statuses: Sequence[Status]
+
+
+@dataclass(frozen=True, slots=True)
 class PreFilterResult:
     """node_names None: all nodes; else only these (they need not exist)."""
 
@@ -233,6 +241,22 @@ class FilterPlugin(Plugin, Protocol):
 @runtime_checkable
 class FilterRowsPlugin(Plugin, Protocol):
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts: ...
+
+
+@runtime_checkable
+class ExplainRowsPlugin(Plugin, Protocol):
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        """Why filter_rows rejected all of `rows`; asked for instead of explain(i) of its verdicts where all reasons
+        are wanted, as there may be thousands."""
+        ...
+
+
+class SumsPodsPlugin(Plugin, Protocol):
+    """A filter with `sums_pods = True` that rejects a node exactly if it has not the room the pod needs."""
+
+    def room_needed(self, state: CycleState, pod: PodInfo) -> Mapping[str, int]:
+        """Resources and their amounts, besides one more pod; all above 0."""
+        ...
 
 
 @runtime_checkable

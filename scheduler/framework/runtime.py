@@ -21,8 +21,8 @@ from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
 from kubeloop.scheduler.framework.binding_points import BindingPoints, raised
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, KnownVerdict, compact
-from kubeloop.scheduler.framework.dry_run import dry_runs, sums_suffice
-from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named
+from kubeloop.scheduler.framework.dry_run import DryRuns, sums_suffice
+from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named, of_all
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
     MAX_NODE_SCORE,
@@ -302,7 +302,7 @@ class Framework(BindingPoints):
         passed = verdicts.passed
         if not passed.all():
             rejected = np.flatnonzero(~passed)
-            explain = Explanations(plugin.name, rows, verdicts.explain)
+            explain = Explanations(plugin.name, rows, verdicts.explain, of_all(plugin, state, pod, snapshot))
             first = explain.at(int(rejected[0]))
             if not first.is_rejection:
                 raise SchedulingError(f'running "{plugin.name}" filter plugin: {first.message}', plugin.name)
@@ -397,7 +397,7 @@ class Framework(BindingPoints):
         known: dict[int, KnownVerdict] = {}
         if self._class_cache is not None and sums_suffice(self, state):
             known = self._class_cache.results(pod, snapshot).beside_nominated
-        dry_run_on = dry_runs(self, state, pod)
+        dry_run_on = DryRuns(self, state, pod)
         for row, others in nominated.items():
             node = snapshot.node_infos[row]
             verdict = known.get(row)

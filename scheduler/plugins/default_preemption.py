@@ -41,16 +41,38 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.extender import Extender
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_MAX_TRIED = 4  # classes of preemptors whose dry runs are remembered
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
-    """A node where the pod fits once `victims` are gone, the most important first; pdb_violations: among them."""
+    """A node where the pod fits once `victims` are gone, the most important first; pdb_violations: among them.
+
+    rank: the lower, the better; of equal ones the victims' start decides.
+    """
 
     node: str
     victims: tuple[PodInfo, ...]
     pdb_violations: int
+    rank: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Priorities moved above 0, so that more victims of negative priority are not better than fewer.
+        priorities = sum([victim.priority + (1 << 31) for victim in self.victims])
+        self.rank = (self.pdb_violations, self.victims[0].priority, priorities, len(self.victims))
+
+
+_Tried = tuple["NodeInfo", "list[PodInfo]", Candidate | Status]
+"""(node, pods nominated to it, what a dry run there came to)"""
+
+
+class _DryRunFailed(Exception):
+    """A plugin failed to follow; `status` says which."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -70,6 +92,8 @@ class DefaultPreemption:
         self._absolute = args.min_candidate_nodes_absolute
         self._evictions = Evictions(handle, self.name)
         self._no_victims = unresolvable("", _NO_VICTIMS)
+        # By class and priority of the preemptor, the last used last.
+        self._tried: dict[tuple[int, int], tuple[object, dict[str, _Tried]]] = {}
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         """A pod stays out of the queue while its victims are being evicted: it would only find them still there."""
@@ -173,11 +197,18 @@ class DefaultPreemption:
         offset = self._handle.rng.randrange(len(nodes))
         budgets = [_Budget(each) for each in self._handle.listers.pod_disruption_budgets.list()]
         without_violations = 0
-        dry_run_on = self._handle.dry_runs(state, pod)
+        dry_runs = self._handle.dry_runs(state, pod)
+        known = self._tried_before(pod, snapshot) if dry_runs.by_sums else {}
         for index in range(len(nodes)):
             info = snapshot.get(nodes[(offset + index) % len(nodes)])
             assert info is not None
-            tried = self._try_node(dry_run_on, pod, info, budgets)
+            nominated = dry_runs.nominated(info)
+            before = known.get(info.name)
+            if before is not None and before[0] is info and before[1] == nominated:
+                tried = before[2]
+            else:
+                tried = self._try_node(dry_runs, pod, info, snapshot, budgets)
+                known[info.name] = (info, nominated, tried)
             if isinstance(tried, Status):
                 found.rejections[info.name] = tried
                 continue
@@ -187,14 +218,33 @@ class DefaultPreemption:
                 break
         return found
 
+    def _tried_before(self, pod: PodInfo, snapshot: Snapshot) -> dict[str, _Tried]:
+        """What dry runs of pods like this one came to, by node: right as long as the node, its nominations and all
+        disruption budgets are the same. Only for pods whose filters ask for nothing on other nodes."""
+        stamp = self._handle.listers.pod_disruption_budgets.version
+        key = (snapshot.classes.number(pod.pod), pod.priority)
+        kept = self._tried.pop(key, None)
+        if kept is None or kept[0] != stamp:
+            kept = (stamp, {})
+        self._tried[key] = kept
+        while len(self._tried) > _MAX_TRIED:
+            del self._tried[next(iter(self._tried))]
+        return kept[1]
+
     def _try_node(
-        self, dry_run_on: DryRuns, pod: PodInfo, info: NodeInfo, budgets: Sequence[_Budget]
+        self, dry_runs: DryRuns, pod: PodInfo, info: NodeInfo, snapshot: Snapshot, budgets: Sequence[_Budget]
     ) -> Candidate | Status:
         priority = pod.priority
         lower = [other for other in info.pods.values() if other.priority < priority]
         if not lower:
             return self._no_victims
-        node = dry_run_on(info)
+        room = dry_runs.room(info, snapshot)
+        if room is not None:
+            for other in lower:
+                room.leave(other)
+            if room.suffices:
+                return self._chosen(info, lower, budgets, room.stay)
+        node = dry_runs(info)
         for other in lower:
             status = node.remove(other)
             if status is not None:
@@ -202,18 +252,33 @@ class DefaultPreemption:
         status = node.verdict()
         if status is not None:
             return status
+
+        def stays(other: PodInfo) -> bool:
+            if node.add(other) is None and node.verdict() is None:
+                return True
+            status = node.remove(other)
+            if status is not None:
+                raise _DryRunFailed(status)
+            return False
+
+        try:
+            return self._chosen(info, lower, budgets, stays)
+        except _DryRunFailed as failure:
+            return failure.status
+
+    def _chosen(
+        self, info: NodeInfo, lower: list[PodInfo], budgets: Sequence[_Budget], stays: Callable[[PodInfo], bool]
+    ) -> Candidate | Status:
+        """Of the pods of lower priority, all gone from the node, those that cannot come back, the important ones being
+        asked first. `lower` is put into that order."""
         lower.sort(key=self._importance)
         violating, harmless = _split_by_violation(lower, budgets) if budgets else ([], lower)
         victims: list[PodInfo] = []
         violations = 0
         for position, other in enumerate((*violating, *harmless)):
-            if node.add(other) is None and node.verdict() is None:
-                continue  # it may stay
-            status = node.remove(other)
-            if status is not None:
-                return status
-            victims.append(other)
-            violations += position < len(violating)
+            if not stays(other):
+                victims.append(other)
+                violations += position < len(violating)
         if not victims:
             return failed(self.name, f'expected at least one victim pod on node "{info.name}"')
         if violating:
@@ -288,22 +353,13 @@ def _split_by_violation(pods: Iterable[PodInfo], budgets: Sequence[_Budget]) -> 
 def best_candidates(candidates: Sequence[Candidate], start_time: Callable[[PodInfo], datetime]) -> list[Candidate]:
     """Those that none is better than: fewest violations, lowest highest priority, lowest sum of priorities, fewest
     victims, latest start of the first of the most important victims."""
-    ranks: tuple[Callable[[Candidate], object], ...] = (
-        lambda each: each.pdb_violations,
-        lambda each: each.victims[0].priority,
-        # moved above 0, so that more victims of negative priority are not better than fewer
-        lambda each: sum(victim.priority + (1 << 31) for victim in each.victims),
-        lambda each: len(each.victims),
-        lambda each: -_earliest_start(each, start_time).timestamp(),
-    )
-    best = list(candidates)
-    for rank in ranks:
-        if len(best) == 1:
-            break
-        ranked = [(rank(each), each) for each in best]
-        lowest = min(value for value, _ in ranked)  # type: ignore[type-var]
-        best = [each for value, each in ranked if value == lowest]
-    return best
+    lowest = min(each.rank for each in candidates)
+    best = [each for each in candidates if each.rank == lowest]
+    if len(best) == 1:
+        return best
+    starts = [_earliest_start(each, start_time) for each in best]
+    latest = max(starts)
+    return [each for each, start in zip(best, starts, strict=True) if start == latest]
 
 
 def best_candidate(candidates: Sequence[Candidate], start_time: Callable[[PodInfo], datetime]) -> Candidate:
@@ -312,7 +368,7 @@ def best_candidate(candidates: Sequence[Candidate], start_time: Callable[[PodInf
 
 def _earliest_start(candidate: Candidate, start_time: Callable[[PodInfo], datetime]) -> datetime:
     highest = candidate.victims[0].priority
-    return min(start_time(victim) for victim in candidate.victims if victim.priority == highest)
+    return min([start_time(victim) for victim in candidate.victims if victim.priority == highest])
 
 
 def _fit_error(num_all_nodes: int, rejections: Iterable[Status]) -> str:

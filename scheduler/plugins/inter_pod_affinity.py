@@ -25,6 +25,7 @@ from kubeloop.scheduler.framework.interface import (
     HintFunction,
     Mask,
     PreFilterResult,
+    RowReasons,
     Rows,
     RowVerdicts,
     Scores,
@@ -198,6 +199,12 @@ class InterPodAffinity:
             return self._unwanted if away[index] else self._not_away
 
         return RowVerdicts(near & away & wanted, explain)
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        required: _Required = state.read(_REQUIRED)
+        away = _no_pods_at(required.away, rows, snapshot)
+        codes = np.where(self._near(required, snapshot, rows), np.where(away, 2, 1), 0)
+        return RowReasons(codes, (self._not_near, self._not_away, self._unwanted))
 
     @staticmethod
     def _near(required: _Required, snapshot: Snapshot, rows: Rows) -> Mask:

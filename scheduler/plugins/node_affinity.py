@@ -20,6 +20,7 @@ from kubeloop.scheduler.framework.interface import (
     CycleState,
     Hint,
     PreFilterResult,
+    RowReasons,
     Rows,
     RowVerdicts,
     Scores,
@@ -32,6 +33,7 @@ from kubeloop.scheduler.plugins.verdicts import (
     explained_per_node,
     failed,
     on,
+    same_reason,
     skip,
     unresolvable,
 )
@@ -100,6 +102,12 @@ class NodeAffinity:
         if self._added_required is not None:
             passed = passed & node_selector_mask(snapshot, self._added_required)[rows]
         return explained_per_node(passed, rows, snapshot, self.filter, state, pod)
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        if self._added_required is None:
+            return same_reason(self._rejection, rows)
+        added = node_selector_mask(snapshot, self._added_required)[rows]
+        return RowReasons(added.astype(np.intp), (self._added_rejection, self._rejection))
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         affinity = pod.pod.spec.affinity

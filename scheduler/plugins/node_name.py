@@ -13,12 +13,13 @@ from kubeloop.scheduler.framework.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
+    RowReasons,
     Rows,
     RowVerdicts,
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, on, unresolvable, verdicts_one_by_one
+from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, on, same_reason, unresolvable, verdicts_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -44,6 +45,9 @@ class NodeName:
         if not wanted:
             return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
         return RowVerdicts(rows == snapshot.row_of.get(wanted, -1), always(self._rejection))
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        return same_reason(self._rejection, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (on(NODE, ActionType.ADD),)

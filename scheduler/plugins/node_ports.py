@@ -17,12 +17,13 @@ from kubeloop.scheduler.framework.interface import (
     CycleState,
     Hint,
     PreFilterResult,
+    RowReasons,
     Rows,
     RowVerdicts,
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, at, counts_on_a_node, on, skip, unschedulable
+from kubeloop.scheduler.plugins.verdicts import always, at, counts_on_a_node, on, same_reason, skip, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo
@@ -54,6 +55,9 @@ class NodePorts:
         for code in used.used(codes):
             free[code] = not in_conflict(wanted, used.values[code])
         return RowVerdicts(free[codes], always(self._rejection))
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        return same_reason(self._rejection, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (on(POD, ActionType.DELETE, self._after_pod_delete), on(NODE, ActionType.ADD))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import Node, Pod
 from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
@@ -21,6 +23,7 @@ from kubeloop.scheduler.framework.interface import (
     CycleState,
     Hint,
     PreFilterResult,
+    RowReasons,
     Rows,
     RowVerdicts,
     Scores,
@@ -93,6 +96,9 @@ class NodeResourcesFit:
         # A resize under way is the business of pods that run; what is wanted from a node stands in the spec.
         return self._counted(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
 
+    def room_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
+        return self._request(state, pod)
+
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         reasons = [_TOO_MANY_PODS] if len(node.pods) + 1 > node.allocatable.get("pods", 0) else []
         resolvable = True
@@ -137,6 +143,32 @@ class NodeResourcesFit:
             return self._status(tuple(reasons), resolvable)
 
         return RowVerdicts(passed, explain)
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        columns = snapshot.columns
+        full = columns.pod_count[rows] >= columns.allocatable[columns.resource("pods"), rows]
+        lacking = [(_TOO_MANY_PODS, full)]
+        unresolvable = np.zeros(len(rows), np.bool_)
+        for name, amount in self._request(state, pod).items():
+            resource = columns.resource(name)  # may be new, and the columns then other arrays
+            allocatable = columns.allocatable[resource, rows]
+            lacking.append((f"Insufficient {name}", amount > allocatable - columns.requested[resource, rows]))
+            unresolvable |= amount > allocatable
+        # One bit per reason and one for whether it can be resolved: few of the combinations occur.
+        bits = unresolvable.astype(np.int64)
+        for number, (_, lacks) in enumerate(lacking, start=1):
+            bits |= lacks.astype(np.int64) << number
+        kinds, codes = np.unique(bits, return_inverse=True)
+        return RowReasons(
+            codes,
+            [
+                self._status(
+                    tuple(reason for number, (reason, _) in enumerate(lacking, start=1) if kind >> number & 1),
+                    resolvable=not kind & 1,
+                )
+                for kind in kinds.tolist()
+            ],
+        )
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         state.write(_SCORED, _scored_requests(pod))

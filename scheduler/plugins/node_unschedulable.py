@@ -16,12 +16,13 @@ from kubeloop.scheduler.framework.interface import (
     ClusterEventWithHint,
     CycleState,
     Hint,
+    RowReasons,
     Rows,
     RowVerdicts,
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, at, on, unresolvable, verdicts_one_by_one
+from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, at, on, same_reason, unresolvable, verdicts_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -50,6 +51,9 @@ class NodeUnschedulable:
         if is_tolerated(_TAINT, pod.pod.spec.tolerations):
             return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
         return RowVerdicts(~unschedulable, always(self._rejection))
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        return same_reason(self._rejection, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

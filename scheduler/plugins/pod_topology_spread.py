@@ -30,6 +30,7 @@ from kubeloop.scheduler.framework.interface import (
     Hint,
     Mask,
     PreFilterResult,
+    RowReasons,
     Rows,
     RowVerdicts,
     Scores,
@@ -354,6 +355,18 @@ class PodTopologySpread:
             return self._crowded
 
         return RowVerdicts(passed, explain)
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        hard: _HardState = state.read(_HARD)
+        undecided = np.ones(len(rows), np.bool_)
+        crowded = np.ones(len(rows), np.intp)  # 0: without a label
+        for each in hard.constraints:
+            codes = each.column.codes[rows]
+            labelled = codes != ABSENT
+            crowded[undecided & ~labelled] = 0
+            open_ = np.append(each.pods <= each.most_pods(), False)  # [D + 1]
+            undecided &= labelled & open_[codes]
+        return RowReasons(crowded, (self._unlabelled, self._crowded))
 
     # --- score -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from kubeloop.scheduler.framework.interface import (
     ClusterEventWithHint,
     CycleState,
     Hint,
+    RowReasons,
     Rows,
     RowVerdicts,
     Scores,
@@ -31,6 +32,7 @@ from kubeloop.scheduler.plugins.verdicts import (
     at,
     default_normalize,
     on,
+    same_reason,
     scores_one_by_one,
     unresolvable,
     verdicts_one_by_one,
@@ -63,6 +65,9 @@ class TaintToleration:
         for code in taints.used(codes):
             verdicts[code] = find_untolerated_taint(taints.values[code], tolerations) is None
         return RowVerdicts(verdicts[codes], always(self._rejection))
+
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+        return same_reason(self._rejection, rows)
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
         """How many PreferNoSchedule taints the pod does not tolerate."""

@@ -20,6 +20,7 @@ from kubeloop.scheduler.framework.interface import (
     HintFunction,
     InfoHintFunction,
     Mask,
+    RowReasons,
     Rows,
     RowVerdicts,
     Scores,
@@ -50,6 +51,11 @@ def failed(plugin: str, error: BaseException | str) -> Status:
 @cache
 def skip(plugin: str) -> Status:
     return Status(Code.SKIP, (), plugin)
+
+
+def same_reason(status: Status, rows: Rows) -> RowReasons:
+    """explain_rows of a plugin with one reason only."""
+    return RowReasons(np.zeros(len(rows), np.intp), (status,))
 
 
 def always(status: Status) -> Callable[[int], Status]:

@@ -25,7 +25,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.fit_error import FitError, NodeVerdicts
-from kubeloop.scheduler.framework.dry_run import DryRuns, dry_runs
+from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.interface import Code, CycleState, Rows, RowVerdicts, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
@@ -114,7 +114,7 @@ class Cluster:
         return self.framework.run_remove_pod(state, pod, removed, node)
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return dry_runs(self.framework, state, pod)
+        return DryRuns(self.framework, state, pod)
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_filters_with_nominated_pods(state, pod, node)

@@ -17,7 +17,7 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.extender import Extender
-from kubeloop.scheduler.framework.dry_run import DryRuns, dry_runs
+from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.listers import Listers
@@ -156,7 +156,7 @@ class SmallCluster:
         return None
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return dry_runs(self.framework, state, pod)
+        return DryRuns(self.framework, state, pod)
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_filters_with_nominated_pods(state, pod, node)

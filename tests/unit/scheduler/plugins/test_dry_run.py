@@ -1,4 +1,4 @@
-"""Dry runs by sums say what dry runs on whole copies say."""
+"""Dry runs by sums, by room and from memory say what dry runs on whole copies say."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.objects import PodDisruptionBudget, convert
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework import dry_run
 from kubeloop.scheduler.framework.interface import CycleState
@@ -78,3 +79,75 @@ def test_a_pod_to_which_single_pods_matter_gets_whole_copies(
     pending, state = PodInfo(pod("pending", **spec)), CycleState()
     here.framework.run_pre_filter(state, pending, here.snapshot)
     assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._Copy)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_copies(
+    seed: int,
+    cluster: Callable[..., Any],
+    node: Callable[..., Any],
+    pod: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pods and nominations come and go between attempts; some nodes are tainted, some pods are protected."""
+    rng = random.Random(seed)
+    names = [f"n{number}" for number in range(6)]
+
+    def some_pod(name: str, node_name: str = "", priority: int | None = None) -> Any:
+        return pod(
+            name,
+            node_name,
+            cpu=f"{rng.randrange(0, 2000, 250)}m",
+            memory=f"{rng.randrange(3000)}Mi",
+            priority=rng.randrange(3) if priority is None else priority,
+            labels={"app": rng.choice("ab")},
+            status={"startTime": f"2026-01-0{rng.randrange(1, 5)}T00:00:00Z"} if rng.random() < 0.8 else {},
+        )
+
+    nodes = [
+        node(name, taints=[TAINT] if rng.random() < 0.2 else [], allocatable={"pods": str(rng.randrange(3, 8))})
+        for name in names
+    ]
+    placed = [some_pod(f"there-{number}", rng.choice(names)) for number in range(25)]
+    here = cluster(nodes, placed)
+    if seed % 2:
+        budget = {
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "a"}}},
+            "status": {"disruptionsAllowed": seed % 3},
+        }
+        here.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget))
+    preemptors = [PodInfo(some_pod(f"preemptor-{number}", priority=2)) for number in range(2)]
+    framework = here.framework
+    plugin = framework.plugins["DefaultPreemption"]
+    found, victims = 0, 0
+    for step in range(15):
+        if placed and rng.random() < 0.5:
+            here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+        if rng.random() < 0.5:
+            placed.append(some_pod(f"new-{step}", rng.choice(names)))
+            here.cache.add_pod(placed[-1])
+        if rng.random() < 0.4:
+            nominated = some_pod(f"nominated-{step}", priority=rng.choice([1, 2, 3]))
+            here.pods.put(nominated.key, nominated)
+            here.nominator.add(PodInfo(nominated), rng.choice(names))
+        if step == 8 and seed % 2:
+            here.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget | {"status": {}}))
+        here.refresh()
+        pending, state = rng.choice(preemptors), CycleState()
+        framework.run_pre_filter(state, pending, here.snapshot)
+        offset = rng.randrange(1000)
+        tried = []
+        for whole_copies in (False, True):
+            here.rng.seed(offset)
+            with monkeypatch.context() as patched:
+                if whole_copies:
+                    patched.setattr(dry_run, "sums_suffice", lambda *_: False)
+                    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._Copy)
+                run = plugin.dry_run(state, pending, here.snapshot, names)
+            tried.append((run.candidates, run.rejections))
+        assert tried[0] == tried[1]
+        found += len(tried[0][0])
+        victims += sum(len(each.victims) for each in tried[0][0])
+    assert found > 5
+    assert victims > found // 2

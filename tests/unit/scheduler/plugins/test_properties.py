@@ -208,6 +208,11 @@ def test_array_forms_agree_with_per_node_forms(made: tuple[list[Node], list[Pod]
             for index, row in enumerate(rows.tolist()):
                 explained = None if verdicts.passed[index] else verdicts.explain(index)
                 assert explained == plugin.filter(state, info, snapshot.node_infos[row]), plugin.name
+            rejected = rows[~verdicts.passed]
+            if len(rejected) and hasattr(plugin, "explain_rows"):
+                at_once = plugin.explain_rows(state, info, snapshot, rejected)
+                reasons = [at_once.statuses[code] for code in at_once.codes.tolist()]
+                assert reasons == [plugin.filter(state, info, snapshot.node_infos[row]) for row in rejected.tolist()]
         framework.run_pre_score(state, info, snapshot, rows)
         for plugin in framework.score:
             if plugin.name in state.skip_score:
