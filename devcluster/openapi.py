@@ -1,8 +1,9 @@
 """The OpenAPI documents of the server: /openapi/v3 with one document per group version, and /openapi/v2 with all.
 
 Generated from kube.schema and the registry on first use and kept as bytes. They hold what clients act on: paths with
-their operations, parameters and kinds, types with their fields, merge keys and list types. They hold no prose, so
-`kubectl explain` shows fields and types without descriptions. Source of the forms: k8s.io/kube-openapi.
+their operations, parameters and kinds, types with their fields, merge keys and list types. Descriptions, for
+`kubectl explain`, are those that the installed client library has (see descriptions). Source of the forms:
+k8s.io/kube-openapi.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.descriptions import field_descriptions
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi_protobuf import encode
@@ -205,6 +207,10 @@ class _Schemas:
     def _struct(self, struct: StructType) -> JSON:
         result: JSON = {"type": "object"}
         properties = {name: self._property(field) for name, field in sorted(struct.json.items())}
+        if self._v3:
+            for name, text in field_descriptions(struct.name).items():
+                if name in properties:
+                    properties[name] = {"description": text, **properties[name]}
         if required := sorted(name for name, field in struct.json.items() if field.required):
             result["required"] = required
         if properties:

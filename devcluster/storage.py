@@ -7,7 +7,10 @@ between two awaits of its callers the store stands still. With a journal a write
 happens: if that fails, it has not taken place. May import the standard library, msgspec, journal and errors only.
 
     revision            1 ... compacted ... now
-    a table's changes         [oldest kept, ..., newest]      resume and snapshot_at need revision >= .compacted
+    a table's changes      [oldest kept, ..., newest]
+
+Watches resume from any change that is kept, as they do from a watch cache; lists of the past need, moreover, a revision
+that is not compacted, as they do with etcd. A table keeps its latest few changes however old they are.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+_KEPT_CHANGES = 100  # a watch cache's smallest capacity
 
 
 def object_key(namespace: str, name: str) -> str:
@@ -99,7 +103,7 @@ class Table:
     @property
     def compacted(self) -> int:
         """The newest revision whose change is no longer kept: watches start here at the earliest."""
-        return max(self._compacted, self._store.compacted)
+        return self._compacted
 
     def get(self, key: str) -> Stored | None:
         return self._objects.get(key)
@@ -197,6 +201,8 @@ class Table:
 
     def snapshot_at(self, revision: int, namespace: str = "") -> Versions:
         """The objects as they were at `revision`, ordered by key. Raises 410 Expired if that is compacted."""
+        if revision < max(self._store.compacted, self._compacted):
+            raise errors.expired()
         if revision >= self.revision:
             return self.list(namespace)
         objects = dict(self._objects)
@@ -218,8 +224,8 @@ class Table:
         return unsubscribe
 
     def compact(self, before_seconds: float) -> None:
-        """Forget changes made before that time of the store's clock."""
-        while self._changes and self._changes[0].seconds < before_seconds:
+        """Forget changes made before that time of the store's clock, but for the latest few."""
+        while len(self._changes) > _KEPT_CHANGES and self._changes[0].seconds < before_seconds:
             self._drop_oldest()
 
     def _publish(self, change: Change) -> None:
@@ -372,7 +378,7 @@ class Store:
         self.compacted = marks.pop(_COMPACTED, 0)
         for row in journal.rows():
             try:
-                self._table(row.resource).restore(row, compacted=max(marks.get(row.resource, 0), self.compacted))
+                self._table(row.resource).restore(row, compacted=marks.get(row.resource, 0))
             except (ValueError, msgspec.MsgspecError) as error:
                 raise journal.damaged(str(error)) from None
             self.revision = max(self.revision, row.revision)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import resource
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -16,7 +15,7 @@ import aiohttp
 import pytest
 
 from support.random_writes import Habits, Server, View, Writer, settled
-from support.serving import TOKEN, arguments, serving
+from support.serving import TOKEN, arguments, kill, serving
 
 ROUNDS = int(os.environ.get("KUBELOOP_KILL_ROUNDS", "8"))
 
@@ -47,7 +46,7 @@ async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch
                     for writer in writers:
                         writing.create_task(writer.run(http, server))
                     await asyncio.sleep(rng.uniform(0.02, 0.6))
-                    process.send_signal(signal.SIGKILL)
+                    kill(process)
         async with serving(tmp_path, *at(tmp_path, port)):
             for writer in writers:
                 await writer.check(http, server)
@@ -116,7 +115,7 @@ async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path):
         async with http.get(url, headers=headers) as answer:
             names = [obj["metadata"]["name"] for obj in (await answer.json())["items"]]
         assert names == [f"big-{number}" for number in range(codes.count(201))]
-        process.send_signal(signal.SIGKILL)
+        kill(process)
         await process.wait()
     async with (
         serving(tmp_path, *at(tmp_path, port)),

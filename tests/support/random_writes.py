@@ -245,7 +245,12 @@ def _key(obj: JSON) -> str:
 
 
 async def settled(http: aiohttp.ClientSession, server: Server, views: list[View]) -> None:
-    """Wait, after the last write, until every view is what the server lists. Raises AssertionError otherwise."""
+    """Wait, after the last write, until every view is what the server lists; watchers need not dawdle any more.
+
+    Raises AssertionError if one stays wrong.
+    """
+    for view in views:
+        view.habits.pause_seconds = 0.0
     truth: dict[str, dict[str, int]] = {}
     for colour in {view.habits.colour for view in views}:
         query = {"labelSelector": f"colour={colour}"} if colour else {}

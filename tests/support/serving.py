@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 TOKEN = "for-a-test"
@@ -35,6 +35,12 @@ async def serving(folder: Path, *more: str) -> AsyncIterator[tuple[asyncio.subpr
         assert found, "it has ended; its last words are on stderr"
         yield process, f"http://{found[1]}"
     finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
+        kill(process)
         await process.wait()
+
+
+def kill(process: asyncio.subprocess.Process) -> None:
+    """SIGKILL. Not send_signal(), which may take the exit status away from whoever waits for it."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

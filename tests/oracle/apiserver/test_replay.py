@@ -18,13 +18,13 @@ from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 TOKEN = "replay"
+COMPACTION_SECONDS = 2.0  # more than a page of a list waits for the next
 TOPICS = (
     "admission", "binding", "conflict", "defaulting", "delete", "discovery", "dryrun", "eviction", "flow", "http",
     "kubectl", "list", "namespace", "patch", "protobuf", "review", "scale", "ssa", "status", "table", "update",
     "validation", "watch",
 )  # fmt: skip
 DIFFERENT_ON_PURPOSE = {
-    "kubectl/explain": "the descriptions of fields are Kubernetes' prose, which we do not copy",
     "discovery/openapi-v3-index": "the index lists the groups that this server serves, not all of Kubernetes'",
 }
 
@@ -37,7 +37,8 @@ async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
         pytest.skip(f"no records of {topic} in {folder}")
     if topic == "kubectl" and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
-    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN)
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN, compaction_seconds=COMPACTION_SECONDS)
+    background = asyncio.create_task(api.run(), name="api-server")
     runner = web.ServerRunner(http_server(api), shutdown_timeout=0.1)
     await runner.setup()
     listening = loopback_socket(0)
@@ -45,11 +46,14 @@ async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
         replay = await asyncio.create_subprocess_exec(
-            sys.executable, str(script), url, "--token", TOKEN, "--json", "-j", "4", str(records),
+            sys.executable, str(script), url, "--token", TOKEN, "--json", "-j", "4",
+            "--compaction-wait", str(2.5 * COMPACTION_SECONDS), str(records),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output, problems = await replay.communicate()
     finally:
+        background.cancel()
+        await asyncio.gather(background, return_exceptions=True)
         await runner.cleanup()
     assert output, problems.decode()
     failed = _failures(output)

@@ -79,6 +79,25 @@ def test_a_snapshot_shows_the_past_and_a_compacted_one_is_gone():
     assert (caught.value.code, caught.value.reason) == (410, "Expired")
 
 
+def test_a_watch_resumes_after_a_compaction_while_the_latest_changes_are_kept():
+    world = World(history=1000)
+    for name in ("a", "b", "c"):
+        world.write(name)
+    world.store.compact()
+    world.now = 11.0
+    world.store.compact()
+    assert [change.now.key for change in world.table.changes_since(2)] == ["ns/b", "ns/c"]
+    for number in range(200):
+        world.write(f"d{number}")
+    world.store.compact()
+    world.now = 22.0
+    world.store.compact()
+    with pytest.raises(StatusError) as caught:
+        world.table.changes_since(2)
+    assert caught.value.code == 410
+    assert len(world.table.changes_since(world.store.revision - 100)) == 100
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40))
 def test_every_revision_can_be_read_back(writes: list[tuple[str, bool]]):
     world = World(history=1000)
