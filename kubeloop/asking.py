@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
@@ -33,19 +35,33 @@ def parse_target(target: str, kinds: Mapping[str, str], *, verb: str) -> tuple[s
 def ask(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Any:
     """The JSON that a process' page answers; `endpoint`: its URL, by default that of the process_to_ask().
 
-    Raises UserError: with `hint` if the process has no answer to this question.
+    Raises UserError: with `hint` if the process has no answer to this question and no hint of its own.
     """
+    with _answer(path, query, endpoint, hint) as answer:
+        return json.load(answer)
+
+
+def ask_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Iterator[Any]:
+    """As ask(), for a page whose answer is long: a JSON value on each line, read as they come."""
+    with _answer(path, query, endpoint, hint) as answer:
+        for line in answer:
+            yield json.loads(line)
+
+
+@contextlib.contextmanager
+def _answer(path: str, query: Mapping[str, str], endpoint: str | None, hint: str) -> Iterator[Any]:
     url = f"{(endpoint or process_to_ask().endpoint).rstrip('/')}{path}?{urllib.parse.urlencode(query)}"
     try:
         # the endpoint is on this machine: a proxy for the world outside does not concern it
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=_ANSWER_SECONDS) as answer:
-            return json.load(answer)
+            yield answer
     except urllib.error.HTTPError as error:
         try:
-            problem = json.load(error)["error"]
+            refusal = json.load(error)
+            problem, hint = refusal["error"], refusal.get("hint", hint)
         except (ValueError, KeyError, TypeError):
             problem = f"the endpoint answers {error.code}"
         raise UserError(problem, hint=hint) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise UserError(f"{url} does not answer: {error}", hint="is kubeloop running? see --endpoint") from None

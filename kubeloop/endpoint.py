@@ -1,13 +1,17 @@
-"""The process' own HTTP endpoint: /healthz /livez /readyz /metrics /configz, and the traces that `kubeloop trace` asks.
+"""The process' own HTTP endpoint: /healthz /livez /readyz /metrics /configz, the traces that `kubeloop trace` asks, and
+their page for browsers.
 
 Read-only, on loopback unless told otherwise. Answers are computed on the event loop that it reports on: an endpoint
-that answers is itself a sign of health.
+that answers is itself a sign of health. On loopback, pages answer only who calls this machine by a name of its own: a
+web page of somebody else, whose name suddenly means 127.0.0.1 (DNS rebinding), does not get to read them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import ipaddress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,7 +25,26 @@ Check = Callable[[], str | None]
 """None if all is well, else what is wrong."""
 
 Page = Callable[[Mapping[str, str]], Awaitable[Any] | Any]
-"""Query parameters -> a JSON value, or str for text. KeyError means: not found."""
+"""Query parameters -> a JSON value, str for text, a File, or a generator of the lines of a long answer.
+
+KeyError means: not found; so does UserError, which also says what to try.
+"""
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An answer that is no JSON: bytes of a media type ("text/css"; text is UTF-8), with headers of its own."""
+
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Endpoint:
@@ -32,6 +55,7 @@ class Endpoint:
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
         self._pages: dict[str, Page] = {}
+        self._on_loopback = False
 
     def add_liveness_check(self, name: str, check: Check) -> None:
         """Part of /livez and /healthz."""
@@ -60,11 +84,12 @@ class Endpoint:
             ) from None
         try:
             bound_address, bound_port = runner.addresses[0][:2]
+            self._on_loopback = ipaddress.ip_address(bound_address).is_loopback
             yield f"http://{bound_address}:{bound_port}"
         finally:
             await runner.cleanup()
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, text="only GET\n", headers={"Allow": "GET, HEAD"})
         match request.path:
@@ -78,15 +103,48 @@ class Endpoint:
         if page is None:
             known = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])
             return web.Response(status=404, text=f"no such page; there are\n{known}\n")
+        if self._on_loopback and not _names_this_machine(request.host):
+            return web.Response(status=403, text="this endpoint is for this machine: call it by its address\n")
         try:
             answer = page(request.query)
             if isinstance(answer, Awaitable):
                 answer = await answer
         except KeyError as error:
-            return web.json_response({"error": str(error.args[0])}, status=404)
+            return web.json_response({"error": str(error.args[0])}, status=404, headers=_HEADERS)
+        except UserError as error:
+            return web.json_response({"error": str(error), "hint": error.hint}, status=404, headers=_HEADERS)
+        if isinstance(answer, AsyncGenerator):
+            return await _stream(request, answer)
+        if isinstance(answer, File):
+            headers = {**_HEADERS, **answer.headers}
+            charset = "utf-8" if answer.content_type.startswith("text/") else None
+            return web.Response(body=answer.body, content_type=answer.content_type, charset=charset, headers=headers)
         if isinstance(answer, str):
-            return web.Response(text=answer)
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+            return web.Response(text=answer, headers=_HEADERS)
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json", headers=_HEADERS)
+
+
+async def _stream(request: web.BaseRequest, lines: AsyncGenerator[Any, None]) -> web.StreamResponse:
+    """A JSON value on each line, sent as they come: memory holds one, and a reader who is slow slows only this down."""
+    response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    async with contextlib.aclosing(lines) as each:
+        async for line in each:
+            await response.write(msgspec.json.encode(line) + b"\n")
+    await response.write_eof()
+    return response
+
+
+def _names_this_machine(host: str) -> bool:
+    """`host`: of the Host header, with or without a port. "localhost", or an address."""
+    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    if name.lower().rstrip(".") == "localhost" or name.lower().endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _report(request: web.BaseRequest, checks: Mapping[str, Check]) -> web.Response:

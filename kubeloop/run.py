@@ -26,7 +26,7 @@ from kubeloop.logs import configure_logging
 from kubeloop.metrics import MeasuredTransport, new_registry
 from kubeloop.running import RunningProcess, announced
 from kubeloop.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
-from kubeloop.trace import trace_pages
+from kubeloop.trace_pages import PAGE_PATH, trace_pages
 
 
 def run(
@@ -119,7 +119,7 @@ async def _run(
         process = RunningProcess(os.getpid(), url, transport.server, used_kubeconfig, clock.time_ns())
         stack.enter_context(announced(process))
         print(f"kubeloop runs {', '.join(sorted(settings.controllers))} against {transport.server}", file=sys.stderr)
-        print(f"endpoint {url}", file=sys.stderr, flush=True)
+        print(f"endpoint {url}\n  in a browser: {url}{PAGE_PATH}", file=sys.stderr, flush=True)
         acting: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None
         if election is not None:
             candidate = LeaderElection(client, election, clock=clock, rng=rng)

@@ -1,63 +1,148 @@
-"""`kubeloop trace`: the trace of a pod, asked from the running process."""
+"""`kubeloop trace`: where the time of pods went, from the running process or a file, to the terminal or to files."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
-from kubeloop import asking
-from kubeloop.kube.resources import PODS
-
-if TYPE_CHECKING:
-    from kubeloop.control_plane import ControlPlane
-    from kubeloop.endpoint import Endpoint
-
-_PATH = "/debug/traces"
-_HINT = "kubectl get pods -A lists what there is; the newest traces are kept"
+from kubeloop import __version__, asking
+from kubeloop.kube.errors import UserError
+from kubeloop.trace_pages import Target
+from kubeloop.trace_sources import FileTraces, RunningProcessTraces, Traces
 
 
-def show(*, target: str | None, namespace: str, as_json: bool, endpoint: str | None) -> int:
+def show(
+    *,
+    target: str | None,
+    namespace: str | None,
+    as_json: bool,
+    watch: bool,
+    html: Path | None,
+    perfetto: Path | None,
+    otlp: Path | None,
+    source: Path | None,
+    endpoint: str | None,
+) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    query = {"namespace": namespace}
+    wanted = Target(namespace=namespace or "")
     if target is not None:
         kind, name = asking.parse_target(target, asking.PODS | asking.DEPLOYMENTS, verb="trace")
-        query[kind] = name
-    document = asking.ask(_PATH, query, endpoint=endpoint, hint=_HINT)
+        wanted = Target(kind, name, namespace or "")
+    files = {form: path for form, path in (("html", html), ("perfetto", perfetto), ("otlp", otlp)) if path is not None}
+    if watch:
+        if source is not None:
+            raise UserError("--watch looks at a running process, and --from at a file", hint="leave one of them out")
+        if files:
+            raise UserError("--watch draws on the terminal, and writes no file", hint="leave one of them out")
+        from kubeloop.trace_watch import watching
+
+        return watching(RunningProcessTraces(endpoint), wanted, as_json=as_json)
+    traces: Traces = RunningProcessTraces(endpoint) if source is None else FileTraces(source)
+    if files:
+        if as_json:
+            raise UserError("--json prints, and --html, --perfetto, --otlp write files", hint="leave one of them out")
+        return _write_files(files, wanted, [*traces.documents(wanted)])
     if as_json:
-        sys.stdout.write(json.dumps(document) + "\n")
-        return 0
-    from rich.console import Console
+        return _print_json(traces, wanted)
+    return _draw(traces, wanted)
 
-    from kubeloop.tracing.views.waterfall import waterfall
 
-    Console().print(waterfall(document))
+def _print_json(traces: Traces, wanted: Target) -> int:
+    from kubeloop.tracing.views.rollout import rollout
+
+    if wanted.kind == "deployment":
+        document = rollout(str(wanted), traces.lines(wanted)).document()
+    else:
+        document = traces.one(wanted)
+    sys.stdout.write(json.dumps(document) + "\n")
     return 0
 
 
-def trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
-    """Let the endpoint answer `kubeloop trace`."""
-    tracing = plane.tracing
-    pods = plane.informers.informer(PODS).store
+def _draw(traces: Traces, wanted: Target) -> int:
+    from rich.console import Console
 
-    async def answer(query: Mapping[str, str]) -> Any:
-        namespace = query.get("namespace", "default")
-        await tracing.flush()
-        if "pod" in query:
-            found = tracing.memory.of_pod(namespace, query["pod"])
-            if found is None and (pod := pods.get(f"{namespace}/{query['pod']}")) is not None:
-                # bound before this process began: what is known of it stands on the object
-                found = tracing.reconstructed(pod)
-            missing = f"no trace of pod {namespace}/{query['pod']}"
-        elif "deployment" in query:
-            found = tracing.memory.slowest_of_deployment(namespace, query["deployment"])
-            missing = f"no trace of a pod of deployment {namespace}/{query['deployment']}"
-        else:
-            found = tracing.memory.slowest(namespace)
-            missing = f"no trace of a pod in namespace {namespace}"
-        if found is None:
-            raise KeyError(missing)
-        return found
+    from kubeloop.tracing.views.rollout import rollout
+    from kubeloop.tracing.views.rollout_view import rollout_view
+    from kubeloop.tracing.views.waterfall import waterfall
 
-    endpoint.add_page(_PATH, answer)
+    console = Console(highlight=False)
+    if wanted.kind == "pod":
+        console.print(waterfall(traces.one(wanted)))
+        return 0
+    lines = traces.lines(wanted)
+    if not lines:
+        raise UserError(f"no pod of {wanted} has a trace", hint="OTEL_TRACES_SAMPLER decides which pods are traced")
+    if wanted.kind == "deployment":
+        console.print(rollout_view(rollout(str(wanted), lines)))
+    else:
+        console.print(rollout_view(rollout(str(wanted), lines), max_lines=0))
+        console.print()
+        console.print("slowest pod:", style="dim")
+        console.print(waterfall(traces.one(wanted)))
+    return 0
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def _write_files(files: Mapping[str, Path], wanted: Target, documents: list[dict[str, Any]]) -> int:
+    writers: dict[str, Callable[[], str]] = {
+        "html": lambda: _html(wanted, documents),
+        "perfetto": lambda: _perfetto(documents),
+        "otlp": lambda: _otlp(documents),
+    }
+    spans = sum(len(document["spans"]) for document in documents)
+    for form, path in files.items():
+        _write(path, writers[form]())
+        if str(path) != "-":
+            what = {"html": "open it in a browser", "perfetto": "open it at ui.perfetto.dev"}.get(form, "")
+            told = f"wrote {path}: {len(documents)} traces, {spans} spans"
+            print(f"{told}; {what}" if what else told, file=sys.stderr)
+    return 0
+
+
+def _html(wanted: Target, documents: Iterable[dict[str, Any]]) -> str:
+    from kubeloop.tracing.views.page import self_contained
+
+    return self_contained(documents, kind=wanted.kind, name=wanted.name, title=str(wanted))
+
+
+def _perfetto(documents: Iterable[dict[str, Any]]) -> str:
+    from kubeloop.tracing.views.perfetto import to_perfetto
+
+    return json.dumps(to_perfetto(documents), separators=(",", ":"))
+
+
+def _otlp(documents: Iterable[dict[str, Any]]) -> str:
+    from kubeloop.tracing.views.otlp import to_otlp
+
+    return json.dumps(to_otlp(documents, version=__version__), separators=(",", ":")) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing: a reader never finds half a file. "-": stdout. Raises UserError."""
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        if path.exists() and not path.is_file():  # a pipe, /dev/stdout
+            path.write_text(text, encoding="utf-8")
+            return
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(partial).chmod(0o666 & ~umask)
+            Path(partial).replace(path)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="choose another file") from None

@@ -131,7 +131,7 @@ async def _up(
         from kubeloop.endpoint import Endpoint
         from kubeloop.explain import explain_pages
         from kubeloop.metrics import MeasuredTransport, new_registry
-        from kubeloop.trace import trace_pages
+        from kubeloop.trace_pages import trace_pages
 
         chosen = settings()
         import_parts(chosen.controllers)
@@ -186,10 +186,13 @@ class Look:
 
     async def run(self) -> int:
         """Apply, watch, sum up; then stay, unless the user wished to go. Returns the exit code."""
+        from kubeloop.trace_pages import PAGE_PATH
+
         loop = asyncio.get_running_loop()
         await self._plane.synced.wait()
         self._say(f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}")
         self._say(f"  export KUBECONFIG={self._cluster.kubeconfig}")
+        self._say(f"  in a browser: {self._url}{PAGE_PATH}")
         started_at = loop.time()
         outcomes = await apply(self._plane.client, self._manifests)
         for title, outcome in outcomes:

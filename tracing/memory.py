@@ -73,6 +73,10 @@ class TraceMemory:
         found = next((record for record in self._all() if record.context.trace_id == trace_id), None)
         if found is not None:
             return self._document(found)
+        return self.of_reconcile(trace_id)
+
+    def of_reconcile(self, trace_id: str) -> dict[str, Any] | None:
+        """The trace of a reconcile."""
         reconcile = next((trace for trace in self._reconciles if trace.trace_id == trace_id), None)
         return reconcile.document() if reconcile else None
 

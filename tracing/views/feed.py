@@ -205,7 +205,7 @@ class PodFeed:
         if entry.record is None:
             return None if entry.pod is None else untraced_line(key, entry.pod)
         line = line_of(self._memory.document(entry.record))
-        if line is not None and line.stage in ("bound", "starting", "ready"):
+        if line is not None and line.stage in ("bound", "starting", "ready", "completed"):
             line.stage = "gone" if entry.pod is None else stage_on_node(entry.pod)
         return line
 

@@ -22,16 +22,23 @@ MAX_SEGMENTS: Final = 60  # of a line; a pod that waits for weeks shows its firs
 _GAP_US: Final = 1  # shorter ones are rounding
 _MAX_REASON: Final = 400  # characters
 
-_QUEUE_STAGES: Final = {
+_NAMED_STAGES: Final = {
     "queue active": "queued",
     "queue backoff": "backoff",
     "queue unschedulable": "unschedulable",
     "queue gated": "gated",
+    "terminating": "terminating",
+    "other scheduler": "other scheduler",
+    "watch delivery": "delivery",
+    "create": "creating",
 }
+_SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not kept"})
 _OUTCOME_STAGES: Final = {
     "bound": "bound",
     "ready": "ready",
+    "completed": "completed",
     "deleted": "deleted",
+    "failed": "failed",
     "create failed": "failed",
     "given up": "given up",
 }
@@ -43,7 +50,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     key       the id of the pod's span, or its uid where it has none: several pods may be in one trace
     owner     "deployment/web", "replicaset/web-5f", "" for a pod that nobody owns
     stage     how far it is: creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound,
-              starting, running, ready, completed, failed, deleted, "given up"
+              starting, running, ready, completed, failed, terminating, deleted, "given up", "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
     is_open   it goes on
     reason    why it waits or why it failed, in the scheduler's or the server's words
@@ -154,16 +161,14 @@ def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_u
 
 def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
     """How far a pod is that goes on, from the last thing that began."""
-    last = children[-1]["name"] if children else ""
-    if last in _QUEUE_STAGES:
-        return _QUEUE_STAGES[last]
-    if last == "watch delivery":
-        return "delivery"
+    last = next((span["name"] for span in reversed(children) if span["name"] not in _SAYS_NOTHING), "")
+    if last in _NAMED_STAGES:
+        return _NAMED_STAGES[last]
     if last.startswith("scheduling attempt"):
         return "scheduling"
     if last.startswith(("reserve", "permit", "pre-bind", "bind")):
         return "binding"
-    if last.startswith(("confirmation", "start", "running")):
+    if last.startswith(("confirmation", "start ")):
         return "starting"
     return "creating"
 

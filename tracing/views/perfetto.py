@@ -12,6 +12,7 @@ from typing import Any
 
 from kubeloop.tracing.views.lines import owner_of, pod_span
 from kubeloop.tracing.views.phases import KEYS, phase_index
+from kubeloop.tracing.views.remarks import title
 
 
 def to_perfetto(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Ite
     for span, start_ns, end_ns in nested:
         yield {
             "ph": "X",
-            "name": span["name"],
+            "name": title(span),
             "cat": KEYS[phase_index(span["name"])] if span is not pod else "pod",
             "pid": pid,
             "tid": tid,

@@ -29,8 +29,9 @@ PHASES: Final = (
     Phase("permit", "permit", "reserve, permit and pre-bind", "bright_cyan", ("reserve", "permit", "pre-bind")),
     Phase("bind", "bind", "POST of the binding, sent to answered", "bright_magenta", ("bind",)),
     Phase("confirmation", "confirm", "bound, until the watch showed it", "green", ("confirmation",)),
-    Phase("start", "start", "on its node, until it is ready", "bright_green", ("start", "running", "ready")),
-    Phase("other", "other", "nothing explains this time", "white", ()),
+    Phase("start", "start", "on its node, until it is ready", "bright_green", ("start ",)),
+    Phase("loop", "event loop", "due, while this process was busy with other pods", "bright_black", ("event loop",)),
+    Phase("other", "other", "not followed, another scheduler's, or on its way out", "white", ()),
 )
 OTHER: Final = len(PHASES) - 1
 KEYS: Final = tuple(phase.key for phase in PHASES)

@@ -38,8 +38,9 @@ class RolloutView:
             return
         yield Text()
         yield self._percentiles()
-        yield Text()
-        yield from self._pods(options.max_width)
+        if self._max_lines:
+            yield Text()
+            yield from self._pods(options.max_width)
         if self._slowest and len(rollout.lines) > self._max_lines:
             yield Text()
             yield from self._slowest_pods()
@@ -139,6 +140,8 @@ def _evenly(lines: Sequence[PodLine], most: int) -> list[PodLine]:
     """At most `most` of them, the first and the last among them."""
     if len(lines) <= most:
         return [*lines]
+    if most == 1:
+        return [lines[0]]
     return [lines[round(index * (len(lines) - 1) / (most - 1))] for index in range(most)]
 
 

@@ -16,13 +16,12 @@ from rich.text import Text
 from kubeloop.tracing.views import units
 from kubeloop.tracing.views.lines import line_of, pod_span
 from kubeloop.tracing.views.phases import PHASES, phase_index
+from kubeloop.tracing.views.remarks import remarks_on, title
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MIN_BAR_COLUMNS = 16
 _MAX_BAR_COLUMNS = 80
 _FIRST_ROWS = 4  # kept when rows are left out: the root, and how it began
-_REJECTED = "kubeloop.rejected."
-_BY_US = ("create", "reserve", "permit", "pre-bind", "bind")
 
 Span = Mapping[str, Any]
 
@@ -49,7 +48,7 @@ class Waterfall:
             rows = [*rows[: self._max_rows - last], *rows[-last:]]
         start = min(span["start"] for span in self._spans)
         end = max(span["end"] for span in self._spans)
-        labels = [f"{'  ' * depth}{span['name']}" for span, depth in rows]
+        labels = [f"{'  ' * depth}{title(span)}" for span, depth in rows]
         label_columns = min(max(map(len, labels)), max(20, options.max_width // 3))
         bar_columns = options.max_width - label_columns - 14
         bar_columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, bar_columns))
@@ -70,19 +69,19 @@ class Waterfall:
         root = pod_span(self._document) or self._spans[0]
         attributes = root["attributes"]
         line = line_of(self._document)
-        title = Text.assemble((root["name"], "bold"), f"  {_took(root)}, from {units.moment(root['start'])}")
+        heading = Text.assemble((title(root), "bold"), f"  {_took(root)}, from {units.moment(root['start'])}")
         if attributes.get("k8s.node.name"):
-            title.append(f", on {attributes['k8s.node.name']}")
+            heading.append(f", on {attributes['k8s.node.name']}")
         if line is not None and line.is_open:
-            title.append(f"  {line.stage}, goes on", style="yellow")
+            heading.append(f"  {line.stage}, goes on", style="yellow")
         if _is_error(root):
-            title.append(f"  {root['status'].get('message', 'failed')}", style="red")
+            heading.append(f"  {root['status'].get('message', 'failed')}", style="red")
         if attributes.get("kubeloop.continued"):
-            title.append("  (continued after a restart)", style="dim")
+            heading.append("  (continued after a restart)", style="dim")
         if attributes.get("kubeloop.reconstructed"):
-            title.append("  (from what stands on the object: bound before this process began)", style="dim")
-        title.append(f"\ntrace {self._trace_id}", style="dim")
-        return title
+            heading.append("  (from what stands on the object: bound before this process began)", style="dim")
+        heading.append(f"\ntrace {self._trace_id}", style="dim")
+        return heading
 
     def _rows(self) -> Iterator[tuple[Span, int]]:
         """Every span and its depth; one whose parent is not here stands at the top."""
@@ -103,27 +102,6 @@ def waterfall(document: Mapping[str, Any], *, max_rows: int | None = None) -> Wa
     max_rows: bars to show at most; the first few and the last ones, for a screen that is drawn again and again.
     """
     return Waterfall(document, max_rows)
-
-
-def remarks_on(span: Span) -> Iterator[str]:
-    """What a span says beyond its time: why it waited, who rejected, who scored how."""
-    attributes, name = span["attributes"], span["name"]
-    if attributes.get("kubeloop.reason") and name.startswith("queue"):
-        yield f"{name}: {attributes['kubeloop.reason']}"
-    if name.startswith("scheduling attempt") and attributes.get("kubeloop.message"):
-        yield f"{name}: {attributes['kubeloop.message']}"
-    if name == "filter":
-        rejected = {key.removeprefix(_REJECTED): n for key, n in attributes.items() if key.startswith(_REJECTED)}
-        by_plugin = ", ".join(f"{plugin} rejected {count}" for plugin, count in rejected.items())
-        feasible = (
-            f"filter: {attributes.get('kubeloop.feasible_nodes')} of {attributes.get('kubeloop.nodes')} nodes fit"
-        )
-        yield f"{feasible}; {by_plugin}" if by_plugin else feasible
-    if name == "score" and attributes.get("kubeloop.score.nodes"):
-        scores = zip(attributes["kubeloop.score.nodes"], attributes["kubeloop.score.totals"], strict=False)
-        yield "score: " + ", ".join(f"{node} {total}" for node, total in scores)
-    if name in _BY_US and _is_error(span):
-        yield f"{name}: {span['status'].get('message')}"
 
 
 def _latest_first(spans: list[Span]) -> list[Span]:

@@ -105,6 +105,9 @@ def test_a_line_has_each_phase_at_its_time_and_tells_what_nothing_explains():
         ("permit", "binding"),
         ("bind", "binding"),
         ("confirmation", "starting"),
+        ("start containers", "starting"),
+        ("terminating", "terminating"),
+        ("other scheduler", "other scheduler"),
     ],
 )
 def test_the_stage_of_a_pod_on_its_way_is_the_last_thing_that_began(last, stage):

@@ -1,0 +1,224 @@
+"""What the endpoint answers about traces: to `kubeloop trace`, and to browsers at /traces.
+
+/debug/traces          one trace: ?pod= | ?deployment= (its slowest pod) | ?key= | ?trace= | the slowest of all
+/debug/traces/lines    pods as lines, those that changed since ?cursor=; of ?namespace= and ?owner=
+/debug/traces/stream   every trace of ?pod= | ?deployment= | ?namespace=, and the reconciles they are linked to
+/traces                the page, and its files
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import functools
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kubeloop.endpoint import File
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION, parse_traceparent
+from kubeloop.tracing.views.feed import MAX_ANSWER, PodFeed
+from kubeloop.tracing.views.page import served_files
+
+if TYPE_CHECKING:
+    from kubeloop.control_plane import ControlPlane
+    from kubeloop.endpoint import Endpoint
+    from kubeloop.kube.objects import Pod
+    from kubeloop.tracing.pod_record import PodRecord
+
+PATH = "/debug/traces"
+PAGE_PATH = "/traces"
+_NAMED = 5  # in a hint
+_COMPARED = 500  # names that one is looked for among: 20 us each
+_WHAT_THERE_IS = "kubectl get pods -A lists what there is; the newest traces are kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What somebody wants to see. kind: "pod", "deployment", or "" for everything; namespace "": not said."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    def query(self) -> dict[str, str]:
+        """As query parameters of the pages here."""
+        asked = {"namespace": self.namespace} if self.namespace else {}
+        return asked | ({self.kind: self.name} if self.kind else {})
+
+    def __str__(self) -> str:
+        if self.kind:
+            return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
+        return f"namespace {self.namespace}" if self.namespace else "all namespaces"
+
+
+def trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+    """Let the endpoint answer about traces."""
+    pages = TracePages(plane)
+    endpoint.add_page(PATH, pages.one)
+    endpoint.add_page(f"{PATH}/lines", pages.lines)
+    endpoint.add_page(f"{PATH}/stream", pages.stream)
+    for path, file in served_files(PAGE_PATH).items():
+        endpoint.add_page(path, functools.partial(_same, File(file.body, file.content_type, file.headers)))
+
+
+class TracePages:
+    """Pages over one process' traces. Query parameters are strings from anybody: what is missing counts as ""."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._tracing = plane.tracing
+        self._memory = plane.tracing.memory
+        self._pods = plane.informers.informer(PODS).store
+        self._deployments = plane.informers.informer(DEPLOYMENTS).store if _knows_deployments(plane) else None
+        now_ns = plane.tracing.pods.now_ns
+        self._feed = PodFeed(self._memory, self._pods, now_ns=now_ns, instance=f"{now_ns():x}")
+
+    async def one(self, query: Mapping[str, str]) -> Any:
+        """A trace as a document. Raises UserError if there is none."""
+        await self._tracing.flush()
+        namespace = query.get("namespace", "")
+        if "key" in query:
+            found = self._of_key(query["key"])
+            missing = f"no trace of a pod with key {query['key']}"
+        elif "trace" in query:
+            found = self._memory.of_trace(query["trace"])
+            missing = f"no trace {query['trace']}"
+        elif "pod" in query:
+            return self._of_pod(namespace, query["pod"])
+        elif "deployment" in query:
+            namespace = self._namespace_of_deployment(namespace, query["deployment"])
+            found = self._memory.slowest_of_deployment(namespace, query["deployment"])
+            missing = f"no pod of deployment {namespace}/{query['deployment']} has a trace"
+        else:
+            found = self._memory.slowest(namespace)
+            missing = f"no trace of a pod in namespace {namespace}" if namespace else "no trace of any pod yet"
+        if found is None:
+            raise UserError(missing, hint=_WHAT_THERE_IS)
+        return found
+
+    async def lines(self, query: Mapping[str, str]) -> Any:
+        """A feed.Answer. Raises UserError if `owner` names a Deployment that nobody knows."""
+        namespace, owner = query.get("namespace", ""), query.get("owner", "")
+        kind, _, name = owner.partition("/")
+        if kind == "deployment":
+            namespace = self._namespace_of_deployment(namespace, name)
+        limit = query.get("limit", "")
+        return await self._feed.ask(
+            query.get("cursor", ""),
+            limit=int(limit) if limit.isascii() and limit.isdigit() else MAX_ANSWER,
+            chosen=lambda line: namespace in ("", line.namespace) and owner in ("", line.owner),
+        )
+
+    async def stream(self, query: Mapping[str, str]) -> AsyncGenerator[Any, None]:
+        """Documents. Raises UserError as one() does, before the first of them."""
+        await self._tracing.flush()
+        namespace = query.get("namespace", "")
+        if "pod" in query:
+            return self._documents([self._of_pod(namespace, query["pod"])], [])
+        records = [*self._memory.records()]
+        if "deployment" in query:
+            namespace = self._namespace_of_deployment(namespace, query["deployment"])
+            records = [record for record in records if record.deployment_name == query["deployment"]]
+        records = [record for record in records if namespace in ("", record.namespace)]
+        if not records:
+            whose = f" of deployment {namespace}/{query['deployment']}" if "deployment" in query else ""
+            raise UserError(f"no pod{whose} has a trace", hint=_WHAT_THERE_IS)
+        return self._documents([], records)
+
+    async def _documents(
+        self, documents: Iterable[dict[str, Any]], records: Iterable[PodRecord]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """These, and then the reconciles they are linked to."""
+        linked: dict[str, None] = {}
+        for document in documents:
+            linked |= dict.fromkeys(link["traceId"] for span in document["spans"] for link in span["links"])
+            yield document
+        for number, record in enumerate(records):
+            document = self._memory.document(record)
+            linked |= dict.fromkeys(link["traceId"] for link in document["spans"][0]["links"])
+            yield document
+            if number % 50 == 49:
+                await asyncio.sleep(0)  # a socket that takes everything at once gives no turn to anybody else
+        for trace_id in linked:
+            reconcile = self._memory.of_reconcile(trace_id)
+            if reconcile is not None:
+                yield reconcile
+
+    def _of_key(self, key: str) -> dict[str, Any] | None:
+        found = self._feed.document(key)
+        pod = self._feed.pod(key)
+        return self._tracing.reconstructed(pod) if found is None and pod is not None else found
+
+    def _of_pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """The trace of a pod of this name; without a namespace: in "default", else in the only one that has it."""
+        namespaces = {record.namespace for record in self._memory.records() if record.name == name}
+        namespaces |= {pod.metadata.namespace for pod in self._pods.values() if pod.metadata.name == name}
+        namespace = the_only(f"pod {name}", namespace, namespaces)
+        found = self._memory.of_pod(namespace, name)
+        pod = self._pods.get(f"{namespace}/{name}")
+        if found is None and pod is not None:
+            found = self._tracing.reconstructed(pod)  # bound before this process began: what the object tells
+            if found is None:
+                raise _not_traced(pod)
+        if found is None:
+            names = {record.name for record in self._memory.records() if record.namespace == namespace}
+            names |= {pod.metadata.name for pod in self._pods.values() if pod.metadata.namespace == namespace}
+            raise UserError(f"no pod {name} in namespace {namespace}", hint=similar_names(name, names - {""}, "pods"))
+        return found
+
+    def _namespace_of_deployment(self, namespace: str, name: str) -> str:
+        """Where the Deployment is; see _of_pod. Raises UserError if neither the cluster nor a trace knows it."""
+        known = {(record.namespace, record.deployment_name) for record in self._memory.records()}
+        if self._deployments is not None:
+            known |= {(each.metadata.namespace, each.metadata.name) for each in self._deployments.values()}
+        namespace = the_only(f"deployment {name}", namespace, {space for space, each in known if each == name})
+        if (namespace, name) not in known:
+            names = {each for space, each in known if space == namespace}
+            raise UserError(
+                f"no deployment {name} in namespace {namespace}", hint=similar_names(name, names - {""}, "deployments")
+            )
+        return namespace
+
+
+def _same(file: File, _query: Mapping[str, str]) -> File:
+    return file
+
+
+def _knows_deployments(plane: ControlPlane) -> bool:
+    """Only where the Deployment controller runs: an informer of our own would watch for nothing else."""
+    return "deployment" in plane.settings.controllers
+
+
+def the_only(what: str, namespace: str, namespaces: set[str]) -> str:
+    """The namespace asked for, else "default" if it is there (or nowhere), else the only one. Raises UserError."""
+    if namespace:
+        return namespace
+    if "default" in namespaces or not namespaces:
+        return "default"
+    if len(namespaces) > 1:
+        raise UserError(f"{what} is in several namespaces: {', '.join(sorted(namespaces))}", hint="say which with -n")
+    return next(iter(namespaces))
+
+
+def similar_names(name: str, names: set[str], kind: str) -> str:
+    """A hint: what there is that looks like it."""
+    starting = sorted(each for each in names if each.startswith(name))
+    likely = starting or difflib.get_close_matches(name, sorted(names)[:_COMPARED], n=_NAMED)
+    if not likely:
+        return f"kubectl get {kind} -A lists what there is; the newest traces are kept"
+    more = f" and {len(likely) - _NAMED} more" if len(likely) > _NAMED else ""
+    return f"did you mean {', '.join(likely[:_NAMED])}{more}?"
+
+
+def _not_traced(pod: Pod) -> UserError:
+    context = parse_traceparent(pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, ""))
+    if context is not None and not context.sampled:
+        return UserError(
+            f"pod {pod.key} is not traced: it was not sampled", hint="OTEL_TRACES_SAMPLER decides which pods are"
+        )
+    return UserError(
+        f"pod {pod.key} is not traced: another scheduler bound it, or tracing was off",
+        hint="see OTEL_TRACES_SAMPLER, OTEL_SDK_DISABLED; kubectl describe pod tells what else is known",
+    )

@@ -1,0 +1,271 @@
+/* The page: what is listed, what is open, and the keyboard. */
+"use strict";
+
+(() => {
+  const find = (id) => document.getElementById(id);
+  const isFile = Boolean(find("lines"));
+  const pods = new Kubeloop.Pods();
+  const source = isFile ? new Kubeloop.FileSource() : new Kubeloop.LiveSource();
+  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), held: false, lost: "", shown: [], draws: 0 };
+  const list = find("list"), search = find("search"), order = find("sort"), live = find("live"), help = find("help");
+
+  /* --- rows ------------------------------------------------------------------------------------------------- */
+
+  const cell = (name, ...children) => Kubeloop.element("span", { class: `cell ${name}`, role: "gridcell" }, ...children);
+  const makePod = () => {
+    const row = Kubeloop.element("div", { class: "row", role: "row" });
+    row.parts = {
+      dot: Kubeloop.element("i", { class: "dot", "aria-hidden": "true" }), name: Kubeloop.element("b"), namespace: Kubeloop.element("small"),
+      stage: cell("stage-name"), node: cell("node"), attempts: cell("attempts"), fill: Kubeloop.element("span", { class: "fill" }), took: cell("took"),
+    };
+    const parts = row.parts;
+    row.append(cell("pod", parts.dot, parts.name, parts.namespace), parts.stage, parts.node, parts.attempts, cell("bar", parts.fill), parts.took);
+    return row;
+  };
+  const showPod = (row, line) => {
+    const parts = row.parts, took = pods.duration(line);
+    row.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
+    parts.name.textContent = line.name || "(being created)";
+    parts.namespace.textContent = line.namespace;
+    parts.stage.textContent = line.stage;
+    parts.stage.title = line.reason;
+    parts.node.textContent = line.node;
+    parts.attempts.textContent = line.attempts > 1 ? `${line.attempts}×` : "";
+    parts.attempts.title = line.attempts > 1 ? `${line.attempts} scheduling attempts` : "";
+    parts.fill.style.width = `${line.segments.length ? length(took) : 0}%`;
+    Kubeloop.drawSegments(parts.fill, line, took);
+    parts.took.textContent = line.segments.length ? Kubeloop.duration(took) : "not traced";
+    row.classList.toggle("untraced", !line.segments.length);
+  };
+  /* The longest is the whole width; a tenth of its time, one step less: what takes long is seen beside what does not. */
+  const length = (took) => Math.max(6, Math.min(100, 100 + 22 * Math.log10(Math.max(1, took) / Math.max(1, state.longestUs || 1))));
+
+  const makeRollout = () => {
+    const row = Kubeloop.element("div", { class: "row rollout", role: "row" });
+    row.parts = { name: Kubeloop.element("b"), namespace: Kubeloop.element("small"), count: cell("count"), bar: Kubeloop.element("span", { class: "fill" }), rate: cell("node"), took: cell("took") };
+    const parts = row.parts;
+    row.append(cell("pod", parts.name, parts.namespace), parts.count, parts.rate, cell("bar", parts.bar), parts.took);
+    return row;
+  };
+  const showRollout = (row, rollout) => {
+    const parts = row.parts, total = rollout.lines.length;
+    parts.name.textContent = rollout.owner;
+    parts.namespace.textContent = rollout.namespace;
+    parts.count.textContent = `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(total)}`;
+    parts.rate.textContent = rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : "";
+    const shares = [["ready", rollout.finished], ["waiting", rollout.waiting], ["queue", total - rollout.finished - rollout.waiting]];
+    parts.bar.replaceChildren(...shares.filter(([, count]) => count).map(([phase, count]) =>
+      Kubeloop.element("i", { "data-phase": phase, class: "share", style: { width: `${(100 * count) / total}%` } })));
+    parts.took.textContent = rollout.p99Us ? `p99 ${Kubeloop.duration(rollout.p99Us)}` : "";
+  };
+
+  const views = {
+    pods: () => new Kubeloop.VirtualList(list, { make: makePod, show: showPod, keyOf: (line) => line.key, open: (line) => go("pod", line.key) }),
+    rollouts: () => new Kubeloop.VirtualList(list, { make: makeRollout, show: showRollout, keyOf: (each) => each.key, open: (each) => go("rollout", each.key) }),
+  };
+  let shown = views.pods();
+  const stages = new Kubeloop.StageButtons(find("stages"), find("stage-bar"), state.stages, () => changed(true));
+  const phases = new Kubeloop.PhaseRows(find("phases"));
+  const detail = new Kubeloop.Detail(find("detail"), { pods, source, close: () => go() });
+
+  /* --- drawing: once a frame at most, and no more than a few times a second ---------------------------------------- */
+
+  let due = 0, drawnAt = -1e9;
+  const changed = (now = false) => {
+    if (now) drawnAt = -1e9;
+    if (!due) due = requestAnimationFrame(frame);
+  };
+  const frame = (time) => {
+    due = 0;
+    if (time - drawnAt < 200) { due = requestAnimationFrame(frame); return; }
+    drawnAt = time;
+    draw();
+  };
+
+  const draw = () => {
+    state.draws++;
+    const all = [...pods.byKey.values()], matches = Kubeloop.search(state.query, pods);
+    const found = state.query ? all.filter(matches) : all;
+    const counts = new Map();
+    for (const line of found) counts.set(line.stage, (counts.get(line.stage) || 0) + 1);
+    stages.draw(counts, found.length);
+    const chosen = state.stages.size ? found.filter((line) => state.stages.has(line.stage)) : found;
+    state.longestUs = 0;
+    for (const line of chosen) {
+      line.shownUs = pods.duration(line);
+      if (line.segments.length && line.shownUs > state.longestUs) state.longestUs = line.shownUs;
+    }
+    find("pods-total").textContent = Kubeloop.count(found.length);
+    drawRate(chosen);
+    phases.draw(Kubeloop.phaseTimes(chosen));
+    const rollouts = Kubeloop.rollouts(chosen, pods);
+    find("shown-pods").textContent = Kubeloop.count(chosen.length);
+    find("shown-rollouts").textContent = Kubeloop.count(rollouts.length);
+    state.shown = state.tab === "pods" ? chosen.sort(Kubeloop.ORDERS[state.order]) : rollouts.sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
+    shown.set(state.shown);
+    const nothing = find("empty");
+    nothing.hidden = state.shown.length > 0;
+    nothing.textContent = state.lost && !all.length ? state.lost
+      : all.length ? (state.tab === "pods" ? "No pod is like that." : "No rollout: none of these pods has an owner.")
+        : isFile ? "No pod's trace is in this file." : "No pods yet. As soon as one is created, it is here.";
+    detail.draw();
+  };
+
+  const drawRate = (lines) => {
+    let fromUs = Infinity, toUs = 0;
+    if (isFile) {
+      for (const line of lines) {
+        if (!line.segments.length || line.isOpen) continue;
+        fromUs = Math.min(fromUs, line.startUs);
+        toUs = Math.max(toUs, line.startUs + line.durationUs + 1);
+      }
+    } else {
+      toUs = Math.ceil(pods.now() / 1e6) * 1e6;
+      fromUs = toUs - 60e6;
+    }
+    const seconds = isFile ? Math.max(0.001, (toUs - fromUs) / 60e6) : 1;
+    const counts = toUs > fromUs ? Kubeloop.boundPer(lines, fromUs, toUs, 60) : new Uint32Array(60);
+    const peak = Kubeloop.drawRate(find("rate"), counts, seconds, "Pods bound per second over time");
+    let last = 0, bound = 0;
+    for (const count of counts) bound += count;
+    if (!isFile) last = counts[58];
+    find("rate-now").textContent = isFile ? (bound ? (bound / ((toUs - fromUs) / 1e6)).toFixed(1) : "0") : Kubeloop.count(last);
+    find("rate-note").textContent = !bound ? (isFile ? "none was bound" : "none in the last minute")
+      : isFile ? `${Kubeloop.count(bound)} over ${Kubeloop.duration(toUs - fromUs)}, peak ${peak.toFixed(0)}/s`
+        : `${Kubeloop.count(bound)} in the last minute, peak ${Kubeloop.count(Math.round(peak))}/s`;
+  };
+
+  /* --- what the user does ------------------------------------------------------------------------------------------- */
+
+  const go = (kind, key) => {
+    const hash = kind ? `#${kind}=${encodeURIComponent(key)}` : "#";
+    if (location.hash === hash || (!kind && !location.hash)) return;
+    if (kind) location.hash = hash;
+    else history.pushState(null, "", location.pathname + location.search);
+    opened();
+  };
+  const opened = () => {
+    const [, kind, key] = /^#(pod|rollout|trace)=(.+)$/.exec(location.hash) || [];
+    let what = null;
+    try { what = kind ? { [kind]: decodeURIComponent(key) } : null; } catch { what = null; }
+    if (what?.trace) {
+      const line = [...pods.byKey.values()].find((each) => each.traceId === what.trace);
+      if (line) what = { pod: line.key };
+    }
+    const had = detail.what;
+    shown.openKey = what ? what.pod || what.rollout : null;
+    if (what?.pod && state.tab === "pods") shown.activeKey = what.pod;
+    detail.show(what);
+    if (!what && had) list.focus({ preventScroll: true });
+    changed(true);
+  };
+
+  const choose = (tab) => {
+    if (state.tab === tab) return;
+    state.tab = tab;
+    shown.stop();
+    list.scrollTop = 0;
+    list.setAttribute("aria-label", tab === "pods" ? "Pods" : "Rollouts");
+    shown = views[tab]();
+    for (const each of ["pods", "rollouts"]) {
+      const button = find(`tab-${each}`);
+      button.setAttribute("aria-selected", String(each === tab));
+      button.tabIndex = each === tab ? 0 : -1;
+    }
+    draw();
+  };
+  const say = (text) => { find("said").textContent = text; };
+  const sortBy = (value) => {
+    state.order = order.value = value;
+    list.scrollTop = 0;
+    changed(true);
+  };
+  const hold = (still) => {
+    state.held = still;
+    source.hold(still);
+    status();
+    say(still ? "Held still" : "Live");
+  };
+  const status = () => {
+    live.dataset.state = state.lost ? "lost" : state.held ? "held" : "live";
+    live.setAttribute("aria-pressed", String(!state.held));
+    find("live-text").textContent = state.lost ? "Not connected" : state.held ? "Held" : "Live";
+    live.title = state.lost || (state.held ? "Space: go on" : "Space: hold still");
+  };
+
+  let saying = 0;
+  search.addEventListener("input", () => {
+    state.query = search.value.trim();
+    list.scrollTop = 0;
+    changed(true);
+    clearTimeout(saying);
+    saying = setTimeout(() => say(`${Kubeloop.plural(state.shown.length, state.tab === "pods" ? "pod" : "rollout")} found`), 500);
+  });
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      if (search.value) { search.value = ""; search.dispatchEvent(new Event("input")); }
+      list.focus();
+      event.stopPropagation();
+    } else if (event.key === "ArrowDown" || event.key === "Enter") {
+      event.preventDefault();
+      list.focus();
+      shown.move(shown.first());
+      if (event.key === "Enter" && state.shown.length === 1) shown.open(state.shown[0]);
+    }
+  });
+  order.addEventListener("change", () => sortBy(order.value));
+  live.addEventListener("click", () => hold(!state.held));
+  find("help-button").addEventListener("click", () => help.showModal());
+  for (const tab of ["pods", "rollouts"]) {
+    const button = find(`tab-${tab}`);
+    button.addEventListener("click", () => choose(tab));
+    button.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+      choose(tab === "pods" ? "rollouts" : "pods");
+      find(`tab-${state.tab}`).focus();
+    });
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || help.open) return;
+    if (event.key === "Escape") { if (detail.what) { event.preventDefault(); go(); } return; }
+    if (event.target.closest("input, select, textarea")) return;
+    const orders = Object.keys(Kubeloop.ORDERS);
+    const does = {
+      "/": () => { search.focus(); search.select(); },
+      "?": () => help.showModal(),
+      p: () => choose("pods"),
+      r: () => choose("rollouts"),
+      s: () => { sortBy(orders[(orders.indexOf(state.order) + 1) % orders.length]); say(`Sorted by ${state.order}`); },
+      " ": event.target.closest("button, a, [role=treeitem]") || isFile ? null : () => hold(!state.held),
+      j: event.target === document.body ? () => { list.focus(); } : null,
+      ArrowDown: event.target === document.body ? () => { list.focus(); } : null,
+    }[event.key];
+    if (does) { event.preventDefault(); does(); }
+  });
+  window.addEventListener("hashchange", opened);
+
+  /* --- begin -------------------------------------------------------------------------------------------------------- */
+
+  live.hidden = isFile;
+  status();
+  source.start((answer) => {
+    const first = !pods.byKey.size && answer.lines.length > 0;
+    if (state.lost) { state.lost = ""; status(); }
+    pods.apply(answer);
+    if (answer.title) {
+      document.title = `${answer.title} · kubeloop traces`;
+      find("said").textContent = `${Kubeloop.plural(answer.lines.length, "pod")} of ${answer.title}`;
+    }
+    if (first) {
+      if (isFile && !location.hash && source.first) go(source.first.kind, source.first.key);
+      else if (location.hash) opened();
+    }
+    changed();
+  }, (problem) => {
+    state.lost = isFile ? problem : `The process does not answer (${problem}). It is asked again.`;
+    status();
+    changed();
+  });
+  if (!isFile) setInterval(() => { if (!state.held && !document.hidden) changed(); }, 1000);
+  changed(true);
+})();

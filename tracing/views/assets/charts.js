@@ -1,0 +1,128 @@
+/* The summary: how many pods are how far, how fast they are bound, where their time goes. */
+"use strict";
+
+/* Buttons that choose stages. chosen: a Set of keys that is changed; onchange: called then. */
+Kubeloop.StageButtons = class {
+  constructor(container, bar, chosen, onchange) {
+    this.bar = bar;
+    this.buttons = new Map();
+    this.parts = new Map();
+    const group = (stages, name) => Kubeloop.element("div", { class: name }, stages.map((stage) => {
+      const number = Kubeloop.element("b", {}, "0");
+      const button = Kubeloop.element("button", {
+        type: "button", class: "stage", "data-phase": stage.phase, "aria-pressed": "false",
+        onclick: () => {
+          if (!chosen.delete(stage.key)) chosen.add(stage.key);
+          button.setAttribute("aria-pressed", String(chosen.has(stage.key)));
+          onchange();
+        },
+      }, number, Kubeloop.element("span", {}, stage.key));
+      this.buttons.set(stage.key, { button, number, rare: !["creating", "queued", "scheduling", "binding", "starting", "ready", "unschedulable", "backoff", "gone"].includes(stage.key) });
+      return button;
+    }));
+    container.append(
+      group(Kubeloop.STAGES.filter((stage) => stage.way), "way"),
+      group(Kubeloop.STAGES.filter((stage) => !stage.way), "aside"),
+    );
+    this.chosen = chosen;
+  }
+
+  draw(counts, total) {
+    const parts = [];
+    for (const stage of Kubeloop.STAGES) {
+      const count = counts.get(stage.key) || 0, { button, number, rare } = this.buttons.get(stage.key);
+      number.textContent = Kubeloop.count(count);
+      button.hidden = rare && !count && !this.chosen.has(stage.key);
+      button.classList.toggle("none", !count);
+      button.setAttribute("aria-pressed", String(this.chosen.has(stage.key)));
+      let part = this.parts.get(stage.key);
+      if (!part) {
+        part = Kubeloop.element("i", { "data-phase": stage.phase });
+        this.parts.set(stage.key, part);
+      }
+      part.style.width = `${total ? (100 * count) / total : 0}%`;
+      if (count) parts.push(part);
+    }
+    if (parts.length !== this.bar.children.length || parts.some((part, index) => this.bar.children[index] !== part)) {
+      this.bar.replaceChildren(...parts);
+    }
+  }
+};
+
+/* Bars over time. counts: pods per bucket; seconds: width of a bucket. */
+Kubeloop.drawRate = (container, counts, seconds, label) => {
+  const width = 300, height = 100, most = Math.max(1, ...counts), step = width / counts.length;
+  let path = "";
+  counts.forEach((count, index) => {
+    if (!count) return;
+    const tall = Math.max(2, (height - 4) * (count / most)), left = index * step;
+    path += `M${left.toFixed(2)} ${height}v${(-tall).toFixed(2)}h${Math.max(0.5, step - 0.8).toFixed(2)}v${tall.toFixed(2)}z`;
+  });
+  const chart = Kubeloop.svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+    Kubeloop.svg("path", { class: "base", d: `M0 ${height - 0.5}H${width}` }),
+    Kubeloop.svg("path", { class: "bars", d: path || "M0 0" }));
+  container.replaceChildren(chart);
+  return most / seconds;
+};
+
+/* A row per phase: colour, name, distribution on a scale of powers of ten, p50 and p99. Rows are kept. */
+Kubeloop.PhaseRows = class {
+  constructor(container) {
+    this.container = container;
+    this.rows = new Map();
+    this.axis = Kubeloop.element("div", { class: "phase axis", "aria-hidden": "true" },
+      Kubeloop.element("span", {}), Kubeloop.element("span", { class: "ticks" },
+        ["10 µs", "1 ms", "100 ms", "10 s"].map((text, index) => Kubeloop.element("i", { style: { left: `${index * 25}%` } }, text))),
+      Kubeloop.element("span", {}), Kubeloop.element("span", {}));
+    container.append(this.axis);
+  }
+
+  draw(times) {
+    const present = new Set(times.map((time) => time.index));
+    for (const [index, row] of this.rows) if (!present.has(index)) { row.node.remove(); this.rows.delete(index); }
+    const tops = times.map((time) => Math.max(...time.bins));
+    times.forEach((time, number) => {
+      const phase = Kubeloop.PHASES[time.index];
+      let row = this.rows.get(time.index);
+      if (!row) {
+        const path = Kubeloop.svg("path", {});
+        const p50 = Kubeloop.element("span", { class: "p50" }), p99 = Kubeloop.element("span", { class: "p99" });
+        row = {
+          path, p50, p99,
+          node: Kubeloop.element("div", { class: "phase", "data-phase": phase.key, title: phase.means },
+            Kubeloop.element("span", { class: "name" }, phase.title),
+            Kubeloop.svg("svg", { viewBox: `0 0 ${Kubeloop.BINS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" }, path),
+            p50, p99),
+        };
+        this.rows.set(time.index, row);
+      }
+      let path = `M0 10`;
+      time.bins.forEach((count, bin) => {
+        const tall = count ? Math.max(0.8, 9.5 * Math.sqrt(count / tops[number])) : 0;
+        path += `V${(10 - tall).toFixed(2)}H${bin + 1}`;
+      });
+      row.path.setAttribute("d", `${path}V10z`);
+      row.p50.textContent = Kubeloop.duration(time.p50);
+      row.p99.textContent = Kubeloop.duration(time.p99);
+      row.node.setAttribute("aria-label", `${phase.title}: ${Kubeloop.plural(time.pods, "pod")}, p50 ${Kubeloop.duration(time.p50)}, p90 ${Kubeloop.duration(time.p90)}, p99 ${Kubeloop.duration(time.p99)}, longest ${Kubeloop.duration(time.max)}, ${Math.round(time.share * 100)}% of all time`);
+      row.node.setAttribute("role", "img");
+      if (this.container.children[number] !== row.node) this.container.insertBefore(row.node, this.container.children[number]);
+    });
+    this.axis.hidden = !times.length;
+    this.container.append(this.axis);
+  }
+};
+
+/* Segments of a line as parts of a bar; parts are kept and used again. */
+Kubeloop.drawSegments = (bar, line, totalUs) => {
+  const segments = line.segments, count = segments.length / 3, scale = 100 / Math.max(1, totalUs);
+  while (bar.children.length < count) bar.append(document.createElement("i"));
+  while (bar.children.length > count) bar.lastChild.remove();
+  for (let index = 0; index < count; index++) {
+    const part = bar.children[index], last = index === count - 1;
+    const took = last ? totalUs - segments[3 * index + 1] : segments[3 * index + 2];
+    part.dataset.phase = Kubeloop.PHASES[segments[3 * index]]?.key ?? "other";
+    part.style.left = `${segments[3 * index + 1] * scale}%`;
+    part.style.width = `${Math.max(0, took) * scale}%`;
+  }
+};

@@ -1,0 +1,166 @@
+/* The panel beside the list: a pod, a rollout, or any other trace. */
+"use strict";
+
+Kubeloop.Detail = class {
+  static AGAIN_MS = 1000; /* a pod that goes on is asked for again */
+
+  /* source: of traces; close(): somebody wants it closed. */
+  constructor(node, { pods, source, close }) {
+    Object.assign(this, { node, pods, source, close });
+    this.what = null;
+  }
+
+  /* what: { pod: key } | { rollout: key } | { trace: id }; null closes. */
+  show(what) {
+    this.stop();
+    this.what = what;
+    this.node.hidden = !what;
+    document.body.classList.toggle("has-detail", Boolean(what));
+    if (!what) return;
+    this.title = Kubeloop.element("h2", { tabindex: "-1" });
+    this.pill = Kubeloop.element("span", { class: "pill" });
+    this.meta = Kubeloop.element("dl", { class: "meta" });
+    this.reason = Kubeloop.element("p", { class: "reason", hidden: true });
+    this.body = Kubeloop.element("div", { class: "body" }, Kubeloop.element("p", { class: "note" }, "…"));
+    this.node.replaceChildren(
+      Kubeloop.element("header", {}, this.title, this.pill,
+        Kubeloop.element("button", { type: "button", class: "round", "aria-label": "Close", "aria-keyshortcuts": "Escape", onclick: this.close }, "×")),
+      this.meta, this.reason, this.body);
+    this.node.scrollTop = 0;
+    this.draw();
+    this.title.focus({ preventScroll: true });
+  }
+
+  stop() {
+    this.picture?.stop();
+    Object.assign(this, { picture: null, waterfall: null, line: null, asked: 0, asking: false, trace: null, table: null });
+  }
+
+  /* Something may have changed. */
+  draw() {
+    if (!this.what) return;
+    if (this.what.rollout) this.drawRollout();
+    else if (this.what.pod) this.drawPod();
+    else if (!this.trace && !this.asking) this.ask(() => this.source.trace(this.what.trace), () => this.drawTrace());
+  }
+
+  async ask(get, then) {
+    const what = this.what;
+    this.asking = true;
+    this.asked = performance.now();
+    try {
+      const trace = await get();
+      if (what !== this.what) return;
+      this.trace = trace;
+      then();
+    } catch (error) {
+      if (what === this.what && !this.waterfall) this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, `No trace: ${error.message}.`));
+    } finally {
+      if (what === this.what) this.asking = false;
+    }
+  }
+
+  setMeta(pairs) {
+    this.meta.replaceChildren(...pairs.filter(([, value]) => value).map(([name, value]) =>
+      Kubeloop.element("div", {}, Kubeloop.element("dt", {}, name), Kubeloop.element("dd", {}, value))));
+  }
+
+  drawPod() {
+    const line = this.pods.byKey.get(this.what.pod);
+    if (!line) {
+      this.title.textContent = "Pod";
+      this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, "This pod is no longer known: newer traces have taken its place."));
+      return;
+    }
+    this.title.textContent = line.name || "(never created)";
+    this.pill.textContent = line.stage;
+    this.pill.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
+    const link = (href, text) => Kubeloop.element("a", { href }, text);
+    this.setMeta([
+      ["took", `${Kubeloop.duration(this.pods.duration(line))}${line.isOpen ? ", goes on" : ""}`],
+      ["began", Kubeloop.moment(line.startUs)],
+      ["node", line.node],
+      ["attempts", line.attempts ? String(line.attempts) : ""],
+      ["owner", line.owner && link(`#rollout=${encodeURIComponent(`${line.namespace}/${line.owner}`)}`, line.owner)],
+      ["namespace", line.namespace],
+      ["trace", line.traceId && Kubeloop.element("code", {}, line.traceId)],
+    ]);
+    this.reason.hidden = !line.reason;
+    this.reason.textContent = line.reason;
+    const changed = line !== this.line || (line.isOpen && performance.now() - this.asked > Kubeloop.Detail.AGAIN_MS);
+    if (changed && !this.asking) {
+      this.line = line;
+      this.ask(() => this.source.pod(line), () => this.drawSpans());
+    }
+  }
+
+  drawSpans() {
+    if (!this.waterfall) {
+      this.waterfall = new Kubeloop.Waterfall();
+      this.body.replaceChildren(this.waterfall.node);
+      this.links = Kubeloop.element("p", { class: "links" });
+      this.body.append(this.links);
+    }
+    this.waterfall.draw(this.trace);
+    const links = this.trace.spans.flatMap((span) => (span.links || []).map((link) => [link.attributes?.["kubeloop.link"] || "trace", link.traceId]));
+    const told = new Set();
+    this.links.replaceChildren(...links.filter(([, id]) => !told.has(id) && told.add(id)).slice(0, 20).map(([relation, id]) =>
+      Kubeloop.element("a", { href: `#trace=${encodeURIComponent(id)}` }, relation === "reconcile" ? "the reconcile that created it" : `${relation} ${id.slice(0, 8)}`)));
+  }
+
+  drawTrace() {
+    const root = this.trace.spans[0];
+    this.title.textContent = Kubeloop.titleOf(root);
+    this.pill.textContent = "trace";
+    this.setMeta([
+      ["took", Kubeloop.duration((root.end - root.start) / 1e3)],
+      ["began", Kubeloop.moment(root.start / 1e3)],
+      ["because", String(root.attributes["kubeloop.reason"] || "")],
+      ["trace", Kubeloop.element("code", {}, this.trace.traceId)],
+    ]);
+    this.reason.hidden = root.status.code !== "ERROR";
+    this.reason.textContent = root.status.message || "";
+    this.drawSpans();
+  }
+
+  drawRollout() {
+    const key = this.what.rollout;
+    const lines = [...this.pods.byKey.values()].filter((line) => line.owner && `${line.namespace}/${line.owner}` === key);
+    const rollout = Kubeloop.rollout(key, lines, this.pods);
+    this.title.textContent = rollout.owner;
+    const open = rollout.lines.some((line) => line.isOpen);
+    this.pill.textContent = open ? "goes on" : "complete";
+    this.pill.dataset.phase = open ? "queue" : "ready";
+    this.setMeta([
+      ["pods", `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(lines.length)} bound`],
+      ["took", rollout.traced.length ? Kubeloop.duration(rollout.endUs - rollout.startUs) : ""],
+      ["speed", rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : ""],
+      ["began", rollout.traced.length ? Kubeloop.moment(rollout.startUs) : ""],
+      ["namespace", rollout.namespace],
+    ]);
+    const reasons = new Set(lines.filter((line) => line.isOpen && line.reason).map((line) => line.reason));
+    this.reason.hidden = !reasons.size;
+    this.reason.textContent = [...reasons].slice(0, 3).join("\n");
+    if (!this.picture) {
+      this.picture = new Kubeloop.RolloutPicture(this.pods, (line) => { location.hash = `pod=${encodeURIComponent(line.key)}`; });
+      this.table = Kubeloop.element("div", {});
+      this.slowest = Kubeloop.element("div", { class: "slowest" });
+      this.body.replaceChildren(
+        Kubeloop.element("h3", {}, "Pods over time"), this.picture.node,
+        Kubeloop.element("h3", {}, "Time per phase"), this.table,
+        Kubeloop.element("h3", {}, "Slowest"), this.slowest);
+    }
+    const changed = this.told !== rollout.lines.length + ":" + this.pods.heardAt || open;
+    if (!changed && this.table.firstChild) return;
+    this.told = rollout.lines.length + ":" + this.pods.heardAt;
+    this.picture.draw(rollout);
+    const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.FINISHED.has(line.stage)), (line) => line.durationUs).sort();
+    const at = (share) => Kubeloop.percentile(totals, share);
+    this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced),
+      { pods: totals.length, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: totals.at(-1) || 0 }));
+    const slowest = [...rollout.traced].sort((a, b) => this.pods.duration(b) - this.pods.duration(a)).slice(0, 5);
+    this.slowest.replaceChildren(...slowest.map((line) => Kubeloop.element("a", { href: `#pod=${encodeURIComponent(line.key)}` },
+      Kubeloop.element("b", {}, line.name || "(never created)"), Kubeloop.element("span", {}, Kubeloop.duration(this.pods.duration(line))),
+      Kubeloop.element("small", {}, line.reason || (line.attempts > 1 ? `${line.attempts} attempts` : line.node && `on ${line.node}`)))));
+  }
+};

@@ -1,0 +1,85 @@
+/* Words for numbers, and elements without markup: whatever a pod or a message says stays text. */
+"use strict";
+
+const Kubeloop = {};
+
+/* The phases of a pod's way, in the order of tracing/views/phases.py: segments refer to them by index. */
+Kubeloop.PHASES = [
+  { key: "create", title: "create", means: "POST of the pod, sent to answered" },
+  { key: "delivery", title: "delivery", means: "created, until the watch delivered it" },
+  { key: "queue", title: "queue", means: "ready to be scheduled, waiting for its turn" },
+  { key: "waiting", title: "waiting", means: "rejected, backing off or gated" },
+  { key: "scheduling", title: "scheduling", means: "filter, score, and choice of a node" },
+  { key: "permit", title: "permit", means: "reserve, permit and pre-bind" },
+  { key: "bind", title: "bind", means: "POST of the binding, sent to answered" },
+  { key: "confirmation", title: "confirm", means: "bound, until the watch showed it" },
+  { key: "start", title: "start", means: "on its node, until it is ready" },
+  { key: "loop", title: "event loop", means: "due, while this process was busy with other pods" },
+  { key: "other", title: "other", means: "not followed, another scheduler's, or on its way out" },
+];
+
+/* How far a pod is, in order; colour: of which phase. `way`: part of the way that every pod takes. */
+Kubeloop.STAGES = [
+  { key: "creating", phase: "create", way: true },
+  { key: "delivery", phase: "delivery", way: true },
+  { key: "queued", phase: "queue", way: true },
+  { key: "scheduling", phase: "scheduling", way: true },
+  { key: "binding", phase: "bind", way: true },
+  { key: "bound", phase: "confirmation", way: true },
+  { key: "starting", phase: "confirmation", way: true },
+  { key: "running", phase: "start", way: true },
+  { key: "ready", phase: "ready", way: true },
+  { key: "unschedulable", phase: "waiting" },
+  { key: "backoff", phase: "waiting" },
+  { key: "gated", phase: "waiting" },
+  { key: "other scheduler", phase: "other" },
+  { key: "failed", phase: "failed" },
+  { key: "given up", phase: "failed" },
+  { key: "terminating", phase: "other" },
+  { key: "completed", phase: "other" },
+  { key: "deleted", phase: "other" },
+  { key: "gone", phase: "other" },
+];
+Kubeloop.STAGE_PHASE = new Map(Kubeloop.STAGES.map((stage) => [stage.key, stage.phase]));
+
+/* "850 µs", "12.3 ms", "3.42 s", "2 min 05 s": three digits that matter. */
+Kubeloop.duration = (microseconds) => {
+  const digits = (number) => number.toFixed(number < 9.995 ? 2 : number < 99.95 ? 1 : 0);
+  if (!(microseconds > 0)) return "0 µs";
+  if (microseconds < 1) return "< 1 µs";
+  if (microseconds < 1e3) return `${microseconds.toFixed(0)} µs`;
+  if (microseconds < 999.5e3) return `${digits(microseconds / 1e3)} ms`;
+  const seconds = microseconds / 1e6;
+  if (seconds < 59.95) return `${digits(seconds)} s`;
+  const whole = Math.round(seconds), minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+};
+
+Kubeloop.count = (number) => number.toLocaleString("en");
+
+Kubeloop.moment = (microseconds) => {
+  const date = new Date(microseconds / 1e3);
+  if (Number.isNaN(date.getTime())) return "";
+  const two = (number) => String(number).padStart(2, "0");
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ` +
+    `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+};
+
+Kubeloop.plural = (number, word) => `${Kubeloop.count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+/* element("button", { class: "x", onclick: f, "aria-label": "y" }, "text", child): text is set as text. */
+Kubeloop.element = (tag, properties = {}, ...children) => Kubeloop.fill(document.createElement(tag), properties, children);
+Kubeloop.svg = (tag, properties = {}, ...children) =>
+  Kubeloop.fill(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
+
+Kubeloop.fill = (node, properties, children) => {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [property, each] of Object.entries(value)) node.style.setProperty(property, each);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+};

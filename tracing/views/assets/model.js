@@ -1,0 +1,159 @@
+/* The pods that the page knows, those that are searched for, and what they come to together. */
+"use strict";
+
+Kubeloop.FINISHED = new Set(["bound", "starting", "running", "ready", "completed", "terminating", "gone"]);
+Kubeloop.BINS = 48; /* of a distribution: 6 a decade, from 10 µs to 1000 s */
+
+Kubeloop.Pods = class {
+  constructor() {
+    this.byKey = new Map();
+    this.total = 0;
+    this.nowUs = 0;
+    this.heardAt = 0; /* performance.now() when nowUs was told */
+  }
+
+  /* An Answer of the feed (tracing/views/feed.py). True if anything changed. */
+  apply(answer) {
+    if (answer.reset) this.byKey.clear();
+    for (const key of answer.removed) this.byKey.delete(key);
+    for (const line of answer.lines) this.byKey.set(line.key, Kubeloop.line(line));
+    this.total = Math.max(answer.pods, 0);
+    this.nowUs = answer.nowUs;
+    this.heardAt = performance.now();
+    return answer.reset || answer.lines.length > 0 || answer.removed.length > 0;
+  }
+
+  /* Microseconds since the epoch by the process' clock. */
+  now() {
+    return this.nowUs + (performance.now() - this.heardAt) * 1e3;
+  }
+
+  duration(line) {
+    return line.isOpen && this.nowUs ? Math.max(line.durationUs, this.now() - line.startUs) : line.durationUs;
+  }
+};
+
+/* Fields that are left out of JSON when they say nothing, and the text that is searched. */
+Kubeloop.line = (line) => {
+  const whole = { segments: [], owner: "", node: "", attempts: 0, reason: "", isOpen: false, traceId: "", ...line };
+  whole.text = `${whole.namespace}/${whole.name} ${whole.owner} ${whole.node} ${whole.stage} ${whole.reason} ${whole.traceId}`.toLowerCase();
+  return whole;
+};
+
+/* Text of the search field -> a function of a line. Terms that mean nothing find nothing by text, and say so by that. */
+Kubeloop.search = (text, pods) => {
+  const units = { us: 1, "µs": 1, ms: 1e3, s: 1e6, m: 6e7, min: 6e7, h: 3.6e9 };
+  const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map((term) => {
+    const time = /^([<>])(\d+(?:\.\d+)?)(us|µs|ms|s|m|min|h)?$/.exec(term);
+    if (time) {
+      const limit = Number(time[2]) * units[time[3] || "ms"];
+      return time[1] === ">" ? (line) => pods.duration(line) > limit : (line) => pods.duration(line) < limit;
+    }
+    const [, key, value] = /^(ns|namespace|node|owner|stage|attempts):(.+)$/.exec(term) || [];
+    if (key === "attempts") return (line) => line.attempts >= Number(value);
+    if (key) {
+      const field = key === "ns" ? "namespace" : key;
+      return (line) => line[field].toLowerCase().includes(value);
+    }
+    return (line) => line.text.includes(term);
+  });
+  return (line) => tests.every((test) => test(line));
+};
+
+Kubeloop.ORDERS = {
+  newest: (a, b) => b.startUs - a.startUs || (a.name < b.name ? 1 : -1),
+  slowest: (a, b) => b.shownUs - a.shownUs || (a.name < b.name ? -1 : 1),
+  attempts: (a, b) => b.attempts - a.attempts || b.shownUs - a.shownUs,
+  name: (a, b) => (a.namespace + "/" + a.name < b.namespace + "/" + b.name ? -1 : 1),
+};
+
+/* Pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, p50Us, p99Us, rate }. */
+Kubeloop.rollouts = (lines, pods) => {
+  const byOwner = new Map();
+  for (const line of lines) {
+    if (!line.owner) continue;
+    const key = `${line.namespace}/${line.owner}`;
+    const found = byOwner.get(key);
+    if (found) found.push(line); else byOwner.set(key, [line]);
+  }
+  return [...byOwner].map(([key, own]) => Kubeloop.rollout(key, own, pods));
+};
+
+Kubeloop.rollout = (key, lines, pods) => {
+  const slash = key.indexOf("/");
+  const traced = lines.filter((line) => line.segments.length);
+  const finished = traced.filter((line) => Kubeloop.FINISHED.has(line.stage));
+  let startUs = Infinity, endUs = 0, boundUs = 0;
+  for (const line of traced.length ? traced : lines) {
+    startUs = Math.min(startUs, line.startUs);
+    endUs = Math.max(endUs, line.startUs + pods.duration(line));
+  }
+  for (const line of finished) boundUs = Math.max(boundUs, line.startUs + line.durationUs);
+  const totals = Float64Array.from(finished, (line) => line.durationUs).sort();
+  return {
+    key, lines, traced, startUs, endUs,
+    namespace: key.slice(0, slash),
+    owner: key.slice(slash + 1),
+    finished: lines.filter((line) => Kubeloop.FINISHED.has(line.stage)).length,
+    waiting: lines.filter((line) => Kubeloop.STAGE_PHASE.get(line.stage) === "waiting").length,
+    p50Us: Kubeloop.percentile(totals, 0.5),
+    p99Us: Kubeloop.percentile(totals, 0.99),
+    rate: boundUs > startUs ? finished.length / ((boundUs - startUs) / 1e6) : 0,
+  };
+};
+
+Kubeloop.ROLLOUT_ORDERS = {
+  newest: (a, b) => b.startUs - a.startUs,
+  slowest: (a, b) => b.p99Us - a.p99Us || b.endUs - b.startUs - (a.endUs - a.startUs),
+  attempts: (a, b) => b.waiting - a.waiting,
+  name: (a, b) => (a.key < b.key ? -1 : 1),
+};
+
+/* Nearest rank; 0 of nothing. ordered: ascending. */
+Kubeloop.percentile = (ordered, share) =>
+  ordered.length ? ordered[Math.max(0, Math.ceil(ordered.length * share) - 1)] : 0;
+
+/* Per phase that any line has: { index, pods, p50, p99, max, share, bins }. Times in microseconds. */
+Kubeloop.phaseTimes = (lines) => {
+  const count = Kubeloop.PHASES.length;
+  const sums = Array.from({ length: count }, () => []);
+  const own = new Float64Array(count);
+  let everything = 0;
+  for (const line of lines) {
+    own.fill(0);
+    const segments = line.segments;
+    for (let at = 0; at < segments.length; at += 3) own[segments[at]] += segments[at + 2];
+    for (let index = 0; index < count; index++) {
+      if (own[index]) { sums[index].push(own[index]); everything += own[index]; }
+    }
+  }
+  return sums.map((values, index) => {
+    if (!values.length) return null;
+    const ordered = Float64Array.from(values).sort();
+    const bins = new Uint32Array(Kubeloop.BINS);
+    let sum = 0;
+    for (const value of ordered) {
+      sum += value;
+      const bin = Math.floor((Math.log10(Math.max(value, 1)) - 1) * 6);
+      bins[Math.min(Kubeloop.BINS - 1, Math.max(0, bin))]++;
+    }
+    return {
+      index, bins, pods: values.length,
+      p50: Kubeloop.percentile(ordered, 0.5), p90: Kubeloop.percentile(ordered, 0.9),
+      p99: Kubeloop.percentile(ordered, 0.99), max: ordered[ordered.length - 1],
+      share: everything ? sum / everything : 0,
+    };
+  }).filter(Boolean);
+};
+
+/* Pods bound in each of `buckets` parts of [fromUs, toUs). */
+Kubeloop.boundPer = (lines, fromUs, toUs, buckets) => {
+  const counts = new Uint32Array(buckets);
+  const width = (toUs - fromUs) / buckets;
+  for (const line of lines) {
+    if (!line.segments.length || line.isOpen || !Kubeloop.FINISHED.has(line.stage)) continue;
+    const at = Math.floor((line.startUs + line.durationUs - fromUs) / width);
+    if (at >= 0 && at < buckets) counts[at]++;
+  }
+  return counts;
+};

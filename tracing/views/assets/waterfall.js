@@ -1,0 +1,164 @@
+/* One trace as a tree of bars over time, and what each span has to say. */
+"use strict";
+
+Kubeloop.phaseOf = (name) => {
+  const starts = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
+    ["scheduling attempt", "scheduling"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
+    ["confirmation", "confirmation"], ["start ", "start"], ["event loop", "loop"]];
+  const inAttempt = ["snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score"];
+  if (inAttempt.includes(name)) return "scheduling";
+  return (starts.find(([start]) => name.startsWith(start)) || [null, "other"])[1];
+};
+
+/* A span's name with what it is about (tracing/views/remarks.py). */
+Kubeloop.titleOf = (span) => {
+  const attributes = span.attributes;
+  if (span.name === "pod") return `pod ${attributes["k8s.namespace.name"] || ""}/${attributes["k8s.pod.name"] || "(never created)"}`;
+  if (span.name === "scheduling attempt" && "kubeloop.attempt" in attributes) return `attempt ${attributes["kubeloop.attempt"]}`;
+  if (span.name.startsWith("reconcile ") && "kubeloop.key" in attributes) return `${span.name} ${attributes["kubeloop.key"]}`;
+  return String(attributes["kubeloop.action"] || span.name);
+};
+
+/* What a span says beyond its time, in a few words. */
+Kubeloop.remarkOn = (span) => {
+  const attributes = span.attributes, name = span.name;
+  if (span.status.code === "ERROR" && name !== "pod") return attributes["kubeloop.message"] || span.status.message || "failed";
+  if (name.startsWith("queue")) {
+    const woken = attributes["kubeloop.woken_by"];
+    return [attributes["kubeloop.reason"], woken && `woken by ${woken}`].filter(Boolean).join(", ");
+  }
+  if (name === "filter") {
+    const rejected = Object.entries(attributes).filter(([key]) => key.startsWith("kubeloop.rejected."))
+      .map(([key, count]) => `${key.slice("kubeloop.rejected.".length)} rejected ${count}`);
+    return [`${attributes["kubeloop.feasible_nodes"]} of ${attributes["kubeloop.nodes"]} nodes fit`, ...rejected].join("; ");
+  }
+  if (name === "score" && attributes["kubeloop.score.nodes"]?.length) {
+    return attributes["kubeloop.score.nodes"].slice(0, 3).map((node, index) => `${node} ${attributes["kubeloop.score.totals"]?.[index]}`).join(", ");
+  }
+  if (name === "bind" || name === "reserve") return attributes["k8s.node.name"] ? `on ${attributes["k8s.node.name"]}` : "";
+  return name === "pod" ? "" : String(attributes["kubeloop.reason"] || attributes["kubeloop.scheduler"] || "");
+};
+
+/* Spans in the order of the tree, with their depth. A span whose parent is not here stands at the top. */
+Kubeloop.tree = (spans) => {
+  const children = new Map(), ids = new Set(spans.map((span) => span.spanId)), rows = [], seen = new Set();
+  for (const span of spans) {
+    const parent = ids.has(span.parentSpanId) && span.parentSpanId !== span.spanId ? span.parentSpanId : "";
+    if (children.has(parent)) children.get(parent).push(span); else children.set(parent, [span]);
+  }
+  const latestFirst = (list) => [...list].sort((a, b) => b.start - a.start || b.end - a.end);
+  const waiting = latestFirst(children.get("") || []).map((span) => [span, 0]);
+  while (waiting.length) {
+    const [span, depth] = waiting.pop();
+    if (seen.has(span.spanId)) continue;
+    seen.add(span.spanId);
+    rows.push({ span, depth });
+    for (const child of latestFirst(children.get(span.spanId) || [])) waiting.push([child, depth + 1]);
+  }
+  return rows;
+};
+
+/* The tree as rows with bars. opened: a Set of span ids whose details are shown, kept over redraws. */
+Kubeloop.Waterfall = class {
+  static MOST = 300; /* rows drawn; of a story longer than that the first and the last ones */
+
+  constructor(opened = new Set()) {
+    this.opened = opened;
+    this.axis = Kubeloop.element("div", { class: "axis", "aria-hidden": "true" });
+    this.body = Kubeloop.element("div", { class: "spans", role: "tree", "aria-label": "Spans" });
+    this.node = Kubeloop.element("div", { class: "waterfall" }, this.axis, this.body);
+    this.body.addEventListener("keydown", (event) => this.pressed(event));
+    this.focused = null;
+  }
+
+  draw(trace) {
+    let rows = Kubeloop.tree(trace.spans), leftOut = 0;
+    if (rows.length > Kubeloop.Waterfall.MOST) {
+      leftOut = rows.length - Kubeloop.Waterfall.MOST;
+      rows = [...rows.slice(0, 50), ...rows.slice(-(Kubeloop.Waterfall.MOST - 50))];
+    }
+    const start = Math.min(...trace.spans.map((span) => span.start));
+    const total = Math.max(1, Math.max(...trace.spans.map((span) => span.end)) - start);
+    this.axis.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) =>
+      Kubeloop.element("i", { style: { left: `${share * 100}%` } }, share ? Kubeloop.duration((total * share) / 1e3) : "0")));
+    const hadFocus = this.body.contains(document.activeElement) ? this.focused : null;
+    const nodes = rows.map(({ span, depth }, index) => this.row(span, depth, start, total, index));
+    if (leftOut) nodes.splice(50, 0, Kubeloop.element("p", { class: "note" }, `${leftOut} spans in the middle are not drawn`));
+    this.body.replaceChildren(...nodes);
+    const items = this.items();
+    if (!items.some((item) => item.tabIndex === 0) && items[0]) items[0].tabIndex = 0;
+    if (hadFocus) items.find((item) => item.dataset.span === hadFocus)?.focus({ preventScroll: true });
+  }
+
+  row(span, depth, start, total, index) {
+    const error = span.status.code === "ERROR", open = this.opened.has(span.spanId);
+    const left = (100 * (span.start - start)) / total, width = (100 * (span.end - span.start)) / total;
+    const took = Kubeloop.duration((span.end - span.start) / 1e3), remark = Kubeloop.remarkOn(span);
+    const head = Kubeloop.element("div", { class: "head" },
+      Kubeloop.element("span", { class: "name", style: { "--depth": depth } }, Kubeloop.titleOf(span),
+        span.service ? Kubeloop.element("small", {}, span.service) : null),
+      Kubeloop.element("span", { class: "track" },
+        Kubeloop.element("i", { class: error ? "error" : "", "data-phase": depth ? Kubeloop.phaseOf(span.name) : "root", style: { left: `${Math.min(left, 99.6)}%`, width: `${width}%` } }),
+        (span.events || []).map((event) => Kubeloop.element("u", { title: event.name, style: { left: `${(100 * (event.time - start)) / total}%` } }))),
+      Kubeloop.element("span", { class: "took" }, took));
+    const item = Kubeloop.element("div", {
+      class: `span${error ? " failed" : ""}`, role: "treeitem", "aria-level": depth + 1, "aria-expanded": String(open), "data-span": span.spanId,
+      tabindex: (this.focused ? this.focused === span.spanId : index === 0) ? "0" : "-1",
+      "aria-label": `${Kubeloop.titleOf(span)}, ${took}${remark ? `, ${remark}` : ""}`,
+      onfocus: () => { this.focused = span.spanId; for (const each of this.items()) each.tabIndex = each === item ? 0 : -1; },
+    }, head, remark && (depth || error) ? Kubeloop.element("p", { class: "remark" }, remark) : null);
+    head.addEventListener("click", () => { item.focus({ preventScroll: true }); this.toggle(item, span, start); });
+    item.toggle = () => this.toggle(item, span, start);
+    if (open) item.append(Kubeloop.spanDetails(span, start));
+    return item;
+  }
+
+  toggle(item, span, start) {
+    if (this.opened.delete(span.spanId)) item.querySelector(".facts").remove();
+    else {
+      this.opened.add(span.spanId);
+      item.append(Kubeloop.spanDetails(span, start));
+    }
+    item.setAttribute("aria-expanded", String(this.opened.has(span.spanId)));
+  }
+
+  items() {
+    return [...this.body.querySelectorAll(".span")];
+  }
+
+  pressed(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const items = this.items(), at = items.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, j: at + 1, ArrowUp: at - 1, k: at - 1, Home: 0, End: items.length - 1 }[event.key];
+    if (to !== undefined) {
+      event.preventDefault();
+      items[Math.max(0, Math.min(items.length - 1, to))]?.focus();
+    } else if ((event.key === "Enter" || event.key === "ArrowRight" || event.key === "ArrowLeft") && at >= 0) {
+      const open = items[at].getAttribute("aria-expanded") === "true";
+      if (event.key === "Enter" || (event.key === "ArrowRight") !== open) items[at].toggle();
+      event.preventDefault();
+    }
+  }
+};
+
+/* All that a span has: times, attributes, events, links. */
+Kubeloop.spanDetails = (span, start) => {
+  const text = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
+  const rows = [
+    ["began after", Kubeloop.duration((span.start - start) / 1e3)],
+    ["span", span.spanId],
+    ...(span.kind ? [["kind", span.kind]] : []),
+    ...(span.status.code === "ERROR" ? [["error", span.status.message || "failed"]] : []),
+    ...Object.entries(span.attributes).map(([key, value]) => [key, text(value)]),
+    ...(span.events || []).map((event) => [`${event.name} after ${Kubeloop.duration((event.time - start) / 1e3)}`,
+      Object.entries(event.attributes || {}).map(([key, value]) => `${key}=${text(value)}`).join(", ")]),
+  ];
+  const facts = Kubeloop.element("dl", { class: "facts" }, rows.map(([key, value]) =>
+    Kubeloop.element("div", {}, Kubeloop.element("dt", {}, key), Kubeloop.element("dd", {}, value))));
+  for (const link of span.links || []) {
+    const relation = link.attributes?.["kubeloop.link"] || "link";
+    facts.append(Kubeloop.element("div", {}, Kubeloop.element("dt", {}, relation),
+      Kubeloop.element("dd", {}, Kubeloop.element("a", { href: `#trace=${encodeURIComponent(link.traceId)}` }, `trace ${link.traceId}`))));
+  }
+  return facts;
+};

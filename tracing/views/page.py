@@ -1,0 +1,122 @@
+"""The page for browsers: as files that the endpoint serves, and as one file that needs nothing else.
+
+Both are the same markup, styles and scripts (`assets/`, plain files without a build). Nothing is loaded from anywhere
+else, and a strict Content-Security-Policy keeps it so: scripts and styles are ours, by origin or by hash; whatever a
+pod says is set as text. May import msgspec and this folder only.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import html
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+
+from kubeloop.tracing.views.lines import line_of
+
+SCRIPTS: Final = (
+    "format.js",
+    "model.js",
+    "list.js",
+    "charts.js",
+    "waterfall.js",
+    "rollout.js",
+    "source.js",
+    "detail.js",
+    "app.js",
+)
+STYLES: Final = "style.css"
+_COMMON_POLICY: Final = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+SERVED_POLICY: Final = (
+    f"{_COMMON_POLICY}; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'"
+)
+_CHUNK: Final = 200  # traces packed together: some 100 KB
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file as it is served."""
+
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str]
+
+
+def served_files(path: str) -> dict[str, PageFile]:
+    """The page at `path` ("/traces") and its files below it, by path."""
+    name = path.rpartition("/")[2]
+    styles = f'<link rel="stylesheet" href="{name}/{STYLES}">'
+    scripts = "\n".join(f'<script src="{name}/{script}" defer></script>' for script in SCRIPTS)
+    headers = {"Content-Security-Policy": SERVED_POLICY, "X-Frame-Options": "DENY"}
+    page = _page(policy="", styles=styles, data="", scripts=scripts)
+    files = {path: PageFile(page.encode(), "text/html", headers)}
+    for script in SCRIPTS:
+        files[f"{path}/{script}"] = PageFile(_asset(script).encode(), "text/javascript", headers)
+    files[f"{path}/{STYLES}"] = PageFile(_asset(STYLES).encode(), "text/css", headers)
+    return files
+
+
+def self_contained(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
+    """The page with these traces in it. kind and name: what is open at first, of a pod or a deployment; "": nothing."""
+    lines = []
+    packed: dict[str, Mapping[str, Any]] = {}
+    for document in documents:
+        line = line_of(document)
+        if line is not None:
+            lines.append(line)
+        packed[line.key if line is not None else document["traceId"]] = document
+    keys = [*packed]
+    chunks = [keys[at : at + _CHUNK] for at in range(0, len(keys), _CHUNK)]
+    first = None
+    if kind == "pod" and lines:
+        first = {"kind": "pod", "key": lines[-1].key}
+    elif kind == "deployment" and lines:
+        first = {"kind": "rollout", "key": f"{lines[0].namespace}/deployment/{name}"}
+    content = {
+        "title": title,
+        "first": first,
+        "lines": lines,
+        "where": [(key, number) for number, chunk in enumerate(chunks) for key in chunk],
+    }
+    data = [_packed("lines", content)]
+    data += [_packed(f"traces-{number}", {key: packed[key] for key in chunk}) for number, chunk in enumerate(chunks)]
+    styles, script = _asset(STYLES), "\n".join(_asset(each) for each in SCRIPTS)
+    policy = (
+        f"{_COMMON_POLICY}; script-src {_hash(script)}; style-src {_hash(styles)}; require-trusted-types-for 'script'"
+    )
+    return _page(
+        policy=f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">',
+        styles=f"<style>{styles}</style>",
+        data="\n".join(data),
+        scripts=f"<script>{script}</script>",
+    )
+
+
+def _page(*, policy: str, styles: str, data: str, scripts: str) -> str:
+    page = _asset("index.html")
+    for mark, content in (("policy", policy), ("styles", styles), ("data", data), ("scripts", scripts)):
+        page = page.replace(f"<!--{mark}-->", content, 1)
+    return page
+
+
+def _packed(identity: str, value: Any) -> str:
+    """JSON, gzip, base64: no character of it means anything to a browser."""
+    content = base64.b64encode(gzip.compress(msgspec.json.encode(value), compresslevel=6, mtime=0)).decode()
+    return f'<script type="text/plain" id="{identity}">{content}</script>'
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return resources.files("kubeloop.tracing.views").joinpath("assets", name).read_text(encoding="utf-8")

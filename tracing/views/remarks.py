@@ -1,0 +1,54 @@
+"""What a span says in words: a title, and why it waited or failed. May import the standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_REJECTED = "kubeloop.rejected."
+_BY_US = ("create", "reserve", "permit", "pre-bind", "bind")
+
+Span = Mapping[str, Any]
+
+
+def title(span: Span) -> str:
+    """A span's name with what it is about: names alone are of low cardinality."""
+    attributes, name = span["attributes"], str(span["name"])
+    if name == "pod":
+        pod = attributes.get("k8s.pod.name") or "(never created)"
+        return f"pod {attributes.get('k8s.namespace.name', '')}/{pod}"
+    if name == "scheduling attempt" and "kubeloop.attempt" in attributes:
+        return f"{name} {attributes['kubeloop.attempt']}"
+    if name.startswith("reconcile ") and "kubeloop.key" in attributes:
+        return f"{name} {attributes['kubeloop.key']}"
+    return str(attributes.get("kubeloop.action", name))
+
+
+def remarks_on(span: Span) -> Iterator[str]:
+    """What a span says beyond its time: why it waited and what ended that, who rejected, who scored how."""
+    attributes, name = span["attributes"], span["name"]
+    about = title(span)
+    if name.startswith("queue") and attributes.get("kubeloop.reason"):
+        woken_by = attributes.get("kubeloop.woken_by")
+        yield f"{about}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
+    if name in ("not followed", "not kept") and attributes.get("kubeloop.reason"):
+        yield f"{about}: {attributes['kubeloop.reason']}"
+    if name == "other scheduler":
+        yield f"{about}: {attributes.get('kubeloop.scheduler', '')}"
+    if name.startswith("scheduling attempt") and attributes.get("kubeloop.message"):
+        yield f"{about}: {attributes['kubeloop.message']}"
+    if name == "filter":
+        rejected = {key.removeprefix(_REJECTED): n for key, n in attributes.items() if key.startswith(_REJECTED)}
+        by_plugin = ", ".join(f"{plugin} rejected {count}" for plugin, count in rejected.items())
+        feasible = (
+            f"filter: {attributes.get('kubeloop.feasible_nodes')} of {attributes.get('kubeloop.nodes')} nodes fit"
+        )
+        yield f"{feasible}; {by_plugin}" if by_plugin else feasible
+    if name == "score" and attributes.get("kubeloop.score.nodes"):
+        scores = zip(attributes["kubeloop.score.nodes"], attributes["kubeloop.score.totals"], strict=False)
+        yield "score: " + ", ".join(f"{node} {total}" for node, total in scores)
+    if name == "post-filter" and attributes.get("kubeloop.nominated_node"):
+        victims = attributes.get("kubeloop.victims", 0)
+        yield f"post-filter: preempts {victims} on {attributes['kubeloop.nominated_node']}"
+    if name in _BY_US and span["status"].get("code") == "ERROR":
+        yield f"{about}: {span['status'].get('message')}"
