@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -37,7 +37,7 @@ from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvent
 from kubeloop.scheduler.extender import Extender, ExtenderError
 from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import Code, CycleState, Status
+from kubeloop.scheduler.framework.interface import Code, CycleState, QueueSortPlugin, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
 from kubeloop.scheduler.gauges import SchedulerGauges
@@ -45,8 +45,10 @@ from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.queue.hints import HintMap, registrations, watched
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
 from kubeloop.scheduler.whole_objects import WholeObjects
@@ -104,7 +106,7 @@ class Scheduler:
         self._binding: set[asyncio.Task[None]] = set()
         self._slots = config.max_bindings_in_flight  # bind requests that may still be sent
         self._slot_freed = asyncio.Event()
-        self._patches = StatusPatches(client, clock)
+        self._patches = StatusPatches(client, clock, traceparent_of=traces.traceparent_of)
 
         self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
         self.in_cycle = False  # then the snapshot must not be touched: an extender's answer is awaited
@@ -140,7 +142,7 @@ class Scheduler:
             handles.append(handle)
         hint_maps = {name: HintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()}
         self.queue = SchedulingQueue(
-            sort_key=next(iter(self.frameworks.values())).queue_sort.sort_key,
+            sort_key=self._sort_key(next(iter(self.frameworks.values())).queue_sort),
             hint_maps=hint_maps,
             pre_enqueue={
                 name: [TimedPreEnqueue(plugin, each.timing) for plugin in each.pre_enqueue]
@@ -156,6 +158,7 @@ class Scheduler:
             max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
             metrics=metrics,
             waiting=traces.queued,
+            plugin_failed=self._queue_plugin_failed,
         )
         for handle in handles:
             handle.queue = self.queue
@@ -170,6 +173,19 @@ class Scheduler:
             traces=traces,
         )
         self._registrations = self._register(informers, hint_maps)
+
+    def _sort_key(self, plugin: QueueSortPlugin) -> Callable[[QueuedPodInfo], Any]:
+        if isinstance(plugin, PrioritySort):
+            return plugin.sort_key
+        return safe_sort_key(
+            plugin.sort_key,
+            lambda queued, error: self._queue_plugin_failed(
+                queued.pod, f'running QueueSort plugin "{plugin.name}": {error}'
+            ),
+        )
+
+    def _queue_plugin_failed(self, pod: Pod, message: str) -> None:
+        self._recorder.event(pod, "Warning", "FailedScheduling", message)
 
     def _without_managed_resources(self, profile: Profile) -> Profile:
         """NodeResourcesFit leaves resources alone that an extender manages and says so."""
@@ -566,6 +582,7 @@ class Scheduler:
             facts.post_filter_ns = (post_filter_ns, self._traces.now_ns())
             if self._metrics is not None and "DefaultPreemption" in framework.plugins:
                 self._metrics.preemption(victims=result.victims if result is not None else 0)
+            facts.victims = result.victims if result is not None else 0
             error.diagnosis.post_filter_message = status.message
             nominated = None if result is None else result.nominated_node_name
         self._failed(framework, queued, str(error), nominated, "", facts, start_ns, diagnosis=error.diagnosis)

@@ -27,6 +27,13 @@ def raised(plugin: Plugin, error: Exception) -> Status:
     return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
 
 
+def status_of(answer: object) -> Status | None:
+    """What a plugin answered, if that is a status. Raises TypeError."""
+    if answer is None or isinstance(answer, Status):
+        return answer
+    raise TypeError(f"answered {type(answer).__name__}, not a Status or None")
+
+
 class BindingPoints:
     """The plugins of one profile from Reserve on. waiting: by UID, the pods that wait for a permit."""
 
@@ -44,7 +51,7 @@ class BindingPoints:
         """The first failure; the caller then runs run_unreserve."""
         for plugin in self._reserve:
             try:
-                status = self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name)
+                status = status_of(self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name))
             except Exception as error:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -71,7 +78,9 @@ class BindingPoints:
         for plugin in self._permit:
             seconds = 0.0
             try:
-                status, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
+                answer, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
+                status = status_of(answer)
+                seconds = min(float(seconds), _LONGEST_PERMIT_SECONDS)
             except Exception as error:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -81,7 +90,7 @@ class BindingPoints:
             if status.code is not Code.WAIT:
                 text = f'running Permit plugin "{plugin.name}": {status.message}'
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
-            waits[plugin.name] = min(seconds, _LONGEST_PERMIT_SECONDS)
+            waits[plugin.name] = seconds
         if not waits:
             return None
         self.waiting[pod.uid] = WaitingPod(pod, waits)
@@ -120,7 +129,7 @@ class BindingPoints:
         for plugin in self._pre_bind:
             try:
                 flight = plugin.pre_bind_pre_flight
-                status = self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name)
+                status = status_of(self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name))
             except Exception as error:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -139,7 +148,9 @@ class BindingPoints:
             if plugin.name in state.skip_pre_bind:
                 continue
             try:
-                status = await self.timing.awaited_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
+                status = status_of(
+                    await self.timing.awaited_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
+                )
             except Exception as error:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -155,7 +166,7 @@ class BindingPoints:
         """By the first bind plugin that takes the pod. None: it is bound."""
         for plugin in self._bind:
             try:
-                status = await self.timing.awaited_plugin("Bind", plugin, plugin.bind, state, pod, node_name)
+                status = status_of(await self.timing.awaited_plugin("Bind", plugin, plugin.bind, state, pod, node_name))
             except Exception as error:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:

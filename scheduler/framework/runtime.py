@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
-from kubeloop.scheduler.framework.binding_points import BindingPoints, raised
+from kubeloop.scheduler.framework.binding_points import BindingPoints, raised, status_of
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, KnownVerdict, compact
 from kubeloop.scheduler.framework.dry_run import DryRuns, sums_suffice
 from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named, of_all
@@ -159,6 +160,7 @@ class Framework(BindingPoints):
                     result, status = self.timing.plugin("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
                 else:
                     result, status = plugin.pre_filter(state, pod, snapshot)
+                status_of(status)
             except Exception as error:
                 status = raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
@@ -296,6 +298,7 @@ class Framework(BindingPoints):
             verdicts: interface.RowVerdicts = self.timing.plugin(
                 "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
             )
+            _check_length(verdicts.passed, rows)
         except Exception as error:
             status = raised(plugin, error)
             raise SchedulingError(f'running "{plugin.name}" filter plugin: {status.message}', plugin.name) from error
@@ -330,9 +333,12 @@ class Framework(BindingPoints):
         """A rejection, an error that names the plugin, or None."""
         try:
             status: Status | None = plugin.filter(state, pod, node)
+            if status is None:
+                return None
+            status_of(status)
         except Exception as error:
             status = raised(plugin, error)
-        if status is None or status.code is Code.SUCCESS:
+        if status.code is Code.SUCCESS:
             return None
         if not status.is_rejection:
             text = f'running "{plugin.name}" filter plugin: {status.message}'
@@ -434,6 +440,7 @@ class Framework(BindingPoints):
                 status: Status | None = self.timing.plugin(
                     point, plugin, getattr(plugin, method), state, pod, other, node
                 )
+                status_of(status)
             except Exception as error:
                 status = raised(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
@@ -459,8 +466,12 @@ class Framework(BindingPoints):
                 answer, status = await self.timing.awaited_plugin(
                     "PostFilter", plugin, _post_filter(plugin), state, pod, snapshot, statuses
                 )
+                status_of(status)
             except Exception as error:
                 status = raised(plugin, error)
+                status = Status(
+                    Code.ERROR, (f'running PostFilter plugin "{plugin.name}": {status.message}',), plugin.name, error
+                )
             if status is None or status.code is Code.SUCCESS:
                 return answer, Status(Code.SUCCESS, plugin=plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
@@ -488,6 +499,7 @@ class Framework(BindingPoints):
                     status = self.timing.plugin("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
                 else:
                     status = plugin.pre_score(state, pod, snapshot, rows)
+                status_of(status)
             except Exception as error:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
@@ -597,9 +609,11 @@ class Framework(BindingPoints):
     ) -> Scores:
         try:
             if by_rows:
-                return self.timing.plugin(
+                scores = self.timing.plugin(
                     "Score", plugin, cast("ScoreRows", plugin.score_rows), state, pod, snapshot, rows
                 )
+                _check_length(scores, rows)
+                return scores
             infos = snapshot.node_infos
 
             def one_by_one(state: CycleState) -> Scores:
@@ -626,12 +640,19 @@ class Framework(BindingPoints):
                 normalize = cast("Normalize", plugin.normalize_scores)
                 point = "ScoreExtensionNormalize"
                 scores = self.timing.plugin(point, plugin, normalize, state, pod, snapshot, rows, raw)
+                _check_length(scores, rows)
             except Exception as error:
                 status = raised(plugin, error)
                 text = f'running NormalizeScore for plugin "{plugin.name}": {status.message}'
                 raise SchedulingError(text, plugin.name) from error
         _check_range(plugin, scores)
         return scores
+
+
+def _check_length(array: npt.NDArray[Any], rows: Rows) -> None:
+    """Raises TypeError for what numpy would stretch to fit."""
+    if array.shape != rows.shape:
+        raise TypeError(f"answered an array of shape {array.shape} for {len(rows)} nodes")
 
 
 _FEW_SCORES = 8  # looked at faster one by one

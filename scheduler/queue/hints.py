@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.framework import events
 from kubeloop.scheduler.framework.interface import (
     ActionType,
@@ -55,11 +56,11 @@ class Registration:
 
 
 def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
-    """What the plugins of one profile register, completed as kube-scheduler does."""
+    """What the plugins of one profile register, completed as kube-scheduler does. Raises UserError if one fails."""
     result = []
     for plugin in plugins:
         if isinstance(plugin, EnqueueExtensions):
-            registered: Sequence[ClusterEventWithHint] = plugin.events_to_register()
+            registered: Sequence[ClusterEventWithHint] = _registered_by(plugin)
         else:
             registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in EVERY_RESOURCE]
         on_node_add = on_taint_update = False
@@ -72,6 +73,16 @@ def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
             event = events.cluster_event(events.NODE, ActionType.UPDATE_NODE_TAINT)
             result.append(Registration(plugin.name, event, None))
     return result
+
+
+def _registered_by(plugin: EnqueueExtensions) -> Sequence[ClusterEventWithHint]:
+    try:
+        return tuple(plugin.events_to_register())
+    except Exception as error:
+        raise UserError(
+            f"the events of the scheduler plugin {plugin.name!r} cannot be registered: {error}",
+            hint="see its events_to_register()",
+        ) from error
 
 
 class HintMap:

@@ -81,6 +81,13 @@ Waiting = Callable[[Pod, str, str], None]
 def _no_waiting(pod: Pod, queue: str, reason: str) -> None: ...
 
 
+PluginFailed = Callable[[Pod, str], None]
+"""(pod, message): a plugin of the queue raised."""
+
+
+def _no_failure(pod: Pod, message: str) -> None: ...
+
+
 class SchedulingQueue:
     """hint_maps, pre_enqueue: per scheduler name. lookup: the newest version of a pod by key, from the informer.
 
@@ -101,6 +108,7 @@ class SchedulingQueue:
         max_in_unschedulable_seconds: float = 300.0,
         metrics: SchedulerMetrics | None = None,
         waiting: Waiting = _no_waiting,
+        plugin_failed: PluginFailed = _no_failure,
     ) -> None:
         self._hint_maps = hint_maps
         self._pre_enqueue = pre_enqueue
@@ -110,6 +118,7 @@ class SchedulingQueue:
         self._max_in_unschedulable_ns = round(max_in_unschedulable_seconds * 1e9)
         self._metrics = metrics
         self._waiting = waiting
+        self._plugin_failed = plugin_failed
         self._active = PodHeap(sort_key)
         self._backoff = BackoffQueue(
             sort_key, now_ns, initial_backoff_seconds=initial_backoff_seconds, max_backoff_seconds=max_backoff_seconds
@@ -475,11 +484,11 @@ class SchedulingQueue:
         for plugin in plugins:
             try:
                 status = plugin.pre_enqueue(queued.pod)
-            except Exception:  # the pod must not enter by a mistake; the next event or flush asks again
-                log.exception("PreEnqueue failed", extra={"plugin": plugin.name, "pod": queued.key})
-            else:
                 if status is None or status.code is Code.SUCCESS:
                     continue
+            except Exception as error:  # the pod must not enter by a mistake; the next event or flush asks again
+                log.exception("PreEnqueue failed", extra={"plugin": plugin.name, "pod": queued.key})
+                self._plugin_failed(queued.pod, f'running PreEnqueue plugin "{plugin.name}": {error}')
             queued.unschedulable_plugins.add(plugin.name)
             queued.gating_plugin = plugin.name
             hint_map = self._hint_maps.get(queued.pod.spec.scheduler_name)

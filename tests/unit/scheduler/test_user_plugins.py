@@ -187,7 +187,7 @@ async def test_a_post_filter_plugin_may_wait_and_fail(cluster, scheduling):
         assert [pod.key for pod in scheduler.queue.nominator.pods_on("n")] == ["default/p"]
     assert [message for _, _, message in cluster.events] == [
         "0/1 nodes are available: 1 Insufficient cpu.",
-        "0/1 nodes are available: 1 Insufficient cpu. nobody answers",
+        '0/1 nodes are available: 1 Insufficient cpu. running PostFilter plugin "FreesNode": nobody answers',
     ]
 
 

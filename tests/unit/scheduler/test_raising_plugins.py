@@ -1,0 +1,379 @@
+"""A user's plugin that raises costs a pod its attempt, with the plugin's name in the event; the scheduler goes on.
+
+One point per test; those that tests/unit/scheduler/test_user_plugins.py has are not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import Struct
+from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.framework import registry
+from kubeloop.scheduler.framework.events import NODE, cluster_event
+from kubeloop.scheduler.framework.interface import ActionType, ClusterEventWithHint, Code, RowVerdicts, Status
+from kubeloop.scheduler.scheduler import Scheduler
+from kubeloop.tracing.lifecycle import NoTraces
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Named:
+    name = "Mine"
+
+    def __init__(self, args: Any, handle: Any) -> None: ...
+
+
+def broken(point: str) -> Any:
+    raise RuntimeError(f"broken {point}")
+
+
+class PreEnqueue(Named):
+    def pre_enqueue(self, pod: Any) -> Status | None:
+        return broken("pre_enqueue") if pod.metadata.name.startswith("bad") else None
+
+
+class QueueSort(Named):
+    def sort_key(self, queued: Any) -> Any:
+        return broken("queue_sort") if queued.pod.metadata.name.startswith("bad") else queued.timestamp_ns
+
+
+class FilterRows(Named):
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None
+
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
+        return broken("filter_rows")
+
+
+class FilterExplains(Named):
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None
+
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
+        return RowVerdicts(rows < 0, lambda index: broken("explain"))
+
+
+class FilterShape(Named):
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None
+
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
+        return RowVerdicts((rows >= 0)[:1], lambda index: Status(Code.UNSCHEDULABLE, ("no",)))
+
+
+class FilterAnswer(Named):
+    def filter(self, state: Any, pod: Any, node: Any) -> Any:
+        return "no"
+
+
+class ScoreRows(Named):
+    def score(self, state: Any, pod: Any, node: Any) -> int:
+        return 0
+
+    def score_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        return broken("score_rows")
+
+
+class ScoreShape(ScoreRows):
+    def score_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        return rows[:1] * 0
+
+
+class Normalize(Named):
+    def score(self, state: Any, pod: Any, node: Any) -> int:
+        return 1
+
+    def normalize_scores(self, state: Any, pod: Any, snapshot: Any, rows: Any, scores: Any) -> Any:
+        return broken("normalize_scores")
+
+
+class Bind(Named):
+    async def bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return broken("bind")
+
+
+class PreFlight(Named):
+    def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return broken("pre_bind_pre_flight")
+
+    async def pre_bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
+        return None
+
+
+class PostFilter(Named):
+    def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> Any:
+        return broken("post_filter")
+
+
+class Garbage(Named):
+    """Answers with something else than a status at one point."""
+
+    at = ""
+
+    def _answer(self, point: str, good: Any = None) -> Any:
+        return "no" if point == self.at else good
+
+    def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
+        return self._answer("pre_filter", (None, None))
+
+    def pre_score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
+        return self._answer("pre_score")
+
+    def score(self, state: Any, pod: Any, node: Any) -> Any:
+        return self._answer("score", 0)
+
+    def reserve(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("reserve")
+
+    def unreserve(self, state: Any, pod: Any, node_name: str) -> Any: ...
+
+    def permit(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("permit", (None, 0.0))
+
+    def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("pre_bind_pre_flight")
+
+    async def pre_bind(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("pre_bind")
+
+    async def bind(self, state: Any, pod: Any, node_name: str) -> Any:
+        return self._answer("bind", Status(Code.SKIP))
+
+
+class AddPod(Named):
+    def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
+        return None, None
+
+    def add_pod(self, state: Any, pod: Any, added: Any, node: Any) -> Status | None:
+        return broken("add_pod")
+
+    def remove_pod(self, state: Any, pod: Any, removed: Any, node: Any) -> Status | None:
+        return broken("remove_pod")
+
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None
+
+
+class Hint(Named):
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        right = node.name == "right"
+        return None if right else Status(Code.UNSCHEDULABLE, ("node(s) were not right",))
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (ClusterEventWithHint(cluster_event(NODE, ActionType.ADD), lambda pod, old, new: broken("hint")),)
+
+
+class Registration(Named):
+    def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
+        return None
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return broken("events_to_register")
+
+
+class Constructor(Named):
+    def __init__(self, args: Any, handle: Any) -> None:
+        broken("constructor")
+
+
+class SizedArgs(Struct):
+    size: int = 0
+
+
+class Args(Named):
+    args_type = SizedArgs
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """mine(plugin, ...) -> the configuration of a scheduler with that plugin, as if it was installed as "Mine"."""
+    installed = registry.plugin_class
+
+    def configured(plugin: type, *, without: str = "", first: bool = False) -> dict[str, Any]:
+        monkeypatch.setattr(registry, "plugin_class", lambda name: plugin if name == "Mine" else installed(name))
+        default = tuple(ref for ref in DEFAULT_PLUGINS if ref.name != without)
+        refs = (PluginRef("Mine"), *default) if first else (*default, PluginRef("Mine"))
+        return {"profiles": (Profile(multi_point=PluginSet(refs)),)}
+
+    return configured
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        pytest.param(FilterRows, 'running "Mine" filter plugin: broken filter_rows', id="vectorised filter"),
+        pytest.param(ScoreRows, 'running Score plugin "Mine": broken score_rows', id="vectorised score"),
+        pytest.param(Normalize, 'running NormalizeScore for plugin "Mine": broken normalize_scores', id="normalise"),
+        pytest.param(
+            PreFlight, 'running PreBindPreFlight "Mine": broken pre_bind_pre_flight', id="pre-bind's pre-flight"
+        ),
+    ],
+)
+async def test_the_event_says_which_plugin_failed_where(cluster, scheduling, mine, plugin, message):
+    for name in "abcdef":
+        cluster.node(name)
+    async with scheduling(**mine(plugin)) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        assert cluster.events[0] == ("default/p", "FailedScheduling", message)
+        assert scheduler.queue.get("default/p")[0] == "backoff"
+        assert scheduler.cache.pods() == {}
+        assert cluster.bindings == []
+
+
+@pytest.mark.parametrize("plugin", [FilterExplains, FilterShape, FilterAnswer, ScoreShape])
+async def test_an_answer_of_the_wrong_shape_fails_the_attempt_by_name(cluster, scheduling, mine, plugin):
+    for name in "abcdef":
+        cluster.node(name)
+    async with scheduling(**mine(plugin)) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        ((key, reason, message), *_) = cluster.events
+        assert (key, reason) == ("default/p", "FailedScheduling")
+        assert "Mine" in message
+        assert scheduler.queue.get("default/p")[0] in ("backoff", "unschedulable")
+        assert cluster.bindings == []
+
+
+@pytest.mark.parametrize(
+    "point", ["pre_filter", "pre_score", "score", "reserve", "permit", "pre_bind_pre_flight", "pre_bind", "bind"]
+)
+async def test_an_answer_that_is_no_status_fails_the_attempt_by_name(cluster, scheduling, mine, point):
+    cluster.node("a")
+    cluster.node("b")
+    async with scheduling(**mine(type("Answering", (Garbage,), {"at": point}), first=True)) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        ((key, reason, message), *_) = cluster.events
+        assert (key, reason) == ("default/p", "FailedScheduling")
+        assert '"Mine"' in message
+        assert scheduler.queue.get("default/p")[0] == "backoff"
+        assert scheduler.cache.pods() == {}
+        assert cluster.bindings == []
+
+
+async def test_a_bind_plugin_that_raises_gives_the_room_back(cluster, scheduling, mine):
+    cluster.node("a")
+    async with scheduling(**mine(Bind, first=True)) as scheduler:
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        assert cluster.events[0] == ("default/p", "FailedScheduling", 'running Bind plugin "Mine": broken bind')
+        assert scheduler.cache.pods() == {}
+        scheduler.cache.check()
+
+
+async def test_a_post_filter_plugin_that_raises_stands_beside_the_reasons(cluster, scheduling, mine):
+    cluster.node("a", cpu="1")
+    async with scheduling(**mine(PostFilter, without="DefaultPreemption")):
+        cluster.pod("p", cpu="2")
+        await asyncio.sleep(0.5)
+    assert cluster.events[0][2] == (
+        '0/1 nodes are available: 1 Insufficient cpu. running PostFilter plugin "Mine": broken post_filter'
+    )
+
+
+async def test_a_plugin_that_cannot_follow_preemption_ends_it(cluster, scheduling, mine):
+    cluster.node("a", cpu="1")
+    cluster.pod("low", cpu="1", nodeName="a", priority=1)
+    async with scheduling(**mine(AddPod)):
+        cluster.pod("p", cpu="1", priority=10)
+        await asyncio.sleep(0.5)
+    ((key, _, message), *_) = cluster.events
+    assert key == "default/p"
+    assert '"Mine": broken remove_pod' in message
+    assert cluster.node_of("default/low") == "a"
+
+
+async def test_a_pre_enqueue_plugin_that_raises_holds_that_pod_back_and_says_so(cluster, scheduling, mine):
+    cluster.node("a")
+    async with scheduling(**mine(PreEnqueue)) as scheduler:
+        cluster.pod("bad")
+        cluster.pod("good")
+        await asyncio.sleep(0.5)
+        assert cluster.bindings == [("default/good", "a")]
+        assert ("default/bad", "FailedScheduling", 'running PreEnqueue plugin "Mine": broken pre_enqueue') in (
+            cluster.events
+        )
+        assert scheduler.queue.get("default/bad")[0] == "gated"
+
+
+async def test_a_queue_sort_plugin_that_raises_lets_that_pod_go_last(cluster, scheduling, mine):
+    cluster.node("a")
+    async with scheduling(**mine(QueueSort, without="PrioritySort")) as scheduler:
+        for name in ("bad1", "good1", "bad2", "good2"):
+            cluster.pod(name)
+        order = [queued.pod.metadata.name for queued in scheduler.queue.active_pods()]
+        assert order == ["good1", "good2", "bad1", "bad2"]
+        await asyncio.sleep(0.5)
+        assert len(cluster.bindings) == 4
+        scheduler.queue.check()
+    assert ("default/bad1", "FailedScheduling", 'running QueueSort plugin "Mine": broken queue_sort') in cluster.events
+
+
+async def test_a_queueing_hint_that_raises_wakes_the_pod(cluster, scheduling, mine):
+    cluster.node("wrong")
+    async with scheduling(**mine(Hint)):
+        cluster.pod("p")
+        await asyncio.sleep(0.5)
+        cluster.node("right")
+        await asyncio.sleep(3)
+    assert cluster.bindings == [("default/p", "right")]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        pytest.param(Constructor, "cannot make the scheduler plugin 'Mine': broken constructor", id="constructor"),
+        pytest.param(
+            Registration,
+            "the events of the scheduler plugin 'Mine' cannot be registered: broken events_to_register",
+            id="events",
+        ),
+    ],
+)
+async def test_a_plugin_that_cannot_be_made_is_the_users_error_at_the_start(cluster, clock, mine, plugin, problem):
+    with pytest.raises(UserError) as error:
+        Scheduler(
+            cluster,
+            cluster,
+            config=SchedulerConfiguration(**mine(plugin)),
+            clock=clock,
+            rng=random.Random(1),
+            recorder=cluster,
+            traces=NoTraces(),
+        )
+    assert str(error.value) == problem
+
+
+def test_arguments_that_do_not_fit_are_the_users_error(mine):
+    mine(Args)
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {
+                "plugins": {"multiPoint": {"enabled": [{"name": "Mine"}]}},
+                "pluginConfig": [{"name": "Mine", "args": {"size": "large"}}],
+            }
+        ],
+    }
+    with pytest.raises(UserError, match=r"decoding args for plugin Mine: .* at `\$\.size`"):
+        read_configuration(document)
+
+
+def test_a_plugin_is_found_by_its_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "rack_plugins.py").write_text("class Rack:\n    name = 'Rack'\n")
+    metadata = tmp_path / "rack_plugins-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rack-plugins\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[kubeloop.scheduler_plugins]\nRack = rack_plugins:Rack\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert registry.plugin_class("Rack").name == "Rack"
