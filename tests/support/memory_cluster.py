@@ -20,6 +20,7 @@ import msgspec
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
+from kubeloop.devcluster.patching import merge_patch
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client import PatchType
 from kubeloop.kube.clock import Clock, rfc3339
@@ -126,7 +127,7 @@ class MemoryCluster:
         old = self.objects.get((plural, key))
         if old is None:
             return self._create(plural, obj)
-        return self._store(plural, key, merged(old, {name: obj[name] for name in obj if name != "metadata"}))
+        return self._store(plural, key, merge_patch(old, {name: obj[name] for name in obj if name != "metadata"}))
 
     def _create(self, plural: str, obj: Json) -> Json:
         obj = copy.deepcopy(obj)
@@ -259,7 +260,7 @@ class MemoryCluster:
             raise from_status(Status(status="Failure", reason="Conflict", code=409, message=f"{key} changed"))
         if subresource == "status":
             body.pop("spec", None)
-        new = merged(copy.deepcopy(old), body)
+        new = merge_patch(copy.deepcopy(old), body)
         kind = "status" if subresource else "scale" if "spec" in body else "annotations"
         self.writes[f"{kind} {resource.plural}"] += 1
         new = self._store(resource.plural, key, new)
@@ -292,19 +293,6 @@ class MemoryCluster:
             self._later(self.pace.stop, self._stop, old["metadata"]["uid"], name)
         await self._answer()
         return {}
-
-
-def merged(target: Json, patch: Json) -> Json:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
 
 
 def deployment(
