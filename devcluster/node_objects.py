@@ -14,6 +14,9 @@ from typing import Any
 JSON = dict[str, Any]
 
 KUBELET_VERSION = "v1.36.0"
+ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated": has its kubelet here; anything else: has one elsewhere
+ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, for as long as it stands
+KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's word for simulated
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40  # kubelet's nodeLeaseDurationSeconds
 _POD_NETWORK = ipaddress.IPv4Network("10.128.0.0/9")
@@ -25,6 +28,7 @@ class NodeSettings:
     """The simulated nodes and how their kubelets behave.
 
     count: nodes registered at the start; more may be created through the API.
+    every_node: simulate all nodes but those marked otherwise; else only those marked as simulated.
     name_prefix, first_number: they are called "<prefix><number>".
     capacity: quantity per resource, as in node.status.capacity.
     allocatable: likewise, what pods may use of it; None: all.
@@ -35,10 +39,14 @@ class NodeSettings:
     stop_delay_seconds: containers take this long to stop, at most the pod's grace period.
     events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may do without.
     lease_renew_seconds, status_report_seconds: how often each node renews its Lease and reports its conditions.
+    monitor_grace_seconds: a node not heard of for so long is Unknown; shorter ones make kubelets renew more often.
+    job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they run on.
+    jitter: every delay of a pod varies by up to this share of it.
     orphan_quarantine_seconds: how long pods of a node that is gone are left alone (pod garbage collector's 40 s).
     """
 
     count: int = 5
+    every_node: bool = True
     name_prefix: str = "node-"
     first_number: int = 0
     capacity: Mapping[str, str] = field(
@@ -57,6 +65,9 @@ class NodeSettings:
     events: bool = True
     lease_renew_seconds: float = 10.0
     status_report_seconds: float = 300.0
+    monitor_grace_seconds: float = 50.0
+    job_run_seconds: float | None = 1.0
+    jitter: float = 0.0
     orphan_quarantine_seconds: float = 40.0
 
     def name(self, index: int) -> str:
@@ -77,8 +88,8 @@ def pod_cidr(index: int, pods: int) -> str:
     return f"{ipaddress.IPv4Address(start)}/{32 - bits}"
 
 
-def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JSON:
-    """The Node a kubelet registers. `now` is a metav1.Time."""
+def node_object(settings: NodeSettings, index: int, *, now: str, uid: str, conditions: bool = True) -> JSON:
+    """The Node a kubelet registers. `now` is a metav1.Time; conditions: as for completed_node()."""
     name = settings.name(index)
     labels = {
         "beta.kubernetes.io/arch": settings.architecture,
@@ -102,18 +113,19 @@ def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JS
             "uid": uid,
             "creationTimestamp": now,
             "labels": {**labels, **settings.labels},
-            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+            "annotations": {ANNOTATION_NODE: "simulated", "node.alpha.kubernetes.io/ttl": "0"},
         },
         "spec": spec,
         "status": {},
     }
-    return completed_node(node, settings, index, now=now) or node
+    return completed_node(node, settings, index, now=now, conditions=conditions) or node
 
 
-def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str) -> JSON | None:
+def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str, conditions: bool = True) -> JSON | None:
     """`node` with what its kubelet adds to spec and status when it starts, or None if it is all there already.
 
-    What the creator of the node has set, stays: a Node made by hand may have any capacity.
+    What the creator of the node has set, stays: a Node made by hand may have any capacity. conditions: report them;
+    otherwise they are somebody else's to make.
     """
     name = node["metadata"]["name"]
     spec, status = node.get("spec") or {}, node.get("status") or {}
@@ -124,7 +136,7 @@ def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str) 
         added["allocatable"] = dict(status.get("capacity") or settings.allocatable or settings.capacity)
     known = {condition.get("type") for condition in status.get("conditions") or ()}
     missing = [condition for condition in healthy_conditions(now) if condition["type"] not in known]
-    if missing:
+    if missing and conditions:
         added["conditions"] = [*(status.get("conditions") or ()), *missing]
     if not status.get("addresses"):
         added["addresses"] = [
@@ -136,13 +148,17 @@ def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str) 
         added["nodeInfo"] = node_info(node, settings)
     if not ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port"):
         added["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
-    if not added and spec.get("podCIDR"):
+    metadata = node["metadata"]
+    if is_simulated(node) is None:
+        annotations = {**(metadata.get("annotations") or {}), ANNOTATION_NODE: "simulated"}
+        metadata = {**metadata, "annotations": annotations}
+    if not added and spec.get("podCIDR") and metadata is node["metadata"]:
         return None
     if not spec.get("podCIDR"):
         pods = added.get("capacity", status.get("capacity") or {}).get("pods", "110")
         cidr = pod_cidr(index, int(pods) if str(pods).isdigit() else 110)
         spec = {**spec, "podCIDR": cidr, "podCIDRs": [cidr]}
-    return {**node, "spec": spec, "status": {**status, **added}}
+    return {**node, "metadata": metadata, "spec": spec, "status": {**status, **added}}
 
 
 def node_info(node: JSON, settings: NodeSettings) -> JSON:
@@ -183,14 +199,113 @@ def healthy_conditions(now: str) -> list[JSON]:
     ]
 
 
+FAILURE_MODES = ("unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable")
+"""What the annotation ANNOTATION_FAIL of a node may say."""
+_NETWORK_NOT_READY = (
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+    "message:Network plugin returns error: cni plugin not initialized"
+)
+_FAILED = {  # mode -> (condition, status, reason, message)
+    "not-ready": ("Ready", "False", "KubeletNotReady", _NETWORK_NOT_READY),
+    "memory-pressure": (
+        "MemoryPressure",
+        "True",
+        "KubeletHasInsufficientMemory",
+        "kubelet has insufficient memory available",
+    ),
+    "disk-pressure": ("DiskPressure", "True", "KubeletHasDiskPressure", "kubelet has disk pressure"),
+    "pid-pressure": ("PIDPressure", "True", "KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    "network-unavailable": ("NetworkUnavailable", "True", "NoRouteCreated", "RouteController failed to create a route"),
+}
+_OURS = {each[2] for each in _FAILED.values()} | {"NodeStatusUnknown", "NodeStatusNeverUpdated"}
+
+
+def failure_mode(node: JSON) -> str:
+    """How the node fails by its annotation, "" if it does not, or says something unknown."""
+    mode: str = (node["metadata"].get("annotations") or {}).get(ANNOTATION_FAIL, "")
+    return mode if mode in FAILURE_MODES else ""
+
+
+def is_simulated(node: JSON) -> bool | None:
+    """Whether the node is to be simulated, by what it carries: None if it says nothing about it."""
+    for marks in (node["metadata"].get("annotations") or {}, node["metadata"].get("labels") or {}):
+        if ANNOTATION_NODE in marks:
+            return bool(marks[ANNOTATION_NODE] == "simulated")
+        if marks.get(KWOK_NODE) == "fake":
+            return True
+    return None
+
+
 def reported(node: JSON, now: str) -> JSON:
-    """`node` with fresh heartbeat times on the kubelet's conditions."""
-    kubelets = {"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
-    conditions = [
-        {**condition, "lastHeartbeatTime": now} if condition.get("type") in kubelets else condition
-        for condition in (node.get("status") or {}).get("conditions") or ()
-    ]
+    """`node` as its kubelet reports it: fresh heartbeats, what its failure mode says, and nothing left of others.
+
+    A condition that somebody else has set stays, so that tests may set any.
+    """
+    mode = failure_mode(node)
+    healthy = {condition["type"]: condition for condition in healthy_conditions(now)}
+    wanted = _FAILED.get(mode, ("", "", "", ""))
+    conditions = []
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        type_ = condition.get("type")
+        if type_ == wanted[0]:
+            continue
+        if condition.get("reason") in _OURS and condition.get("status") != healthy.get(type_, {}).get("status"):
+            if type_ in healthy:
+                conditions.append(healthy[type_])
+            continue
+        conditions.append({**condition, "lastHeartbeatTime": now} if type_ in healthy else condition)
+    if wanted[0]:
+        before = _condition(node, wanted[0])
+        same = before is not None and before.get("status") == wanted[1]
+        failed = {
+            "type": wanted[0],
+            "status": wanted[1],
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": before["lastTransitionTime"] if same and before else now,
+            "reason": wanted[2],
+            "message": wanted[3],
+        }
+        conditions.append(failed)
+    order = {type_: number for number, type_ in enumerate(healthy)}
+    conditions.sort(key=lambda each: order.get(each.get("type", ""), -1))
     return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
+
+
+def _condition(node: JSON, type_: str) -> JSON | None:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == type_), None)
+
+
+def unheard_of(node: JSON, now: str) -> JSON | None:
+    """`node` with the kubelet's conditions unknown, because nothing is heard of it; None if they are already.
+
+    Source: tryUpdateNodeHealth.
+    """
+    conditions = list((node.get("status") or {}).get("conditions") or ())
+    changed = False
+    for type_ in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
+        number = next((number for number, each in enumerate(conditions) if each.get("type") == type_), None)
+        if number is None:
+            unknown = {
+                "type": type_,
+                "status": "Unknown",
+                "lastHeartbeatTime": node["metadata"].get("creationTimestamp"),
+                "lastTransitionTime": now,
+                "reason": "NodeStatusNeverUpdated",
+                "message": "Kubelet never posted node status.",
+            }
+            conditions.append(unknown)
+            changed = True
+        elif conditions[number].get("status") != "Unknown":
+            conditions[number] = {
+                **conditions[number],
+                "status": "Unknown",
+                "lastTransitionTime": now,
+                "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting node status.",
+            }
+            changed = True
+    return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}} if changed else None
 
 
 def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
@@ -221,6 +336,7 @@ _BY_CONDITION = {  # (condition, status) -> taint key; source: nodelifecycle's n
     ("PIDPressure", "True"): "pid-pressure",
     ("NetworkUnavailable", "True"): "network-unavailable",
 }
+NOT_READY, UNREACHABLE = _PREFIX + "not-ready", _PREFIX + "unreachable"
 _UNSCHEDULABLE = _PREFIX + "unschedulable"
 _MANAGED = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _BY_CONDITION.values())})
 
@@ -228,7 +344,7 @@ _MANAGED = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _BY_CONDITION.v
 def tainted(node: JSON, now: str) -> JSON | None:
     """`node` with the taints its conditions and spec.unschedulable ask for, or None if it has them.
 
-    All are NoSchedule; a node that is not ready, or unreachable, also gets the NoExecute taint of that name.
+    All are NoSchedule; the NoExecute taints are given at a limited rate and are not this function's business.
     Source: kube-controller-manager, node lifecycle controller.
     """
     spec = node.get("spec") or {}
@@ -237,15 +353,13 @@ def tainted(node: JSON, now: str) -> JSON | None:
         key = _BY_CONDITION.get((condition.get("type"), condition.get("status")))
         if key is not None:
             wanted.append((_PREFIX + key, "NoSchedule"))
-            if condition["type"] == "Ready":
-                wanted.append((_PREFIX + key, "NoExecute"))
     if spec.get("unschedulable"):
         wanted.append((_UNSCHEDULABLE, "NoSchedule"))
     taints: list[JSON] = spec.get("taints") or []
     kept = []
     for taint in taints:
         pair = (str(taint.get("key")), str(taint.get("effect")))
-        if pair[0] not in _MANAGED:
+        if pair[0] not in _MANAGED or pair[1] != "NoSchedule":
             kept.append(taint)
         elif pair in wanted:
             kept.append(taint)
@@ -255,3 +369,29 @@ def tainted(node: JSON, now: str) -> JSON | None:
     kept += [{"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted]
     rest = {name: value for name, value in spec.items() if name != "taints"}
     return {**node, "spec": {**rest, "taints": kept} if kept else rest}
+
+
+def with_eviction_taint(node: JSON, key: str, now: str) -> JSON:
+    """`node` with the NoExecute taint `key` in place of any other of the two."""
+    freed = without_eviction_taints(node) or node
+    spec = freed.get("spec") or {}
+    taint = {"key": key, "effect": "NoExecute", "timeAdded": now}
+    return {**freed, "spec": {**spec, "taints": [*(spec.get("taints") or ()), taint]}}
+
+
+def without_eviction_taints(node: JSON) -> JSON | None:
+    """`node` without the NoExecute taints not-ready and unreachable, or None if it has none of them."""
+    spec = node.get("spec") or {}
+    taints = spec.get("taints") or ()
+    kept = [each for each in taints if each.get("key") not in (NOT_READY, UNREACHABLE) or each["effect"] != "NoExecute"]
+    if len(kept) == len(taints):
+        return None
+    rest = {name: value for name, value in spec.items() if name != "taints"}
+    return {**node, "spec": {**rest, "taints": kept} if kept else rest}
+
+
+def zone_key(labels: Mapping[str, str]) -> str:
+    """What tells one zone from another: region and zone. Source: component-helpers' GetZoneKey."""
+    region = labels.get("topology.kubernetes.io/region") or labels.get("failure-domain.beta.kubernetes.io/region") or ""
+    zone = labels.get("topology.kubernetes.io/zone") or labels.get("failure-domain.beta.kubernetes.io/zone") or ""
+    return f"{region}:{zone}"

@@ -6,13 +6,16 @@ Knows neither store nor clock; times ending in _at are seconds of the event loop
 from __future__ import annotations
 
 import ipaddress
+import math
+import random
 from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster import taint_eviction
 from kubeloop.devcluster.node_admission import Amounts, HostPort, amounts, host_ports, pod_requests
-from kubeloop.devcluster.node_objects import host_ip, pod_cidr
+from kubeloop.devcluster.node_objects import NodeSettings, failure_mode, host_ip, pod_cidr
 from kubeloop.devcluster.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
+from kubeloop.devcluster.simulation import Appointment
 
 JSON = dict[str, Any]
 
@@ -41,12 +44,26 @@ class SimulatedNode:
         self._network = _network(node["spec"]["podCIDR"], index)
         self._last_address = 1
         self.object = node
+        self.failing = ""
+        self.unschedulable = False
         self.host_ip = ""
         self.refresh(node)
+
+    @property
+    def silent(self) -> bool:
+        """Nobody hears of the kubelet, and it hears of nobody."""
+        return self.failing == "unreachable"
+
+    @property
+    def networkless(self) -> bool:
+        """No pod can be started, but those on the host's network."""
+        return self.failing == "not-ready"
 
     def refresh(self, node: JSON) -> None:
         """Take over a new version of the Node."""
         self.object = node
+        self.failing = failure_mode(node)
+        self.unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
         status = node.get("status") or {}
         if status.get("allocatable") != self._allocatable_json:
             self._allocatable_json = status.get("allocatable")
@@ -112,49 +129,54 @@ class SimulatedNode:
 
 
 class SimulatedPod:
-    """One pod bound to a node, which is None if that node does not exist.
+    """One pod bound to a node.
 
     What is due is kept as times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main
-    containers; deadline_at; evict_at; stop_at (being deleted: everything will have stopped); remove_at (orphans).
-    `epoch` tells the newest entry of the timer heap from those it has replaced.
+    containers; deadline_at; stop_at (being deleted: everything will have stopped). `appointment` is the one for the
+    next of them. seen: the kubelet knows the pod. staged: stages of a file decide on it, not the kubelet.
     """
 
     __slots__ = (
-        "_probe_delays",
+        "_rng",
+        "_settings",
         "address",
+        "appointment",
         "deadline_at",
         "ended",
-        "epoch",
-        "evict_at",
         "exit_at",
         "failure",
         "key",
         "node",
         "object",
         "pull_backoff_at",
+        "pull_seconds",
         "pulls_fail",
-        "remove_at",
         "requests",
         "restart_at",
+        "running_since",
         "runs",
+        "seen",
         "spec",
+        "staged",
         "start_at",
         "start_time",
         "stop_at",
         "stopped",
-        "tainted_at",
+        "streak",
         "uid",
     )
 
-    def __init__(self, obj: JSON, node: SimulatedNode | None, *, probe_delays: bool = True) -> None:
+    def __init__(self, obj: JSON, node: SimulatedNode, *, settings: NodeSettings, rng: random.Random) -> None:
         metadata = obj["metadata"]
         self.object = obj
         self.spec: JSON = obj["spec"]  # the one that was last acted on; `object` may be newer
         self.uid: str = metadata["uid"]
         self.key = f"{metadata['namespace']}/{metadata['name']}"
         self.node = node
-        self._probe_delays = probe_delays
-        self.requests = pod_requests(obj) if node is not None else {}
+        self._settings = settings
+        self._rng = rng
+        self.seen = self.staged = False
+        self.requests = pod_requests(obj)
         self.runs: list[ContainerRun] = container_runs(obj)
         self.address = ""
         self.start_time = ""
@@ -162,16 +184,16 @@ class SimulatedPod:
         self.ended = False  # Succeeded, Failed or rejected
         self.stopped = False  # nothing will be started again, whatever the restart policy says
         self.pulls_fail = False
-        self.epoch = 0
+        self.appointment: Appointment | None = None
+        self.pull_seconds: float | None = None  # what pulling the images has taken
+        self.running_since = 0.0  # the main containers, in seconds of the loop
+        self.streak = 0  # restarts that count for the back-off
         self.start_at: float | None = None
         self.pull_backoff_at: float | None = None
         self.exit_at: float | None = None
         self.restart_at: float | None = None
         self.deadline_at: float | None = None
-        self.evict_at: float | None = None
-        self.tainted_at: float | None = None
         self.stop_at: float | None = None
-        self.remove_at: float | None = None
 
     @property
     def node_name(self) -> str:
@@ -179,15 +201,47 @@ class SimulatedPod:
         return name
 
     def annotation(self, name: str) -> str | None:
-        value: str | None = (self.object["metadata"].get("annotations") or {}).get(ANNOTATION + name)
-        return value
+        """The value of our annotation of that name, or of the label."""
+        metadata = self.object["metadata"]
+        value: str | None = (metadata.get("annotations") or {}).get(ANNOTATION + name)
+        return value if value is not None else (metadata.get("labels") or {}).get(ANNOTATION + name)
 
-    def seconds(self, name: str) -> float | None:
-        """The annotation as a number of seconds; None if it is absent or no number."""
+    def _number(self, name: str) -> float | None:
+        """The annotation as a number of 0 or more; None if it is absent or no such number."""
         try:
-            return max(0.0, float(self.annotation(name) or ""))
+            number = float(self.annotation(name) or "")
         except ValueError:
             return None
+        return number if 0 <= number < math.inf else None
+
+    def seconds(self, name: str) -> float | None:
+        """The annotation as a number of seconds, with the pod's jitter; None if it is absent or no number."""
+        number = self._number(name)
+        jitter = self._number("jitter")
+        share = self._settings.jitter if jitter is None else min(jitter, 1.0)
+        if number is None or not share:
+            return number
+        return number * (1 + self._rng.uniform(-share, share))
+
+    def problems(self) -> list[str]:
+        """What is wrong with the annotations, in words for the pod's owner."""
+        numbers = ("start-delay-seconds", "stop-seconds", "run-seconds", "image-pull-seconds", "jitter", "crashes")
+        found = [
+            f"{ANNOTATION}{name}: {self.annotation(name)!r} is not a number of 0 or more; it is ignored"
+            for name in numbers
+            if self.annotation(name) is not None and self._number(name) is None
+        ]
+        code = self.annotation("exit-code")
+        if code is not None and not (code.isdecimal() and int(code) <= 255):
+            found.append(f"{ANNOTATION}exit-code: {code!r} is not a number from 0 to 255; 1 is taken")
+        return found
+
+    def pulled_text(self, image: str) -> str:
+        """The message of the event Pulled."""
+        if self.pull_seconds is None:
+            return f'Container image "{image}" already present on machine and can be accessed by the pod'
+        took = f"{self.pull_seconds:.3f}".rstrip("0").rstrip(".") + "s"
+        return f'Successfully pulled image "{image}" in {took} ({took} including waiting).'
 
     @property
     def pull_error(self) -> str:
@@ -195,35 +249,40 @@ class SimulatedPod:
 
     @property
     def exit_code(self) -> int:
-        code = self.annotation("exit-code") or "0"
-        return int(code) if code.isdigit() else 1
+        crashes = self._number("crashes")
+        if crashes is not None and self._restarts() >= crashes:
+            return 0
+        code = self.annotation("exit-code") or ("0" if crashes is None else "1")
+        return int(code) if code.isdecimal() and int(code) <= 255 else 1
+
+    def _restarts(self) -> int:
+        return max((run.restarts for run in self.main_runs()), default=0)
 
     def main_runs(self) -> list[ContainerRun]:
         return [run for run in self.runs if run.role == "main"]
 
     def next_due(self) -> float | None:
         """The next time at which something is to be done."""
-        if self.remove_at is not None:
-            return self.remove_at
+        if self.staged or not self.seen:
+            return None
         if self.stop_at is not None:
             return self.stop_at
         if self.ended:
             return None
-        times = [self.start_at, self.pull_backoff_at, self.exit_at, self.restart_at, self.deadline_at, self.evict_at]
+        times = [self.start_at, self.pull_backoff_at, self.exit_at, self.restart_at, self.deadline_at]
         for run in self.runs:
             if run.state == "running":
                 if not run.started:
                     times.append(run.started_at)
                 elif not run.ready and not self.held_unready:
                     times.append(run.ready_at)
-        return min((time for time in times if time is not None), default=None)
+        return min((time for time in times if time is not None and time < math.inf), default=None)
 
     @property
     def held_unready(self) -> bool:
         return self.annotation("not-ready") == "true"
 
     def give_address(self) -> None:
-        assert self.node is not None
         if not self.address:
             host = bool(self.object["spec"].get("hostNetwork"))
             self.address = self.node.host_ip if host else self.node.next_address()
@@ -234,7 +293,7 @@ class SimulatedPod:
         if run.role == "init":
             run.state, run.ended, run.exit_code = "terminated", wall, 0
             return
-        started, ready = probe_seconds(self._container(run.name)) if self._probe_delays else (0.0, 0.0)
+        started, ready = probe_seconds(self._container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
         run.state = "running"
         run.started_at, run.ready_at = now + started, now + ready
         run.started = started == 0
@@ -247,16 +306,29 @@ class SimulatedPod:
 
     def plan_exit(self, now: float) -> None:
         """Note when the main containers exit, and the pod's deadline, from its annotations and spec."""
+        self.running_since = now
         run_seconds = self.seconds("run-seconds")
-        if run_seconds is None and self.annotation("exit-code") is not None:
+        crashes = self._number("crashes")
+        if run_seconds is None and (self.annotation("exit-code") is not None or crashes is not None):
             run_seconds = 0.0
+        if crashes is not None and self._restarts() >= crashes:
+            run_seconds = None  # has crashed often enough
+        if run_seconds is None and self._of_a_job():
+            run_seconds = self._settings.job_run_seconds
         self.exit_at = None if run_seconds is None else now + run_seconds
         deadline = self.object["spec"].get("activeDeadlineSeconds")
         if deadline is not None and self.deadline_at is None:
             self.deadline_at = now + deadline
 
+    def _of_a_job(self) -> bool:
+        owners = self.object["metadata"].get("ownerReferences") or ()
+        return any(owner.get("kind") == "Job" and owner.get("controller") for owner in owners)
+
     def exit(self, now: float, wall: str) -> None:
-        """The main containers exit: for good, or to be restarted after a back-off (none, 10 s, 20 s, ... 5 min)."""
+        """The main containers exit: for good, or to be restarted after a back-off (none, 10 s, 20 s, ... 5 min).
+
+        Ten minutes without a crash, and the back-off begins anew.
+        """
         self.exit_at = None
         code = self.exit_code
         policy = self.object["spec"].get("restartPolicy") or "Always"
@@ -267,8 +339,11 @@ class SimulatedPod:
         if not again:
             self._stop_sidecars(wall)
             return
-        restarts = max(run.restarts for run in self.main_runs())
-        delay = min(_BACKOFF_CAP_SECONDS, _BACKOFF_BASE_SECONDS * 2 ** min(restarts - 1, 10)) if restarts else 0.0
+        if now - self.running_since >= 2 * _BACKOFF_CAP_SECONDS:
+            self.streak = 0
+        doubled = _BACKOFF_BASE_SECONDS * 2 ** min(self.streak - 1, 10)
+        delay = min(_BACKOFF_CAP_SECONDS, doubled) if self.streak else 0.0
+        self.streak += 1
         self.restart_at = now + delay
         if delay:
             for run in self.main_runs():
@@ -332,6 +407,7 @@ class SimulatedPod:
             if told.get("ready") and run.role != "init" and not self.held_unready:
                 run.started = run.ready = True
                 run.started_at = run.ready_at = now
+        self.streak = self._restarts()
         self.plan_exit(now)
 
     def fail(self, reason: str, message: str, wall: str) -> None:

@@ -1,12 +1,18 @@
-"""Which pods a NoExecute taint drives off a node, and when.
+"""Which pods a NoExecute taint drives off a node, and when: the rules as pure functions, and the controller.
 
-Pure functions on plain JSON. Source: kube-controller-manager, taint eviction controller.
+Source: kube-controller-manager, taint eviction controller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
+
+from kubeloop.devcluster.pod_collection import disrupted
+from kubeloop.devcluster.simulation import Appointment, Simulation
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.resources import PODS
 
 JSON = dict[str, Any]
 
@@ -47,3 +53,60 @@ def stay_seconds(taints: Sequence[JSON], tolerations: Iterable[JSON]) -> float |
         used += matching[:1]  # the first that matches is the one that counts
     limits = [toleration["tolerationSeconds"] for toleration in used if toleration.get("tolerationSeconds") is not None]
     return max(0.0, float(min(limits))) if limits else None
+
+
+class TaintEviction:
+    """Deletes the pods that do not tolerate the NoExecute taints of their node, each when its time is up."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._planned: dict[str, tuple[float, float, Appointment]] = {}  # by uid: tainted at, evicted at
+
+    def consider(self, pod: JSON, taints: Sequence[JSON]) -> None:
+        """Plan, move or cancel the eviction of `pod`; `taints`: the NoExecute taints of its node."""
+        uid, now = pod["metadata"]["uid"], self._simulation.now()
+        stay = stay_seconds(taints, pod["spec"].get("tolerations") or ()) if taints else None
+        planned = self._planned.get(uid)
+        if stay is None:
+            if planned is not None:
+                self.forget(uid)
+                self._event(pod, "Cancelling deletion of Pod {}")
+            return
+        tainted_at = planned[0] if planned else now
+        if planned is not None:
+            if planned[1] == tainted_at + stay:
+                return
+            planned[2].cancel()
+        when = tainted_at + stay
+        self._planned[uid] = (tainted_at, when, self._simulation.agenda.at(when, self._evict, pod))
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        planned = self._planned.pop(uid, None)
+        if planned is not None:
+            planned[2].cancel()
+
+    def _evict(self, pod: JSON) -> None:
+        simulation = self._simulation
+        self._planned.pop(pod["metadata"]["uid"], None)
+        current = simulation.current_pod(pod)
+        if current is None or current["metadata"].get("deletionTimestamp"):
+            return
+        self._event(current, "Marking for deletion Pod {}")
+        text = "Taint manager: deleting due to NoExecute taint"
+        status = disrupted(current, "DeletionByTaintManager", text, simulation.wall())
+        current = simulation.update(PODS, {**current, "status": status})
+        if status.get("phase") in ("Succeeded", "Failed"):  # the API server gives those no grace
+            simulation.remove_pod(current)
+            return
+        grace = current["spec"].get("terminationGracePeriodSeconds", 30)
+        metadata = dict(current["metadata"])
+        metadata["deletionTimestamp"] = rfc3339(simulation.clock.now() + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+        metadata["generation"] = metadata.get("generation", 0) + 1
+        simulation.update(PODS, {**current, "metadata": metadata})
+
+    def _event(self, pod: JSON, message: str) -> None:
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        text = message.format(key)
+        self._simulation.event(pod, "Normal", "TaintManagerEviction", text, component="taint-eviction-controller")

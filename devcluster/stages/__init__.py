@@ -1,0 +1,1 @@
+"""Stages, as KWOK has them: what becomes of pods and nodes, told by a YAML file."""

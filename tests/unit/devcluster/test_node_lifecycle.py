@@ -1,0 +1,433 @@
+"""Nodes that fail and come back, in virtual time: what the control plane sees, does to their pods, and takes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.node_lifecycle import evictions_per_second, zone_state
+from kubeloop.devcluster.node_objects import ANNOTATION_FAIL, NodeSettings
+from kubeloop.devcluster.nodes import SimulatedNodes
+from kubeloop.devcluster.storage import Store
+from kubeloop.kube.resources import EVENTS, LEASES, NODES, PODS
+from kubeloop.testing.virtual_time import VirtualClock
+
+pytestmark = pytest.mark.virtual_time
+JSON = dict[str, Any]
+TOLERATED = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("not-ready", "unreachable")
+]
+
+
+class Cluster:
+    def __init__(self, **settings: Any) -> None:
+        self.clock = VirtualClock()
+        self.store = Store(seconds=asyncio.get_running_loop().time)
+        options = {"count": 3, "start_delay_seconds": 0.1, "start_delay_spread_seconds": 0.0, **settings}
+        self.nodes = SimulatedNodes(self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1))
+
+    def bind(self, name: str = "web", node: str = "node-0", **spec: Any) -> None:
+        pod = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1},
+            "spec": {
+                "nodeName": node,
+                "terminationGracePeriodSeconds": 30,
+                "tolerations": TOLERATED,
+                "containers": [{"name": "web", "image": "nginx"}],
+                **spec,
+            },
+            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
+        }
+        self.store.create(PODS, pod)
+
+    def node(self, name: str = "node-0") -> JSON:
+        node = self.store.get(NODES, "", name)
+        assert node is not None
+        return node
+
+    def annotate(self, name: str, mode: str | None) -> None:
+        node = self.node(name)
+        annotations = {k: v for k, v in node["metadata"]["annotations"].items() if k != ANNOTATION_FAIL}
+        if mode is not None:
+            annotations[ANNOTATION_FAIL] = mode
+        self.store.update(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+
+    def ready(self, name: str = "node-0") -> tuple[str, str]:
+        found = next(each for each in self.node(name)["status"]["conditions"] if each["type"] == "Ready")
+        return found["status"], found["reason"]
+
+    def taints(self, name: str = "node-0") -> set[str]:
+        return {
+            f"{taint['key'].removeprefix('node.kubernetes.io/')}:{taint['effect']}"
+            for taint in self.node(name)["spec"].get("taints") or ()
+        }
+
+    def pod(self, name: str = "web") -> JSON | None:
+        return self.store.get(PODS, "default", name)
+
+    def pod_ready(self, name: str = "web") -> str:
+        pod = self.pod(name)
+        assert pod is not None
+        return next(each["status"] for each in pod["status"]["conditions"] if each["type"] == "Ready")
+
+    def terminating(self, name: str = "web") -> bool:
+        pod = self.pod(name)
+        return pod is not None and "deletionTimestamp" in pod["metadata"]
+
+    def events(self) -> list[tuple[str, str, str]]:
+        return [
+            (each["involvedObject"]["name"], each["reason"], each["source"]["component"])
+            for each in self.store.list(EVENTS)
+        ]
+
+
+@asynccontextmanager
+async def running(**settings: Any):
+    cluster = Cluster(**settings)
+    task = asyncio.ensure_future(cluster.nodes.run())
+    await asyncio.sleep(0)
+    try:
+        yield cluster
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_silent_node_becomes_unknown_after_the_grace_period_and_not_before():
+    async with running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(20)
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(39)  # it may have renewed its lease up to 10 s before
+        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.taints() == set()
+        assert cluster.pod_ready() == "True"
+        await asyncio.sleep(17)  # and is looked at every 5 s
+        assert cluster.ready() == ("Unknown", "NodeStatusUnknown")
+        conditions = {each["type"]: each["status"] for each in cluster.node()["status"]["conditions"]}
+        assert set(conditions.values()) == {"Unknown"}
+        assert "unreachable:NoSchedule" in cluster.taints()
+        assert cluster.pod_ready() == "False"
+        assert ("node-0", "NodeNotReady", "node-controller") in cluster.events()
+        assert ("web", "NodeNotReady", "node-controller") in cluster.events()
+        assert cluster.ready("node-1") == ("True", "KubeletReady")
+
+
+async def test_a_lost_nodes_pods_are_evicted_after_their_toleration_and_stay_terminating_until_it_is_back():
+    async with running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(65)
+        assert cluster.taints() == {"unreachable:NoSchedule", "unreachable:NoExecute"}
+        assert not cluster.terminating()
+        await asyncio.sleep(300)
+        assert cluster.terminating()
+        assert ("web", "TaintManagerEviction", "taint-eviction-controller") in cluster.events()
+        pod = cluster.pod()
+        assert pod is not None
+        assert "DeletionByTaintManager" in {each.get("reason") for each in pod["status"]["conditions"]}
+        await asyncio.sleep(3600)  # nobody confirms that it has stopped
+        assert cluster.terminating()
+        cluster.annotate("node-0", None)
+        await asyncio.sleep(1)
+        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.taints() == set()
+        assert cluster.pod() is None
+        assert ("node-0", "NodeReady", "kubelet") in cluster.events()
+
+
+async def test_pods_of_a_node_that_is_back_in_time_stay_and_are_ready_again():
+    async with running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(120)
+        assert cluster.pod_ready() == "False"
+        cluster.annotate("node-0", None)
+        await asyncio.sleep(1)
+        assert cluster.pod_ready() == "True"
+        await asyncio.sleep(600)
+        assert not cluster.terminating()
+        assert cluster.pod_ready() == "True"
+
+
+async def test_a_lost_node_that_is_removed_takes_its_pods_with_it_after_the_quarantine():
+    async with running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(400)
+        assert cluster.terminating()
+        cluster.store.delete(NODES, "", "node-0")
+        await asyncio.sleep(39)
+        assert cluster.terminating()
+        await asyncio.sleep(2)
+        assert cluster.pod() is None
+        assert ("node-0", "RemovingNode", "node-controller") in cluster.events()
+
+
+async def test_a_lost_node_declared_out_of_service_gives_its_terminating_pods_up_at_once():
+    async with running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(400)
+        assert cluster.terminating()
+        node = cluster.node()
+        taints = [*node["spec"]["taints"], {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]
+        cluster.store.update(NODES, {**node, "spec": {**node["spec"], "taints": taints}})
+        await asyncio.sleep(1)
+        assert cluster.pod() is None
+
+
+async def test_pods_bound_to_a_silent_node_start_when_it_is_back():
+    async with running() as cluster:
+        cluster.annotate("node-0", "unreachable")
+        cluster.bind(tolerations=[{"operator": "Exists"}])
+        await asyncio.sleep(200)
+        pod = cluster.pod()
+        assert pod is not None
+        assert pod["status"]["phase"] == "Pending"
+        cluster.annotate("node-0", None)
+        await asyncio.sleep(1)
+        assert cluster.pod_ready() == "True"
+
+
+async def test_a_node_that_is_not_ready_says_so_itself_and_starts_nothing_until_it_is():
+    async with running() as cluster:
+        cluster.bind("before")
+        await asyncio.sleep(5)
+        cluster.annotate("node-0", "not-ready")
+        cluster.bind("after", tolerations=[{"operator": "Exists"}])
+        cluster.bind("host", tolerations=[{"operator": "Exists"}], hostNetwork=True)
+        await asyncio.sleep(10)
+        assert cluster.ready() == ("False", "KubeletNotReady")
+        assert cluster.taints() == {"not-ready:NoSchedule", "not-ready:NoExecute"}
+        assert cluster.pod_ready("before") == "True"  # it still runs, and its kubelet says so
+        assert cluster.pod_ready("host") == "True"
+        after = cluster.pod("after")
+        assert after is not None
+        assert after["status"]["phase"] == "Pending"
+        assert ("after", "NetworkNotReady", "kubelet") in cluster.events()
+        await asyncio.sleep(320)
+        assert cluster.pod("before") is None  # evicted, and its kubelet has confirmed it
+        cluster.annotate("node-0", None)
+        await asyncio.sleep(1)
+        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.taints() == set()
+        assert cluster.pod_ready("after") == "True"
+
+
+async def test_a_failure_may_turn_into_another():
+    async with running() as cluster:
+        cluster.annotate("node-0", "not-ready")
+        await asyncio.sleep(10)
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(70)
+        assert cluster.taints() == {"unreachable:NoSchedule", "unreachable:NoExecute"}
+        cluster.annotate("node-0", "not-ready")
+        await asyncio.sleep(6)
+        assert cluster.taints() == {"not-ready:NoSchedule", "not-ready:NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "condition", "taint"),
+    [
+        ("memory-pressure", ("MemoryPressure", "True"), "memory-pressure:NoSchedule"),
+        ("disk-pressure", ("DiskPressure", "True"), "disk-pressure:NoSchedule"),
+        ("pid-pressure", ("PIDPressure", "True"), "pid-pressure:NoSchedule"),
+        ("network-unavailable", ("NetworkUnavailable", "True"), "network-unavailable:NoSchedule"),
+    ],
+)
+async def test_pressure_is_a_condition_and_a_taint_and_goes_again(mode, condition, taint):
+    async with running() as cluster:
+        before = cluster.node()["status"]["conditions"]
+        cluster.annotate("node-0", mode)
+        await asyncio.sleep(1)
+        conditions = {each["type"]: each["status"] for each in cluster.node()["status"]["conditions"]}
+        assert condition in conditions.items()
+        assert conditions["Ready"] == "True"
+        assert cluster.taints() == {taint}
+        cluster.annotate("node-0", None)
+        await asyncio.sleep(1)
+        assert cluster.taints() == set()
+        after = cluster.node()["status"]["conditions"]
+        assert [each["type"] for each in after] == [each["type"] for each in before]
+        assert [each["status"] for each in after] == [each["status"] for each in before]
+
+
+async def test_a_node_that_fails_from_the_start_is_reported_so():
+    async with running() as cluster:
+        metadata = {"name": "late", "uid": "uid-late", "annotations": {ANNOTATION_FAIL: "not-ready"}}
+        cluster.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": {}})
+        await asyncio.sleep(1)
+        assert cluster.ready("late") == ("False", "KubeletNotReady")
+
+
+async def test_a_shorter_grace_period_makes_kubelets_renew_more_often():
+    async with running(monitor_grace_seconds=2.0) as cluster:
+        await asyncio.sleep(30)
+        assert cluster.ready() == ("True", "KubeletReady")
+        cluster.annotate("node-0", "unreachable")
+        await asyncio.sleep(3)
+        assert cluster.ready() == ("Unknown", "NodeStatusUnknown")
+
+
+async def test_a_node_whose_lease_is_renewed_by_nobody_but_reports_is_healthy():
+    async with running(status_report_seconds=20.0) as cluster:
+        lease = cluster.store.get(LEASES, "kube-node-lease", "node-0")
+        assert lease is not None
+        for _ in range(12):
+            current = cluster.store.get(LEASES, "kube-node-lease", "node-0")
+            assert current is not None
+            cluster.store.update(LEASES, {**current, "spec": lease["spec"]})
+            await asyncio.sleep(9)
+        assert cluster.ready() == ("True", "KubeletReady")
+
+
+async def test_nobody_is_evicted_from_a_small_zone_that_is_mostly_unhealthy():
+    async with running(count=10, zones=("a", "b")) as cluster:
+        for name in ("node-0", "node-2", "node-4"):  # zone a has five
+            cluster.annotate(name, "not-ready")
+        await asyncio.sleep(100)
+        assert not any("not-ready:NoExecute" in cluster.taints(name) for name in ("node-0", "node-2", "node-4"))
+        assert all("not-ready:NoSchedule" in cluster.taints(name) for name in ("node-0", "node-2", "node-4"))
+
+
+async def test_one_node_of_a_zone_is_tainted_every_ten_seconds():
+    async with running(count=10, zones=("a", "b")) as cluster:
+        cluster.annotate("node-0", "not-ready")
+        cluster.annotate("node-2", "not-ready")
+        await asyncio.sleep(6)
+        assert sum("not-ready:NoExecute" in cluster.taints(name) for name in ("node-0", "node-2")) == 1
+        await asyncio.sleep(10)
+        assert sum("not-ready:NoExecute" in cluster.taints(name) for name in ("node-0", "node-2")) == 2
+
+
+async def test_nobody_is_evicted_when_every_node_is_lost_and_all_get_time_when_one_is_back():
+    async with running(count=4, zones=("a", "b")) as cluster:
+        cluster.bind()
+        await asyncio.sleep(5)
+        for index in range(4):
+            cluster.annotate(f"node-{index}", "unreachable")
+        await asyncio.sleep(1000)
+        assert all(cluster.ready(f"node-{index}")[0] == "Unknown" for index in range(4))
+        assert not any("unreachable:NoExecute" in cluster.taints(f"node-{index}") for index in range(4))
+        assert not cluster.terminating()
+        cluster.annotate("node-3", None)
+        await asyncio.sleep(330)
+        assert cluster.taints("node-3") == set()
+        assert "unreachable:NoExecute" in cluster.taints("node-0")
+        await asyncio.sleep(60)
+        assert cluster.terminating()
+
+
+async def test_finished_pods_of_a_tainted_node_are_deleted_at_once():
+    async with running() as cluster:
+        cluster.bind(tolerations=[])
+        pod = cluster.pod()
+        assert pod is not None
+        cluster.store.update(PODS, {**pod, "status": {**pod["status"], "phase": "Succeeded"}})
+        cluster.annotate("node-0", "not-ready")
+        await asyncio.sleep(6)
+        assert cluster.pod() is None
+
+
+async def test_only_marked_nodes_are_simulated_where_others_have_their_own_kubelets():
+    async with running(count=0, every_node=False) as cluster:
+
+        def create(name: str, **metadata: Any) -> None:
+            node = {
+                "kind": "Node",
+                "apiVersion": "v1",
+                "metadata": {"name": name, "uid": f"uid-{name}", **metadata},
+                "spec": {},
+            }
+            cluster.store.create(NODES, node)
+
+        create("real")
+        create("ours", annotations={"kubeloop.dev/node": "simulated"})
+        create("kwoks", annotations={"kwok.x-k8s.io/node": "fake"})
+        create("labelled", labels={"kubeloop.dev/node": "simulated"})
+        await asyncio.sleep(1)
+        assert "status" not in cluster.node("real")
+        assert cluster.ready("ours")[0] == cluster.ready("kwoks")[0] == cluster.ready("labelled")[0] == "True"
+        cluster.bind("left-alone", node="real")
+        cluster.bind("elsewhere", node="nowhere")
+        cluster.bind("run", node="kwoks")
+        await asyncio.sleep(100)
+        assert cluster.pod_ready("run") == "True"
+        alone = cluster.pod("left-alone")
+        assert alone is not None
+        assert alone["status"]["phase"] == "Pending"
+        assert cluster.pod("elsewhere") is not None
+
+
+async def test_a_node_marked_as_external_is_left_to_others():
+    async with running() as cluster:
+        node = cluster.node("node-2")
+        annotations = {**node["metadata"]["annotations"], "kubeloop.dev/node": "external"}
+        cluster.store.update(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+        await asyncio.sleep(1)
+        cluster.bind(node="node-2")
+        lease = cluster.store.get(LEASES, "kube-node-lease", "node-2")
+        await asyncio.sleep(100)
+        assert cluster.store.get(LEASES, "kube-node-lease", "node-2") == lease
+        assert cluster.ready("node-2")[0] == "True"  # whoever looks after it decides
+        pod = cluster.pod()
+        assert pod is not None
+        assert pod["status"]["phase"] == "Pending"
+
+
+async def test_cordon_is_told_by_the_kubelet():
+    async with running() as cluster:
+        node = cluster.node()
+        cluster.store.update(NODES, {**node, "spec": {**node["spec"], "unschedulable": True}})
+        await asyncio.sleep(0.1)
+        assert ("node-0", "NodeNotSchedulable", "kubelet") in cluster.events()
+        assert cluster.taints() == {"unschedulable:NoSchedule"}
+
+
+async def test_the_same_seed_gives_the_same_run():
+    async def story() -> list[tuple[str, str]]:
+        async with running(count=6) as cluster:
+            for number in range(6):
+                cluster.bind(f"web-{number}", node=f"node-{number}")
+            await asyncio.sleep(5)
+            cluster.annotate("node-1", "unreachable")
+            cluster.annotate("node-4", "not-ready")
+            await asyncio.sleep(500)
+            return [(each["metadata"]["uid"], each["message"]) for each in cluster.store.list(EVENTS)]
+
+    first = await story()
+    assert first == await story()
+    assert len(first) > 10
+
+
+@pytest.mark.parametrize(
+    ("ready", "not_ready", "state"),
+    [
+        pytest.param(0, 1, "full disruption", id="none is left"),
+        pytest.param(2, 3, "partial disruption", id="more than 55% and more than two"),
+        pytest.param(1, 2, "normal", id="two are no disruption"),
+        pytest.param(5, 4, "normal", id="fewer than 55%"),
+        pytest.param(0, 0, "normal", id="no nodes at all"),
+    ],
+)
+def test_zone_state(ready, not_ready, state):
+    assert zone_state(ready, not_ready) == state
+
+
+def test_evictions_stop_in_small_zones_under_partial_disruption_and_slow_down_in_large_ones():
+    assert evictions_per_second("normal", 5) == 0.1
+    assert evictions_per_second("full disruption", 5) == 0.1
+    assert evictions_per_second("partial disruption", 50) == 0.0
+    assert evictions_per_second("partial disruption", 51) == 0.01
