@@ -102,6 +102,12 @@ _STRATEGIES = {
     "MostRequestedPriority": "MostAllocated",
     "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
 }
+# Where several of them are asked for: today's NodeResourcesFit knows one strategy at a time.
+_PLUGIN_OF_STRATEGY = {
+    "LeastRequestedPriority": "NodeResourcesLeastAllocated",
+    "MostRequestedPriority": "NodeResourcesMostAllocated",
+    "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
+}
 
 
 class _Lenient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -241,7 +247,7 @@ def _translate_predicates(given: Sequence[_Predicate] | None, made: _Translation
 def _translate_priorities(given: Sequence[_Priority] | None, made: _Translation) -> None:
     if given is None:
         given = [_Priority(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items()]
-    strategy = ""
+    strategies = {each.name for each in given} & _STRATEGIES.keys()
     for each in given:
         if each.name not in PRIORITIES:
             raise UserError(
@@ -255,12 +261,9 @@ def _translate_priorities(given: Sequence[_Priority] | None, made: _Translation)
             )
         plugin = PRIORITIES[each.name]
         if each.name in _STRATEGIES:
-            if strategy:
-                raise UserError(
-                    f"{strategy} and {each.name} exclude each other", hint="both rate how full a node is; keep one"
-                )
-            strategy = each.name
-            made.args["NodeResourcesFit"] = _fit_args(each)
+            if len(strategies) > 1:
+                plugin = _PLUGIN_OF_STRATEGY[each.name]
+            made.args[plugin] = _fit_args(each)
         if plugin:
             made.scores[plugin] = made.scores.get(plugin, 0) + each.weight
 

@@ -317,9 +317,9 @@ def extender_configuration(given: Any) -> ExtenderConfiguration:
             cert_file=tls.cert_file,
             key_file=tls.key_file,
             ca_file=tls.ca_file,
-            cert_data=base64.b64decode(tls.cert_data),
-            key_data=base64.b64decode(tls.key_data),
-            ca_data=base64.b64decode(tls.ca_data),
+            cert_data=_base64(tls.cert_data, "certData"),
+            key_data=_base64(tls.key_data, "keyData"),
+            ca_data=_base64(tls.ca_data, "caData"),
         ),
         http_timeout_seconds=http_timeout_seconds(given.http_timeout),
         node_cache_capable=given.node_cache_capable,
@@ -328,6 +328,16 @@ def extender_configuration(given: Any) -> ExtenderConfiguration:
         ),
         ignorable=given.ignorable,
     )
+
+
+def _base64(text: str, field: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise UserError(
+            f"tlsConfig.{field} of an extender is not base64: {error}",
+            hint=f"base64 -w0 < FILE, or use {field[:-4]}File",
+        ) from None
 
 
 def http_timeout_seconds(given: str | int) -> float:

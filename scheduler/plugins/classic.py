@@ -27,7 +27,8 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.plugins.args import NoArgs, NodeResourcesFitArgs
+from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.registry import PluginType
 from kubeloop.scheduler.plugins.spread_constraints import default_selector
 from kubeloop.scheduler.plugins.verdicts import on, unschedulable
@@ -97,6 +98,42 @@ class SelectorSpread:
 
 def _zone(info: NodeInfo) -> str:
     return zone_key(info.node.metadata.labels) if info.node is not None else ""
+
+
+class _ScoreByUse:
+    """One of the strategies of NodeResourcesFit, which has one at a time, as the score plugin it was of old."""
+
+    name = ""
+    strategy = ""
+    row_local = True
+
+    def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
+        scoring = msgspec.structs.replace(args.scoring_strategy, type=self.strategy)
+        self._fit = NodeResourcesFit(msgspec.structs.replace(args, scoring_strategy=scoring), handle)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        return self._fit.pre_score(state, pod, snapshot, rows)
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        return self._fit.score(state, pod, node)
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        return self._fit.score_rows(state, pod, snapshot, rows)
+
+
+class NodeResourcesLeastAllocated(_ScoreByUse):
+    name = "NodeResourcesLeastAllocated"
+    strategy = "LeastAllocated"
+
+
+class NodeResourcesMostAllocated(_ScoreByUse):
+    name = "NodeResourcesMostAllocated"
+    strategy = "MostAllocated"
+
+
+class RequestedToCapacityRatio(_ScoreByUse):
+    name = "RequestedToCapacityRatio"
+    strategy = "RequestedToCapacityRatio"
 
 
 class NodePreferAvoidPods:
@@ -185,6 +222,9 @@ def is_best_effort(pod: Pod) -> bool:
 CLASSIC_PLUGINS: Mapping[str, PluginType] = {
     "SelectorSpread": PluginType(SelectorSpread),
     "NodePreferAvoidPods": PluginType(NodePreferAvoidPods),
+    "NodeResourcesLeastAllocated": PluginType(NodeResourcesLeastAllocated, NodeResourcesFitArgs),
+    "NodeResourcesMostAllocated": PluginType(NodeResourcesMostAllocated, NodeResourcesFitArgs),
+    "RequestedToCapacityRatio": PluginType(RequestedToCapacityRatio, NodeResourcesFitArgs),
     "NodeMemoryPressure": PluginType(NodeMemoryPressure),
     "NodeDiskPressure": PluginType(NodeDiskPressure),
     "NodePIDPressure": PluginType(NodePIDPressure),

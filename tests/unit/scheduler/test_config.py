@@ -137,3 +137,9 @@ def test_what_is_wrong_is_said_in_kube_schedulers_words(text, problem):
 def test_other_versions_are_refused():
     with pytest.raises(UserError, match='no kind "KubeSchedulerConfiguration" is registered for version'):
         load_configuration("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n")
+
+
+def test_data_that_is_not_base64_is_the_users_error():
+    text = "extenders: [{urlPrefix: https://x, enableHTTPS: true, tlsConfig: {caData: '%%%'}}]"
+    with pytest.raises(UserError, match=r"tlsConfig\.caData of an extender is not base64"):
+        load_configuration(f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{text}\n")

@@ -22,10 +22,11 @@ def policy(**fields: Any) -> SchedulerConfiguration:
 
 
 def test_every_predicate_and_priority_is_translated():
-    conflicting = ("MostRequestedPriority", "RequestedToCapacityRatioPriority")
+    # Each of these alone would be NodeResourcesFit's, as LeastRequestedPriority is here.
+    others = ("MostRequestedPriority", "RequestedToCapacityRatioPriority")
     config = policy(
         predicates=[{"name": name} for name in PREDICATES],
-        priorities=[{"name": name, "weight": 2} for name in PRIORITIES if name not in conflicting],
+        priorities=[{"name": name, "weight": 2} for name in PRIORITIES if name not in others],
         hardPodAffinitySymmetricWeight=7,
     )
     (profile,) = config.profiles
