@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import gc
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import uvloop
 
+from kubeloop.garbage import short_collections
 from kubeloop.kube.errors import UserError
 
 
@@ -60,7 +62,8 @@ async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
-        return await task
+        with short_collections(time.perf_counter):
+            return await task
     except asyncio.CancelledError:
         if stopping:
             return interrupted

@@ -31,7 +31,15 @@ from kubeloop.kube.resources import (
 )
 from scheduler_perf import config
 from scheduler_perf.cleanup import Created
-from scheduler_perf.figures import Measurement, Metrics, Throughput, cpu_seconds, peak_memory_mib, summary
+from scheduler_perf.figures import (
+    WORST_LOOP_LAG,
+    Measurement,
+    Metrics,
+    Throughput,
+    cpu_seconds,
+    peak_memory_mib,
+    summary,
+)
 from scheduler_perf.processes import Kubeloop
 from scheduler_perf.templates import ObjectTemplate, TemplateError, object_template
 
@@ -550,6 +558,7 @@ class Executor:
                 seconds=throughput.last_bound_at - collecting.started_at,
                 cpu_seconds=cpu,
                 peak_memory_mib=peak_memory_mib(self.kubeloop.pid),
+                worst_loop_lag_seconds=after.sums.get(WORST_LOOP_LAG, 0.0),
                 throughput=summary(throughput.samples),
                 distributions=after.since(collecting.metrics_before),
             )

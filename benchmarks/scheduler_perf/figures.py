@@ -24,6 +24,8 @@ COLLECTED_METRICS = (
 )
 """Histograms that are summed up unless a test case names its own. Source: defaultMetricsCollectorConfig."""
 
+LOOP_LAG = "kubeloop_event_loop_lag_seconds"
+WORST_LOOP_LAG = "kubeloop_event_loop_lag_worst_seconds"
 ATTEMPTS = "scheduler_scheduling_attempt_duration_seconds"
 _ITEM_LABELS = {"extension_point", "result", "plugin", "event"}
 
@@ -190,13 +192,17 @@ class Metrics:
 
 @dataclass
 class Measurement:
-    """What was measured from one start to one stop. `cpu_seconds` is kubeloop's."""
+    """What was measured from one start to one stop. `cpu_seconds` is kubeloop's.
+
+    worst_loop_lag_seconds: since kubeloop started, the filling of its caches included.
+    """
 
     name: str
     pods: int
     seconds: float
     cpu_seconds: float
     peak_memory_mib: float
+    worst_loop_lag_seconds: float
     throughput: dict[str, float]
     distributions: dict[tuple[str, Labels], Distribution]
 

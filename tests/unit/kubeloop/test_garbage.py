@@ -1,0 +1,36 @@
+"""A full garbage collection that took long is the last one that looks at what it found alive."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from kubeloop.garbage import short_collections
+
+
+@pytest.fixture(autouse=True)
+def nothing_set_aside() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize(("takes_seconds", "set_aside"), [(0.02, True), (0.005, False)], ids=["long", "short"])
+def test_what_survives_a_long_full_collection_is_set_aside(takes_seconds: float, set_aside: bool) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += takes_seconds
+        return now
+
+    with short_collections(clock, long_seconds=0.01):
+        gc.collect()
+        assert (gc.get_freeze_count() > 0) == set_aside
+        gc.unfreeze()
+        gc.collect(1)  # a young one never does
+        assert gc.get_freeze_count() == 0
+    gc.collect()
+    assert gc.get_freeze_count() == 0, "nobody looks any more"
