@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 _LOOKS = 7  # after the last one, about a minute has passed
 _FIRST_LOOK_SECONDS = 0.5
 _GONE = "(gone)"  # no node has this name
+_SNAPSHOT_SLICE = 1000  # nodes copied in one go: some 10 ms
 
 _LISTED: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,
@@ -264,6 +265,8 @@ class Scheduler:
             while self._slots <= 0:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
+            while len(self.cache.update_snapshot(self.snapshot, at_most=_SNAPSHOT_SLICE)) >= _SNAPSHOT_SLICE:
+                await asyncio.sleep(0)
             queued = self.queue.pop()
             if queued is None:
                 await self.queue.wait()

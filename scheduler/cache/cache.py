@@ -235,24 +235,26 @@ class Cache:
 
     # --- The snapshot ----------------------------------------------------------------------------------------------
 
-    def update_snapshot(self, snapshot: Snapshot) -> list[str]:
+    def update_snapshot(self, snapshot: Snapshot, at_most: int | None = None) -> list[str]:
         """Bring `snapshot` up to date; returns the names of the nodes that were copied.
 
         Only nodes that changed since the last call are copied. The order of the list is taken over when a node came
-        or went, not when one merely changed its zone.
+        or went, not when one merely changed its zone. at_most: copy no more than so many nodes, those that have been
+        waiting the longest; if there are as many, more may be left, and the snapshot is not to be used yet.
         """
         seen = self._seen.get(snapshot, 0)
-        changed: dict[str, NodeInfo] = {}
-        relaid = False
+        unseen: list[NodeInfo] = []  # the last changed first
         for name in reversed(self._nodes):
             info = self._nodes[name]
             if info.generation <= seen:
                 break
-            if info.node is not None:
-                changed[name] = info.clone()
-                relaid = relaid or name not in snapshot.row_of
-        if self._nodes:
-            self._seen[snapshot] = self._nodes[next(reversed(self._nodes))].generation
+            unseen.append(info)
+        if at_most is not None and len(unseen) > at_most:
+            unseen = unseen[-at_most:]
+        changed = {info.name: info.clone() for info in unseen if info.node is not None}
+        relaid = not changed.keys() <= snapshot.row_of.keys()
+        if unseen:
+            self._seen[snapshot] = unseen[0].generation
         added = sum(name not in snapshot.row_of for name in changed) if relaid else 0
         order: list[NodeInfo] | None = None
         if relaid or len(snapshot) + added > len(self._tree):

@@ -48,7 +48,7 @@ def pod(name: str, version: int, node_name: str) -> Pod:
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(["add_node", "update_node", "remove_node", "assume", "forget", "add", "update", "remove"])
-        | st.just("snapshot"),
+        | st.sampled_from(["snapshot", "part of a snapshot"]),
         st.sampled_from(NODES),
         st.sampled_from(PODS),
         st.integers(0, 5),
@@ -92,6 +92,8 @@ class Driven:
                 cache.remove_pod(self.pods.pop(pod_name))
             case "snapshot":
                 cache.update_snapshot(self.snapshot)
+            case "part of a snapshot":
+                assert len(cache.update_snapshot(self.snapshot, at_most=1)) <= 1
 
 
 def content(snapshot: Snapshot) -> dict[str, Any]:
