@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,19 @@ def _cluster_options(command: Any) -> Any:
                 default=False,
                 show_default=True,
                 help="Let containers take the time their probes' initialDelaySeconds allow them.",
+            ),
+            click.option(
+                "--stages",
+                multiple=True,
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="File of KWOK stages that decide on pods or nodes. May be given more than once.",
+            ),
+            click.option(
+                "--node-monitor-grace-period",
+                type=click.FloatRange(0.5),
+                default=50.0,
+                show_default=True,
+                help="Seconds without a sign of life after which a node is Unknown.",
             ),
             click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: a free port."),
             click.option(
@@ -232,6 +246,131 @@ def explain(**options: Any) -> int:
     from kubeloop.explain import show
 
     return show(**options)
+
+
+@commands.group(no_args_is_help=True)
+def nodes() -> None:
+    """Add simulated nodes to a development cluster, take them out, let them fail and recover.
+
+    The cluster is that of --kubeconfig, of $KUBECONFIG, or of the newest `kubeloop up` on this machine.
+    """
+
+
+def _node_options(command: Any) -> Any:
+    """Options that all commands of `nodes` share."""
+    kubeconfig = click.option(
+        "--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Of the development cluster."
+    )
+    return kubeconfig(click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command))
+
+
+def _choosing_nodes(command: Any) -> Any:
+    """Names, --selector and --all, handed on as one argument."""
+
+    @functools.wraps(command)
+    def choosing(names: tuple[str, ...], selector: str, everyone: bool, **options: Any) -> int:
+        from kubeloop.nodes import Chosen
+
+        result: int = command(chosen=Chosen(names, selector, everyone), **options)
+        return result
+
+    everyone = click.option("--all", "everyone", is_flag=True, help="All nodes.")
+    selector = click.option("-l", "--selector", default="", help="Nodes with these labels.")
+    return click.argument("names", nargs=-1, metavar="[NAME]...")(selector(everyone(_node_options(choosing))))
+
+
+@nodes.command("list")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("-l", "--selector", default="", help="Nodes with these labels.")
+@_node_options
+def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
+    """Show nodes: their status, how they fail, and what is on them."""
+    from kubeloop.nodes import Chosen, show
+
+    return show(Chosen(names, selector, False), **options)
+
+
+@nodes.command("add")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--count", type=click.IntRange(1, 20_000), default=1, show_default=True, help="How many, if not by name.")
+@click.option("--name-prefix", default="node-", show_default=True, help="Their names, but for a number.")
+@click.option("--cpu", default="8", show_default=True, help="CPU of each (quantity).")
+@click.option("--memory", default="32Gi", show_default=True, help="Memory of each (quantity).")
+@click.option("--pods", type=click.IntRange(1), default=110, show_default=True, help="Pods each may run.")
+@click.option("--zone", default="", help="Zone they are in (default: the one with the fewest nodes).")
+@click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="More labels. May be given more than once.")
+@click.option("--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="May be given more than once.")
+@_node_options
+def nodes_add(
+    names: tuple[str, ...],
+    count: int,
+    name_prefix: str,
+    cpu: str,
+    memory: str,
+    pods: int,
+    zone: str,
+    labels: tuple[str, ...],
+    taints: tuple[str, ...],
+    **options: Any,
+) -> int:
+    """Create simulated nodes, and wait until they are ready."""
+    from kubeloop.nodes import NewNodes, add
+
+    return add(NewNodes(names, count, name_prefix, cpu, memory, pods, zone, labels, taints), **options)
+
+
+@nodes.command("remove")
+@_choosing_nodes
+def nodes_remove(**options: Any) -> int:
+    """Delete nodes. Their pods are removed 40 s later, and replaced if somebody wants them."""
+    from kubeloop.nodes import remove
+
+    return remove(**options)
+
+
+@nodes.command("cordon")
+@_choosing_nodes
+def nodes_cordon(**options: Any) -> int:
+    """Have no new pods scheduled to nodes."""
+    from kubeloop.nodes import cordon
+
+    return cordon(unschedulable=True, **options)
+
+
+@nodes.command("uncordon")
+@_choosing_nodes
+def nodes_uncordon(**options: Any) -> int:
+    """Have new pods scheduled to nodes again."""
+    from kubeloop.nodes import cordon
+
+    return cordon(unschedulable=False, **options)
+
+
+@nodes.command("fail")
+@click.option(
+    "--mode",
+    type=click.Choice(
+        ["unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable"]
+    ),
+    default="unreachable",
+    show_default=True,
+    help="unreachable: nothing is heard of it; not-ready: its kubelet says that it cannot start pods.",
+)
+@_choosing_nodes
+def nodes_fail(**options: Any) -> int:
+    """Let nodes fail until they are told to recover."""
+    from kubeloop.nodes import fail
+
+    return fail(**options)
+
+
+@nodes.command("recover")
+@_choosing_nodes
+def nodes_recover(**options: Any) -> int:
+    """End the failure of nodes."""
+    from kubeloop.nodes import fail
+
+    return fail(mode="", **options)
 
 
 @commands.command()

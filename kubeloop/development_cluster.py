@@ -7,8 +7,10 @@ import os
 import random
 import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
@@ -33,6 +35,9 @@ from kubeloop.kubeconfig import write_kubeconfig
 from kubeloop.logs import configure_logging
 from kubeloop.running import runtime_directory
 
+if TYPE_CHECKING:
+    from kubeloop.devcluster.stages.files import Stage
+
 
 def serve(
     *,
@@ -44,6 +49,8 @@ def serve(
     start_delay: float,
     start_spread: float,
     probe_delays: bool,
+    stages: Sequence[Path],
+    node_monitor_grace_period: float,
     port: int,
     kubeconfig: Path | None,
     token: str | None,
@@ -56,6 +63,7 @@ def serve(
     configure_logging("warning")
     settings = NodeSettings(
         count=nodes,
+        every_node=nodes > 0,  # where none are asked for, others may have kubelets of their own
         capacity={
             "cpu": _quantity(node_cpu, "--node-cpu"),
             "memory": _quantity(node_memory, "--node-memory"),
@@ -66,8 +74,10 @@ def serve(
         start_delay_seconds=start_delay,
         start_delay_spread_seconds=min(start_spread, start_delay),
         probe_delays=probe_delays,
+        monitor_grace_seconds=node_monitor_grace_period,
         events=nodes <= _NODES_WITH_EVENTS,
     )
+    played = _read_stages(stages)
     misbehaviour = parse_faults(faults) if faults else None
     own_file = kubeconfig is None
     path = kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
@@ -82,7 +92,7 @@ def serve(
         child=child,
     )
     try:
-        return run_until_interrupted(_serve(settings, serving), interrupted=0)
+        return run_until_interrupted(_serve(settings, played, serving), interrupted=0)
     finally:
         if journal is not None:
             journal.close()
@@ -111,7 +121,7 @@ class Serving:
     child: bool
 
 
-async def _serve(settings: NodeSettings, serving: Serving) -> int:
+async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Serving) -> int:
     path = serving.kubeconfig
     clock = SystemClock()
     rng = random.Random()
@@ -129,11 +139,10 @@ async def _serve(settings: NodeSettings, serving: Serving) -> int:
         journal=serving.journal,
         compaction_seconds=serving.compaction_seconds,
     )
-    # with no nodes of our own, whoever makes some is their kubelet, too
-    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng) if settings.count else None
+    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages)
     volumes = SimulatedVolumes(api.store, clock=clock, rng=rng) if settings.count else None
-    if kubelets is not None and volumes is not None:
-        kubelets.register()
+    kubelets.register()
+    if volumes is not None:
         volumes.register()
     runner = web.ServerRunner(http_server(api), shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
@@ -146,8 +155,8 @@ async def _serve(settings: NodeSettings, serving: Serving) -> int:
                 group.create_task(api.run(), name="api-server"),
                 group.create_task(listen(listening, runner.server, certificate.context), name="listener"),
             ]
-            if kubelets is not None and volumes is not None:
-                parts.append(group.create_task(kubelets.run(), name="nodes"))
+            parts.append(group.create_task(kubelets.run(), name="nodes"))
+            if volumes is not None:
                 parts.append(group.create_task(volumes.run(), name="volumes"))
                 budgets = DisruptionBudgets(api.store, clock=clock, rng=rng)
                 parts.append(group.create_task(budgets.run(), name="disruption-budgets"))
@@ -174,6 +183,14 @@ async def _serve(settings: NodeSettings, serving: Serving) -> int:
 def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _read_stages(paths: Sequence[Path]) -> list[Stage]:
+    if not paths:
+        return []
+    from kubeloop.devcluster.stages.files import read_stages
+
+    return read_stages(paths)
 
 
 async def _stdin_closed() -> None:
