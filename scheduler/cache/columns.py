@@ -30,6 +30,7 @@ K = TypeVar("K", bound=Hashable)
 
 _MAX_IMAGES = 256  # image columns kept; two int64 per node each
 _FEW_VALUES = 32
+_FULL = 1 << 62  # stands for more than an int64 holds; what is added to it still fits
 ABSENT = -1  # code of a node without the label
 
 
@@ -294,9 +295,13 @@ class Columns:
         if not self.resource_index.keys() >= requested.keys():
             for name in requested:
                 self.resource(name)
-        self.requested[:, row] = [requested.get(name, 0) for name in self.resource_index]
-        self.non_zero[0, row] = info.non_zero_milli_cpu
-        self.non_zero[1, row] = info.non_zero_memory
+        amounts = [requested.get(name, 0) for name in self.resource_index]
+        try:
+            self.requested[:, row] = amounts
+            self.non_zero[:, row] = info.non_zero_milli_cpu, info.non_zero_memory
+        except OverflowError:  # of absurd requests: the node is full, and that is all that counts
+            self.requested[:, row] = [min(amount, _FULL) for amount in amounts]
+            self.non_zero[:, row] = min(info.non_zero_milli_cpu, _FULL), min(info.non_zero_memory, _FULL)
         self.pod_count[row] = len(info.pods)
         if info.used_ports or self.used_ports.codes[row]:
             self.used_ports.set(row, frozenset(info.used_ports))

@@ -128,13 +128,35 @@ class ExtenderConfiguration:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderElectionConfiguration:
+    """Who of several replicas schedules. Defaults as in kube-scheduler."""
+
+    leader_elect: bool = True
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
+    resource_lock: str = "leases"
+    resource_name: str = "kube-scheduler"
+    resource_namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnectionConfiguration:
+    """How the API server is reached. kubeconfig: a path, "" for the usual places; qps, burst: of requests."""
+
+    kubeconfig: str = ""
+    qps: float = 50.0
+    burst: int = 100
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
     """KubeSchedulerConfiguration, resolved.
 
     percentage_of_nodes_to_score: None: look at every node; 0: kube-scheduler's adaptive share. parallelism is kept
     for /configz only: masks need no goroutines. Of kubeloop's own: tie_break, how one of the best nodes is chosen;
     assumed_pod_ttl_seconds, None: never; class_cache: results are kept per class of pods; max_bindings_in_flight.
-    client_connection, leader_election: these sections as they were given, for whoever connects and elects.
+    client_connection, leader_election: for whoever connects and elects; None: nothing was said.
     """
 
     profiles: tuple[Profile, ...] = (Profile(),)
@@ -149,5 +171,5 @@ class SchedulerConfiguration:
     class_cache: bool = True
     max_bindings_in_flight: int = 256
     drain_seconds: float = 10.0
-    client_connection: Mapping[str, Any] = field(default_factory=dict)
-    leader_election: Mapping[str, Any] = field(default_factory=dict)
+    client_connection: ClientConnectionConfiguration | None = None
+    leader_election: LeaderElectionConfiguration | None = None

@@ -22,8 +22,10 @@ from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
     DEFAULT_SCHEDULER_NAME,
     EXTENSION_POINTS,
+    ClientConnectionConfiguration,
     ExtenderConfiguration,
     ExtenderTLS,
+    LeaderElectionConfiguration,
     ManagedResource,
     PluginRef,
     PluginSet,
@@ -112,6 +114,24 @@ class _Extender(_Strict, frozen=True):
     ignorable: bool = False
 
 
+class _LeaderElection(_Strict, frozen=True):
+    leader_elect: bool = True
+    lease_duration: str = ""
+    renew_deadline: str = ""
+    retry_period: str = ""
+    resource_lock: str = ""
+    resource_name: str = ""
+    resource_namespace: str = ""
+
+
+class _ClientConnection(_Strict, frozen=True):
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = ""
+    qps: float = 0.0
+    burst: int = 0
+
+
 class _Kubeloop(_Strict, frozen=True):
     """kubeloop's own settings; see SchedulerConfiguration."""
 
@@ -126,8 +146,8 @@ class _Configuration(_Strict, frozen=True):
     api_version: str
     kind: str
     parallelism: int = 16
-    leader_election: dict[str, JSON] = {}
-    client_connection: dict[str, JSON] = {}
+    leader_election: _LeaderElection | None = None
+    client_connection: _ClientConnection | None = None
     enable_profiling: bool = True
     enable_contention_profiling: bool = True
     percentage_of_nodes_to_score: int | None = None
@@ -182,13 +202,42 @@ def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
         assumed_pod_ttl_seconds=given.kubeloop.assumed_pod_ttl_seconds,
         class_cache=given.kubeloop.class_cache,
         max_bindings_in_flight=given.kubeloop.max_bindings_in_flight,
-        client_connection=given.client_connection,
-        leader_election=given.leader_election,
+        client_connection=_client_connection(given.client_connection),
+        leader_election=_leader_election(given.leader_election),
     )
     errors = [*validate_configuration(config), *_duplicate_plugin_configs(given)]
     if errors:
         raise UserError("; ".join(dict.fromkeys(map(str, errors))), hint="correct the scheduler configuration")
     return config
+
+
+def _leader_election(given: _LeaderElection | None) -> LeaderElectionConfiguration | None:
+    """Raises UserError for what is no duration. Zero and "" stand for the default, as in Kubernetes."""
+    if given is None:
+        return None
+    defaults = LeaderElectionConfiguration()
+    return LeaderElectionConfiguration(
+        leader_elect=given.leader_elect,
+        lease_duration_seconds=_seconds(given.lease_duration) or defaults.lease_duration_seconds,
+        renew_deadline_seconds=_seconds(given.renew_deadline) or defaults.renew_deadline_seconds,
+        retry_period_seconds=_seconds(given.retry_period) or defaults.retry_period_seconds,
+        resource_lock=given.resource_lock or defaults.resource_lock,
+        resource_name=given.resource_name or defaults.resource_name,
+        resource_namespace=given.resource_namespace or defaults.resource_namespace,
+    )
+
+
+def _client_connection(given: _ClientConnection | None) -> ClientConnectionConfiguration | None:
+    if given is None:
+        return None
+    defaults = ClientConnectionConfiguration()
+    return ClientConnectionConfiguration(
+        kubeconfig=given.kubeconfig, qps=given.qps or defaults.qps, burst=given.burst or defaults.burst
+    )
+
+
+def _seconds(text: str) -> float:
+    return parse_duration_seconds(text) if text else 0.0
 
 
 def _check_version(document: Mapping[str, JSON]) -> None:
@@ -372,10 +421,24 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSON]:
         document["kubeloop"]["checkAllFilters"] = True
     if config.extenders:
         document["extenders"] = [_extender_document(each) for each in config.extenders]
-    if config.client_connection:
-        document["clientConnection"] = dict(config.client_connection)
-    if config.leader_election:
-        document["leaderElection"] = dict(config.leader_election)
+    if config.client_connection is not None:
+        connection = config.client_connection
+        document["clientConnection"] = {
+            "kubeconfig": connection.kubeconfig,
+            "qps": connection.qps,
+            "burst": connection.burst,
+        }
+    if config.leader_election is not None:
+        election = config.leader_election
+        document["leaderElection"] = {
+            "leaderElect": election.leader_elect,
+            "leaseDuration": duration_text(election.lease_duration_seconds),
+            "renewDeadline": duration_text(election.renew_deadline_seconds),
+            "retryPeriod": duration_text(election.retry_period_seconds),
+            "resourceLock": election.resource_lock,
+            "resourceName": election.resource_name,
+            "resourceNamespace": election.resource_namespace,
+        }
     return document
 
 

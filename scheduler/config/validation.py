@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.kube.fielderrors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
-from kubeloop.scheduler.config.durations import parse_duration_seconds
-from kubeloop.scheduler.config.types import ExtenderConfiguration, PluginRef, PluginSet, Profile, SchedulerConfiguration
+from kubeloop.scheduler.config.durations import duration_text, parse_duration_seconds
+from kubeloop.scheduler.config.types import (
+    ExtenderConfiguration,
+    LeaderElectionConfiguration,
+    PluginRef,
+    PluginSet,
+    Profile,
+    SchedulerConfiguration,
+)
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 _REMOVED_PLUGINS = ("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
@@ -24,9 +31,10 @@ def _duplicate(field: str, value: str) -> FieldError:
 def validate_configuration(config: SchedulerConfiguration) -> list[FieldError]:
     """All errors; the arguments of plugins are checked by validate_args."""
     errors: list[FieldError] = []
-    lock = config.leader_election.get("resourceLock", "leases")
-    if config.leader_election.get("leaderElect", True) and lock != "leases":
-        errors.append(invalid("leaderElection.resourceLock", lock, 'resourceLock value must be "leases"'))
+    if config.client_connection is not None and config.client_connection.burst < 0:
+        errors.append(invalid("clientConnection.burst", config.client_connection.burst, "must be non-negative"))
+    if config.leader_election is not None and config.leader_election.leader_elect:
+        errors += _leader_election_errors(config.leader_election)
     if config.parallelism <= 0:
         errors.append(invalid("parallelism", config.parallelism, "should be an integer value greater than zero"))
     first_of: dict[str, int] = {}
@@ -53,6 +61,25 @@ def validate_configuration(config: SchedulerConfiguration) -> list[FieldError]:
     ttl = config.assumed_pod_ttl_seconds
     if ttl is not None and ttl <= 0:
         errors.append(invalid("kubeloop.assumedPodTTLSeconds", ttl, "must be greater than 0"))
+    return errors
+
+
+def _leader_election_errors(election: LeaderElectionConfiguration) -> list[FieldError]:
+    """Source: k8s.io/component-base/config/validation, and the scheduler's own word on the lock."""
+    errors = []
+    for name, seconds in (
+        ("leaseDuration", election.lease_duration_seconds),
+        ("renewDeadline", election.renew_deadline_seconds),
+        ("retryPeriod", election.retry_period_seconds),
+    ):
+        if seconds <= 0:
+            errors.append(invalid(f"leaderElection.{name}", duration_text(seconds), "must be greater than zero"))
+    if election.lease_duration_seconds <= election.renew_deadline_seconds:
+        shown = duration_text(election.renew_deadline_seconds)
+        errors.append(invalid("leaderElection.leaseDuration", shown, "must be greater than `RenewDeadline`"))
+    if election.resource_lock != "leases":
+        problem = 'resourceLock value must be "leases"'
+        errors.append(invalid("leaderElection.resourceLock", election.resource_lock, problem))
     return errors
 
 
@@ -104,7 +131,7 @@ def _queue_sort_errors(profiles: Sequence[Profile]) -> list[FieldError]:
         said = profile.points.get("queueSort", PluginSet())
         if said != first:
             shown = {"enabled": [r.name for r in said.enabled], "disabled": list(said.disabled)}
-            errors.append(invalid(f"profiles[{index}].plugins.queueSort", shown, "must be the same for all profiles"))
+            errors.append(invalid(f"profiles[{index}].plugins.queueSort", shown, "has to match for all profiles"))
     return errors
 
 

@@ -7,7 +7,13 @@ import textwrap
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, SchedulerConfiguration
+from kubeloop.scheduler.config.types import (
+    DEFAULT_PLUGINS,
+    ClientConnectionConfiguration,
+    LeaderElectionConfiguration,
+    PluginRef,
+    SchedulerConfiguration,
+)
 from kubeloop.scheduler.config.v1 import configuration_document, configuration_text, load_configuration
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -143,3 +149,57 @@ def test_data_that_is_not_base64_is_the_users_error():
     text = "extenders: [{urlPrefix: https://x, enableHTTPS: true, tlsConfig: {caData: '%%%'}}]"
     with pytest.raises(UserError, match=r"tlsConfig\.caData of an extender is not base64"):
         load_configuration(f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{text}\n")
+
+
+def test_leader_election_and_client_connection_are_read_with_kube_schedulers_defaults():
+    config = load("leaderElection: {leaseDuration: 1m}\nclientConnection: {burst: 7}\n")
+    assert config.leader_election == LeaderElectionConfiguration(lease_duration_seconds=60.0)
+    assert config.client_connection == ClientConnectionConfiguration(burst=7)
+    assert load_configuration(configuration_text(config)).leader_election == config.leader_election
+    assert SchedulerConfiguration().leader_election is None
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        pytest.param(
+            "leaderElection: {leaseDuration: 5s}",
+            'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
+            id="lease shorter than its renewal",
+        ),
+        pytest.param(
+            "leaderElection: {retryPeriod: -1s}",
+            'leaderElection.retryPeriod: Invalid value: "-1s": must be greater than zero',
+            id="negative",
+        ),
+        pytest.param(
+            "leaderElection: {resourceLock: endpoints}",
+            'leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"',
+            id="lock",
+        ),
+        pytest.param(
+            "leaderElection: {leaseTime: 5s}",
+            'strict decoding error: unknown field "leaderElection.leaseTime"',
+            id="unknown field",
+        ),
+        pytest.param("leaderElection: {leaseDuration: soon}", 'time: invalid duration "soon"', id="no duration"),
+        pytest.param(
+            "clientConnection: {burst: -1}",
+            "clientConnection.burst: Invalid value: -1: must be non-negative",
+            id="burst",
+        ),
+        pytest.param(
+            "profiles: [{schedulerName: a}, {schedulerName: b, plugins: {queueSort: {enabled: [{name: X}]}}}]",
+            "profiles[1].plugins.queueSort: Invalid value: ",
+            id="queue sort differs",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_section_is_said_as_kube_scheduler_does(section, problem):
+    with pytest.raises(UserError) as error:
+        load(section)
+    assert str(error.value).startswith(problem)
+
+
+def test_without_election_its_times_do_not_matter():
+    assert load("leaderElection: {leaderElect: false, leaseDuration: 5s}").leader_election is not None

@@ -10,6 +10,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import NodeAffinity as NodeAffinityTerms
 from kubeloop.kube.objects import ReplicaSet, Service, convert
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
 from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.plugins import args
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -163,3 +164,20 @@ def test_a_new_service_is_noticed_by_the_next_pod_of_the_class(cluster: Any, nod
         convert(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}),
     )
     assert not skips()
+
+
+def test_absurd_requests_fit_nowhere_and_break_nothing(cluster: Any, node: Any, pod: Any) -> None:
+    absurd = [pod(name, "full", cpu="9e15", memory="9e18") for name in ("x", "y")]
+    small = cluster([node("full"), *[node(f"n{number}", allocatable={"memory": "9E"}) for number in range(6)]], absurd)
+    for wish in (pod("p", cpu="1"), pod("q", memory="1e30"), pod("r")):
+        state, info = CycleState(), PodInfo(wish)
+        small.framework.run_pre_filter(state, info, small.snapshot)
+        diagnosis = Diagnosis(NodeVerdicts(small.snapshot))
+        rows = small.framework.run_filters(state, info, small.snapshot, small.snapshot.all_rows, diagnosis)
+        names = {small.snapshot.node_infos[row].name for row in rows}
+        assert names == ({f"n{number}" for number in range(6)} if wish.metadata.name != "q" else set()) | (
+            {"full"} if wish.metadata.name == "r" else set()
+        )
+        if names:
+            small.framework.run_pre_score(state, info, small.snapshot, rows)
+            assert small.framework.run_scores(state, info, small.snapshot, rows).totals.min() >= 0
