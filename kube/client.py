@@ -11,7 +11,7 @@ import asyncio
 import random
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
@@ -113,6 +113,8 @@ class Client:
         self._rng = rng
         self._timeout_seconds = timeout_seconds
         self._retries = retries or RetryPolicy()
+        # of requests that are given none: what belongs to all that the calling task does, such as a trace's context
+        self.context_headers: Callable[[], Mapping[str, str] | None] = lambda: None
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
         self._body_headers = {
@@ -474,7 +476,7 @@ class Client:
     ) -> Response:
         """Send until there is an answer to return or an error to raise; see `retries` for what is sent again."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        all_headers = self._headers(content_type if data else None, headers)
+        all_headers = self._headers(content_type if data else None, headers or self.context_headers())
         limits, policy = self._lanes[lane], self._retries
         failures = throttled = 0
         maybe_applied = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,16 @@ def _cluster_options(command: Any) -> Any:
     return command
 
 
+def _log_format_option() -> Callable[[Any], Any]:
+    return click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Log records as lines of text, or of JSON; both with the ids of the trace they belong to.",
+    )
+
+
 def _process_options(command: Any) -> Any:
     """Options of the process that runs controllers and scheduler, shared by `up` and `run`."""
     for option in reversed(
@@ -115,6 +126,20 @@ def _process_options(command: Any) -> Any:
                 default="warning",
                 show_default=True,
                 help="Least severe log records to print on stderr.",
+            ),
+            _log_format_option(),
+            click.option(
+                "--trace-until",
+                type=click.Choice(["bound", "ready"]),
+                default="bound",
+                show_default=True,
+                help="How far the trace of a pod goes.",
+            ),
+            click.option(
+                "--trace-keep",
+                metavar="RULES",
+                default="",
+                help="Traces to keep though OTEL_TRACES_SAMPLER did not choose them: slower-than=2s,failed,preempted.",
             ),
         )
     ):
@@ -153,6 +178,7 @@ def up(**options: Any) -> int:
     show_default=True,
     help="Seconds for which older versions are kept for watches and lists.",
 )
+@_log_format_option()
 @click.option("--child", is_flag=True, hidden=True, help="Announce readiness as JSON; end when stdin closes.")
 @click.option(
     "--faults",
@@ -181,6 +207,11 @@ def apiserver(**options: Any) -> int:
     help="Comma-separated; '*' for all, '-name' to leave one out.",
 )
 @_process_options
+@click.option(
+    "--trace-journal",
+    metavar="DIR",
+    help="Where traces survive a crash, for the next process (default: the runtime directory; '' for nowhere).",
+)
 @click.option("--scheduler-name", help="Serve the pods with this spec.schedulerName instead of default-scheduler.")
 @click.option(
     "--write-config-to",

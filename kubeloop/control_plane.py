@@ -11,7 +11,7 @@ import importlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -27,7 +27,10 @@ from kubeloop.kube.resources import PODS
 from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_document
+from kubeloop.trace_metrics import PrometheusTraceMetrics
+from kubeloop.tracing.current import current_headers
 from kubeloop.tracing.provider import Tracing
+from kubeloop.tracing.sampling import NO_RULES, TailRules
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.scheduler import Scheduler
@@ -52,12 +55,16 @@ _MODULES = {
 }
 
 
+_CREATORS = {"replicaset": "ReplicaSet", "replicationcontroller": "ReplicationController"}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What one process runs.
 
     controllers: names out of CONTROLLERS. The concurrent_* counts are reconciles under way at once.
     namespace_grace_seconds: a namespace is left alone so long after its deletion; a single API server needs none.
+    trace_keep: traces kept although the sampler did not choose them. trace_until_ready: they go on until then.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -68,6 +75,8 @@ class Settings:
     concurrent_namespace_syncs: int = 10
     namespace_grace_seconds: float = 5.0
     scheduler: SchedulerConfiguration = field(default_factory=SchedulerConfiguration)
+    trace_keep: TailRules = NO_RULES
+    trace_until_ready: bool = False
 
 
 class Part(Protocol):
@@ -127,7 +136,7 @@ class ControlPlane:
         self.client = client
         self.settings = settings
         self.informers = InformerFactory(client, clock=clock, rng=rng)
-        self.tracing = tracing or Tracing(clock=clock, rng=rng)
+        self.tracing = tracing or self._new_tracing(clock, rng, registry)
         self.lag = LoopLag(registry)
         self.synced = asyncio.Event()
         self.scheduler: Scheduler | None = None
@@ -149,6 +158,7 @@ class ControlPlane:
         (bindings in flight, events, spans) is drained first, for a bounded time.
         """
         parts = self._parts()
+        self.tracing.leads = acting is None
         async with asyncio.TaskGroup() as looking_on:
             looking_on.create_task(self.lag.run(), name="loop-lag")
             looking_on.create_task(dump_on_request(self), name="dump")
@@ -161,13 +171,35 @@ class ControlPlane:
                     ]
                     try:
                         await self.informers.wait_synced()
+                        await self._pods_seen.wait_synced()
+                        self.tracing.pods.everything_seen()
                         self.synced.set()
-                        await (acting or _at_once)(lambda: _run_all(parts))
+                        await (acting or _at_once)(lambda: self._act(parts))
                     finally:
                         for task in tasks:
                             task.cancel()
             finally:
                 feeding.cancel()
+
+    async def _act(self, parts: dict[str, Part]) -> None:
+        if not self.tracing.leads:
+            self.tracing.begin_to_lead()
+        async with asyncio.TaskGroup() as group:
+            for name, part in parts.items():
+                group.create_task(part.run(), name=name)
+
+    def _new_tracing(self, clock: Clock, rng: random.Random, registry: CollectorRegistry) -> Tracing:
+        settings = self.settings
+        metrics = PrometheusTraceMetrics(registry)
+        tracing = Tracing(
+            clock=clock,
+            rng=rng,
+            keep=settings.trace_keep,
+            until_ready=settings.trace_until_ready,
+            metrics=metrics,
+        )
+        metrics.open.set_function(tracing.pods.open_count)
+        return tracing
 
     def _parts(self) -> dict[str, Part]:
         """The chosen controllers. They register with the informers as they are made: before those run."""
@@ -246,8 +278,16 @@ class ControlPlane:
 
     def _follow_pods(self) -> None:
         """Tell the traces of every pod that the informer delivers, before any other part hears of it."""
-        traces = self.tracing.pods
-        self.informers.informer(PODS).add_handler(
+        traces, chosen = self.tracing.pods, self.settings.controllers
+        schedulers = {profile.scheduler_name for profile in self.settings.scheduler.profiles}
+        runs_scheduler = "scheduler" in chosen
+        traces.take_part(
+            schedules=lambda name: runs_scheduler and name in schedulers,
+            creators=frozenset(kind for name, kind in _CREATORS.items() if name in chosen),
+        )
+        if self.tracing.sampling.records_any:
+            self.client.context_headers = current_headers
+        self._pods_seen = self.informers.informer(PODS).add_handler(
             Handlers(
                 on_add=lambda pod, _initial: traces.observed(pod),
                 on_update=lambda _old, pod: traces.observed(pod),
@@ -257,17 +297,14 @@ class ControlPlane:
 
     def _add_pages(self, endpoint: Endpoint) -> None:
         endpoint.add_readiness_check("informer-sync", lambda: None if self.synced.is_set() else "caches are not filled")
+        endpoint.add_page("/configz", lambda _: self._configuration())
+
+    def _configuration(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"tracing.kubeloop.io": self.tracing.document()}
         if "scheduler" in self.settings.controllers:
-            endpoint.add_page(
-                "/configz", lambda _: {"kubescheduler.config.k8s.io": configuration_document(self.settings.scheduler)}
-            )
+            document["kubescheduler.config.k8s.io"] = configuration_document(self.settings.scheduler)
+        return document
 
 
 async def _at_once(acting: Callable[[], Awaitable[None]]) -> None:
     await acting()
-
-
-async def _run_all(parts: dict[str, Part]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for name, part in parts.items():
-            group.create_task(part.run(), name=name)

@@ -32,7 +32,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.quantity import QuantityError, parse_quantity
 from kubeloop.kubeconfig import write_kubeconfig
-from kubeloop.logs import configure_logging
+from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.running import runtime_directory
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def serve(
     compaction_interval: float,
     child: bool,
     faults: str,
+    log_format: LogFormat,
 ) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging("warning")
+    configure_logging("warning", log_format)
     settings = NodeSettings(
         count=nodes,
         every_node=nodes > 0,  # where none are asked for, others may have kubelets of their own

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 
 from kubeloop.kube.errors import UserError
 
@@ -98,7 +98,8 @@ class Endpoint:
             case "/readyz":
                 return _report(request, self._live | self._ready)
             case "/metrics":
-                return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+                encode, content_type = choose_encoder(request.headers.get("Accept", ""))  # exemplars: OpenMetrics only
+                return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
         page = self._pages.get(request.path)
         if page is None:
             known = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])

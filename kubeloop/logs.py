@@ -1,15 +1,78 @@
-"""Log records on stderr, one line each."""
+"""Log records on stderr, one line each: text for people, or JSON for machines (`--log-format`).
+
+Records that are logged while a pod or a reconcile is worked on carry its trace and span, in both forms.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
 
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+from kubeloop.tracing.context import parse_traceparent
+from kubeloop.tracing.current import log_traceparent
+
+LogFormat = Literal["text", "json"]
+
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceparent"}
 
 
-def configure_logging(verbosity: str) -> None:
+def configure_logging(verbosity: str, log_format: LogFormat = "text") -> None:
     """Print kubeloop's records from `verbosity` ("error" to "debug") on; other libraries' from warning on."""
-    logging.basicConfig(format=_FORMAT, level=logging.WARNING)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_note_trace)
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines(_TEXT))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kubeloop").setLevel(verbosity.upper())
     # what somebody asked for with a signal is not noise, however quiet the log was made
     logging.getLogger("kubeloop.dump").setLevel(logging.INFO)
+
+
+class TextLines(logging.Formatter):
+    """The message, and in brackets what it is about: pod=default/web-1 trace=4bf9... span=00f0..."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        fields = _fields(record)
+        about = " ".join(f"{name}={value}" for name, value in fields.items())
+        line = super().formatMessage(record)
+        return f"{line} [{about}]" if about else line
+
+
+class JsonLines(logging.Formatter):
+    """{"time", "level", "logger", "message", what it is about, "trace_id", "span_id", "error"}, one object a line.
+
+    Times are RFC 3339 in UTC; trace_id and span_id have the names of OpenTelemetry's "Trace Context in non-OTLP Log
+    Formats".
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in _fields(record).items():
+            document[name if name not in document else f"{name}_"] = value
+        if record.exc_info:
+            document["error"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
+
+
+def _note_trace(record: logging.LogRecord) -> bool:
+    """Here, where the record is made: its task knows whose work it does."""
+    if not hasattr(record, "traceparent"):
+        record.traceparent = log_traceparent() if record.name.startswith("kubeloop") else ""
+    return True
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What was given with extra=, and the trace."""
+    fields = {name: value for name, value in vars(record).items() if name not in _OWN}
+    context = parse_traceparent(getattr(record, "traceparent", ""))
+    if context is not None:
+        fields["trace_id"], fields["span_id"] = context.trace_id, context.span_id
+    return fields

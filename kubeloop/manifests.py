@@ -19,12 +19,15 @@ from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, UserError
 from kubeloop.kube.resources import Resource
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.requests import ApplyTrace
 
 Outcome = Literal["created", "configured", "unchanged"]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _FIELD_MANAGER = {"fieldManager": "kubeloop", "fieldValidation": "Strict"}
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
+_TRACED = frozenset({"deployments.apps", "replicasets.apps", "replicationcontrollers"})
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -53,24 +56,42 @@ def read_manifests(paths: Sequence[Path]) -> list[Manifest]:
 
     Raises UserError for what cannot be read, is no YAML, or lacks apiVersion, kind or name.
     """
-    manifests = [manifest for path in paths for source, text in _texts(path) for manifest in _parse(source, text)]
+    manifests = [
+        manifest for path in paths for source, text in _texts(path) for manifest in parse_manifests(source, text)
+    ]
     if paths and not manifests:
         raise UserError(f"no objects in {', '.join(map(str, paths))}", hint="each document needs apiVersion and kind")
     return manifests
 
 
 async def apply(
-    client: Client, manifests: Iterable[Manifest], *, default_namespace: str = "default"
+    client: Client,
+    manifests: Iterable[Manifest],
+    *,
+    default_namespace: str = "default",
+    known: ResourceMap | None = None,
+    trace: ApplyTrace | None = None,
 ) -> list[tuple[str, Outcome]]:
     """Create the objects or bring existing ones to what the manifests say, namespaces first.
 
+    `known`: what the server served a while ago; it is asked again for what is not in there. `trace`: has a span for
+    each request; workloads say in an annotation that it is what their reconciles come from.
     Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
     server's own words for the first object that is refused.
     """
-    known = await ResourceMap.discover(client)
+    manifests = list(manifests)
+    if known is None or any(known.find(each.api_version, each.kind) is None for each in manifests):
+        known = await ResourceMap.discover(client)
     resolved = [(manifest, _resource_of(manifest, known)) for manifest in manifests]
     resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: file order is kept otherwise
-    return [await _apply_one(client, manifest, resource, default_namespace) for manifest, resource in resolved]
+    outcomes = []
+    try:
+        for manifest, resource in resolved:
+            outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace))
+    finally:
+        if trace is not None:
+            trace.finish()
+    return outcomes
 
 
 def last_applied(body: Mapping[str, Any]) -> str:
@@ -81,8 +102,25 @@ def last_applied(body: Mapping[str, Any]) -> str:
     return text + "\n"
 
 
+async def _apply_traced(
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace: ApplyTrace | None
+) -> tuple[str, Outcome]:
+    traceparent = trace.begin() if trace is not None else ""
+    if trace is None or not traceparent:
+        return await _apply_one(client, manifest, resource, default_namespace, "")
+    kind, name = str(manifest.body["kind"]), manifest.name
+    namespace = str(manifest.body["metadata"].get("namespace") or default_namespace) if resource.namespaced else ""
+    try:
+        title, outcome = await _apply_one(client, manifest, resource, default_namespace, traceparent)
+    except UserError as error:
+        trace.end(traceparent, kind, namespace, name, "refused", str(error))
+        raise
+    trace.end(traceparent, kind, namespace, name, outcome)
+    return title, outcome
+
+
 async def _apply_one(
-    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, traceparent: str
 ) -> tuple[str, Outcome]:
     metadata = manifest.body["metadata"]
     namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
@@ -90,15 +128,21 @@ async def _apply_one(
     annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
     metadata = {**metadata, "annotations": annotations, **({"namespace": namespace} if namespace else {})}
     applied = last_applied({**manifest.body, "metadata": metadata})
-    body = {**manifest.body, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: applied}}}
+    annotations = {**annotations, LAST_APPLIED: applied}
+    if traceparent and resource.group_resource in _TRACED:
+        annotations = {TRACEPARENT_ANNOTATION: traceparent, **annotations}  # one in the manifest is its author's wish
+    body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
+    headers = {"traceparent": traceparent} if traceparent else None
     title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
     try:
         if not manifest.name:  # generateName: each time another object
-            await client.create(resource, body, namespace, query=_FIELD_MANAGER)
+            await client.create(resource, body, namespace, query=_FIELD_MANAGER, headers=headers)
             return title, "created"
         before = await _content_or_none(client, resource, manifest.name, namespace)
         query = {**_FIELD_MANAGER, "force": "true"}
-        after = await client.patch(resource, manifest.name, body, PatchType.APPLY, namespace, query=query)
+        after = await client.patch(
+            resource, manifest.name, body, PatchType.APPLY, namespace, query=query, headers=headers
+        )
     except ApiError as error:
         servers_fault = error.code >= 500 or error.code == 429
         hint = (
@@ -122,6 +166,8 @@ async def _content_or_none(client: Client, resource: Resource[Any], name: str, n
 def _content(found: Mapping[str, Any]) -> dict[str, Any]:
     """What an apply can change that a reader of the object would call a change."""
     metadata = {name: value for name, value in found["metadata"].items() if name not in _BOOKKEEPING}
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {name: value for name, value in annotations.items() if name != TRACEPARENT_ANNOTATION}
     return {**found, "metadata": metadata, "status": None}
 
 
@@ -152,7 +198,8 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
         raise UserError(f"{path} is not text", hint="a manifest is YAML or JSON in UTF-8") from None
 
 
-def _parse(source: str, text: str) -> Iterator[Manifest]:
+def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
+    """All objects of a YAML or JSON text. `source` names it in errors. Raises UserError."""
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:

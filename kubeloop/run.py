@@ -22,11 +22,13 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.leader_election import ElectionSettings, LeaderElection, LeaseLost
-from kubeloop.logs import configure_logging
+from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.metrics import MeasuredTransport, new_registry
-from kubeloop.running import RunningProcess, announced
+from kubeloop.running import RunningProcess, announced, runtime_directory
 from kubeloop.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
 from kubeloop.trace_pages import PAGE_PATH, trace_pages
+from kubeloop.tracing.journal import Journal
+from kubeloop.tracing.sampling import parse_tail_rules
 
 
 def run(
@@ -42,6 +44,10 @@ def run(
     bind_address: str,
     endpoint_port: int,
     verbosity: str,
+    log_format: LogFormat,
+    trace_keep: str,
+    trace_until: str,
+    trace_journal: str | None,
     scheduler_name: str | None,
     write_config_to: Path | None,
     kube_api_qps: float,
@@ -54,7 +60,7 @@ def run(
     leader_elect_retry_period: float,
 ) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging(verbosity)
+    configure_logging(verbosity, log_format)
     scheduler = read_scheduler_configuration(
         config, algorithm_provider=algorithm_provider, scheduler_name=scheduler_name
     )
@@ -67,6 +73,8 @@ def run(
         concurrent_replicaset_syncs=concurrent_replicaset_syncs,
         concurrent_rc_syncs=concurrent_rc_syncs,
         scheduler=scheduler,
+        trace_keep=parse_tail_rules(trace_keep),
+        trace_until_ready=trace_until == "ready",
     )
     election = None
     if leader_elect:
@@ -86,6 +94,7 @@ def run(
             (bind_address, endpoint_port),
             (kube_api_qps if kube_api_qps > 0 else None, kube_api_burst),
             election,
+            trace_journal,
         ),
         interrupted=0,
     )
@@ -97,6 +106,7 @@ async def _run(
     listen_on: tuple[str, int],
     limits: tuple[float | None, int],
     election: ElectionSettings | None,
+    trace_journal: str | None,
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
@@ -111,6 +121,9 @@ async def _run(
         stack.push_async_callback(client.close)
         await _greet(client, transport.server)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
+        if plane.tracing.exports and trace_journal != "":
+            folder = Path(trace_journal) if trace_journal is not None else runtime_directory()
+            plane.tracing.keep_journal(Journal(folder, transport.server))
         trace_pages(endpoint, plane)
         explain_pages(endpoint, plane)
         dump_pages(endpoint, plane)

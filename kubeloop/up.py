@@ -25,10 +25,11 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect_token
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
-from kubeloop.logs import configure_logging
+from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.manifests import Manifest, apply, read_manifests
 from kubeloop.progress import Progress
 from kubeloop.running import RunningProcess, announced
+from kubeloop.tracing.sampling import parse_tail_rules
 
 if TYPE_CHECKING:
     from kubeloop.control_plane import ControlPlane, Settings
@@ -70,12 +71,16 @@ def up(
     bind_address: str,
     endpoint_port: int,
     verbosity: str,
+    log_format: LogFormat,
+    trace_keep: str,
+    trace_until: str,
     once: bool,
     timeout: float,
     as_json: bool,
 ) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging(verbosity)
+    configure_logging(verbosity, log_format)
+    keep = parse_tail_rules(trace_keep)
     manifests = read_manifests(files)
 
     def settings() -> Settings:
@@ -88,6 +93,8 @@ def up(
             concurrent_replicaset_syncs=concurrent_replicaset_syncs,
             concurrent_rc_syncs=concurrent_rc_syncs,
             namespace_grace_seconds=0.0,
+            trace_keep=keep,
+            trace_until_ready=trace_until == "ready",
             scheduler=read_scheduler_configuration(config, algorithm_provider=algorithm_provider),
         )
 
@@ -198,7 +205,7 @@ class Look:
         self._say(f"  export KUBECONFIG={self._cluster.kubeconfig}")
         self._say(f"  in a browser: {self._url}{PAGE_PATH}")
         started_at = loop.time()
-        outcomes = await apply(self._plane.client, self._manifests)
+        outcomes = await apply(self._plane.client, self._manifests, trace=self._plane.tracing.apply())
         for title, outcome in outcomes:
             self._say(f"{title} {outcome}")
         complete = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from kubeloop.kube.client import Client, PatchType
@@ -24,8 +25,9 @@ WORKERS = 8
 class StatusPatches:
     """set() never waits; run() sends until cancelled."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, *, traceparent_of: Callable[[Pod], str] = lambda pod: "") -> None:
         self._client = client
+        self._traceparent_of = traceparent_of
         self._clock = clock
         self._wanted: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest wish first
         self._work = asyncio.Event()
@@ -93,6 +95,7 @@ class StatusPatches:
 
     async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
         metadata = pod.metadata
+        traceparent = self._traceparent_of(pod)
         try:
             await self._client.patch(
                 PODS,
@@ -101,6 +104,7 @@ class StatusPatches:
                 PatchType.STRATEGIC,
                 metadata.namespace,
                 subresource="status",
+                headers={"traceparent": traceparent} if traceparent else None,
                 lane="status",
             )
         except NotFound:

@@ -24,14 +24,12 @@ class TraceMemory:
         self,
         *,
         clock: Clock,
-        salt: int,
         open_records: Callable[[], Iterable[PodRecord]] = lambda: (),
         max_pods: int = MAX_PODS,
         max_reconciles: int = MAX_RECONCILES,
     ) -> None:
         """`open_records`: of pods still on their way, which are shown too."""
         self._clock = clock
-        self._salt = salt
         self._open_records = open_records
         self._max_pods = max_pods
         self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
@@ -102,7 +100,7 @@ class TraceMemory:
 
     def document(self, record: PodRecord) -> dict[str, Any]:
         """The document of one of records(), up to now if the pod is on its way."""
-        return pod_trace(record, salt=self._salt, now_ns=self._clock.time_ns()).document()
+        return pod_trace(record, now_ns=self._clock.time_ns()).document()
 
     def reconciles(self, key: str = "") -> list[dict[str, Any]]:
         """Reconciles of the object with this key ("namespace/name"), or of any, oldest first."""

@@ -1,16 +1,7 @@
-"""What was noted about one pod, and the tree of spans that it makes.
+"""What was noted about one pod, and the tree of spans that it makes (docs/tracing.md, "The trace of a pod").
 
-    pod                                   create request .. seen bound (or deleted, or given up)
-      create                              request and answer
-      watch delivery                      created .. first seen
-      queue active|backoff|...            each wait, with its reason
-      scheduling attempt N
-        pre-filter, filter, post-filter, score
-      reserve, permit, pre-bind, bind
-      confirmation                        bind answer .. seen bound
-
-Whatever is missing or late, the tree is one, and every child lies within its parent's time. May import `kubeloop.kube`
-and this room.
+Whatever is missing or late, the tree is one, every child lies within its parent's time, and the children of the root
+cover its time: where no note explains a stretch, what lies around it does. May import `kubeloop.kube` and this room.
 """
 
 from __future__ import annotations
@@ -21,16 +12,28 @@ from typing import Any, Literal
 
 from kubeloop.kube.objects import Pod
 from kubeloop.tracing.context import TraceContext
-from kubeloop.tracing.spans import Attributes, Span, Trace, span_ids
+from kubeloop.tracing.spans import Attributes, Link, Span, SpanEvent, Trace, span_ids
 
-QUEUED, ATTEMPT_STARTED, ATTEMPT_FINISHED, PHASE_STARTED, PHASE_FINISHED, GAP = range(6)
+QUEUED, ATTEMPT_STARTED, ATTEMPT_FINISHED, PHASE_STARTED, PHASE_FINISHED, GAP, UNFOLLOWED = range(7)
 
 Fact = tuple[int, int, Any, Any]
-"""What, when (ns), and two details: queue and reason; attempt number; AttemptFacts; phase and node; phase and error."""
+"""What, when (ns), and two details: queue and reason; attempt number; AttemptFacts; phase and node; phase and error;
+of UNFOLLOWED the end (ns) and why."""
 
 MAX_FACTS = 600  # some 100 attempts; a pod that waits for weeks keeps its first and its last ones
-_FIRST_FACTS = 200
-_DROPPED_FACTS = 200
+
+TERMINATING = "terminating"  # in place of a queue: the pod waits for its end
+
+# What a kubelet does with a bound pod, and the condition that says it is done.
+START_PHASES = (
+    ("PodReadyToStartContainers", "start sandbox"),
+    ("Initialized", "start init"),
+    ("ContainersReady", "start containers"),
+    ("Ready", "start readiness"),
+)
+COMPLETE_OUTCOMES = ("bound", "ready", "completed")  # with any other the root's status is an error
+
+_UNEXPLAINED_SHARE = 0.002  # of a pod's time may be left over, in stretches too short to be worth a span
 
 MAX_SCORES = 5  # of the winners, in a span
 
@@ -67,6 +70,7 @@ class AttemptFacts:
     node: str = ""
     message: str = ""
     nominated_node: str = ""
+    victims: int = 0
 
 
 class PodRecord:
@@ -75,13 +79,16 @@ class PodRecord:
     __slots__ = (
         "bind_in_flight",
         "bound_ns",
+        "conditions_ns",
         "context",
         "continued_ns",
         "create_end_ns",
         "create_error",
         "create_start_ns",
         "end_ns",
+        "ended_as",
         "facts",
+        "kept_by",
         "link",
         "name",
         "namespace",
@@ -93,34 +100,54 @@ class PodRecord:
         "parent_span_id",
         "reason",
         "reconstructed",
+        "saved_facts",
+        "scheduler",
         "start_ns",
         "template_hash",
+        "terminating",
         "uid",
+        "until_ready",
     )
 
     def __init__(self, context: TraceContext, start_ns: int) -> None:
         self.context = context  # of the root span
         self.parent_span_id = ""  # of the root span: somebody else's, who created the pod
-        self.link = ""
+        self.link = ""  # to the reconcile that created the pod
         self.namespace = self.name = self.uid = self.node = ""
         self.owner_kind = self.owner_name = self.template_hash = ""
+        self.scheduler = ""  # whose pod it is, if not this process'
         self.start_ns = start_ns
         self.create_start_ns = self.create_end_ns = 0
         self.create_error = ""
         self.continued_ns = 0  # when this process took the trace over from one before it
         self.observed_ns = self.bound_ns = self.end_ns = 0
+        self.ended_as = ""  # phase of a pod that ended before it was ready
+        self.terminating = False  # marked for deletion before it was bound
+        self.until_ready = False  # the trace goes on when the pod is bound
+        self.conditions_ns: dict[str, int] = {}  # of START_PHASES, since when they hold
         self.bind_in_flight = False
-        self.outcome = ""  # "bound", "deleted", "create failed" or "given up"; "" while it is open
-        self.reason = ""  # of any outcome but "bound"
+        self.outcome = ""  # see docs/tracing.md; "" while it is open
+        self.reason = ""  # of an outcome that is none of COMPLETE_OUTCOMES
+        self.kept_by = ""  # the tail rule that keeps it although the sampler did not choose it
         self.reconstructed = False  # from what stands on the object, not from what was seen
         self.facts: list[Fact] = []  # in the order in which they were noted
+        self.saved_facts = -1  # how many of them the journal has
 
-    def add(self, fact: Fact) -> None:
+    def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
+        """Beyond `limit` facts the middle ones give way."""
         facts = self.facts
         facts.append(fact)
-        if len(facts) > MAX_FACTS:
-            gap_at_ns = facts[_FIRST_FACTS][1]
-            facts[_FIRST_FACTS : _FIRST_FACTS + _DROPPED_FACTS] = [(GAP, gap_at_ns, None, None)]
+        if len(facts) > limit:
+            first, dropped = limit // 3, limit // 3
+            gap_at_ns = facts[first][1]
+            facts[first : first + dropped] = [(GAP, gap_at_ns, None, None)]
+
+    @property
+    def traceparent(self) -> str:
+        return self.context.traceparent
+
+    def log_context(self) -> str:
+        return self.context.traceparent
 
     def describe(self, pod: Pod) -> None:
         metadata = pod.metadata
@@ -146,29 +173,32 @@ class PodRecord:
         return self.end_ns - self.start_ns
 
 
-def pod_trace(record: PodRecord, *, salt: int, now_ns: int) -> Trace:
-    """The spans of a record. One that is still open is drawn up to `now_ns`. `salt`: see span_ids."""
-    return _Tree(record, salt, record.end_ns or now_ns).trace()
+def pod_trace(record: PodRecord, *, now_ns: int = 0) -> Trace:
+    """The spans of a record. One that is still open is drawn up to `now_ns`."""
+    return _Tree(record, record.end_ns or now_ns).trace()
 
 
 class _Tree:
     """The spans of one record, while they are put together."""
 
-    def __init__(self, record: PodRecord, salt: int, end_ns: int) -> None:
+    def __init__(self, record: PodRecord, end_ns: int) -> None:
         self._record = record
         self._root_id = record.context.span_id
-        self._ids: Iterator[str] = span_ids(record.context, salt)
+        self._ids: Iterator[str] = span_ids(record.context)
         self._start_ns = record.start_ns
         self._end_ns = max(record.start_ns, end_ns)
         self._spans: list[Span] = []
+        self._explained: list[tuple[int, int]] = []  # start and end of the root's children
         self._attempts = 0
 
     def trace(self) -> Trace:
         record = self._record
         self._creation()
         self._facts()
-        spans = (self._root(), *self._spans)
-        return Trace(record.context.trace_id, spans)
+        if record.bound_ns and record.until_ready:
+            self._start()
+        self._fill()
+        return Trace(record.context.trace_id, (self._root(), *self._spans))
 
     def _root(self) -> Span:
         record = self._record
@@ -191,17 +221,20 @@ class _Tree:
         if record.continued_ns:
             attributes["kubeloop.continued"] = True
             attributes["kubeloop.continued_after_ms"] = max(0, record.continued_ns - self._start_ns) // 1_000_000
+        if record.kept_by:
+            attributes["kubeloop.kept_by"] = record.kept_by
         if record.reason:
             attributes["kubeloop.reason"] = record.reason
+        failed = bool(record.outcome) and record.outcome not in COMPLETE_OUTCOMES
         return Span(
-            name=f"pod {record.namespace}/{record.name or record.owner_name}",
+            name="pod",
             span_id=self._root_id,
             parent_span_id=record.parent_span_id,
             start_ns=self._start_ns,
             end_ns=self._end_ns,
             attributes={name: value for name, value in attributes.items() if value != ""},
-            links=(record.link,) if record.link else (),
-            error=record.reason or record.outcome if record.outcome not in ("", "bound") else None,
+            links=(Link(record.link, "reconcile"),) if record.link else (),
+            error=record.reason or record.outcome if failed else None,
         )
 
     def _add(
@@ -213,6 +246,7 @@ class _Tree:
         *,
         error: str | None = None,
         kind: Literal["internal", "client", "consumer"] = "internal",
+        events: tuple[SpanEvent, ...] = (),
         parent: Span | None = None,
     ) -> Span:
         """A span within its parent's time, whatever the times say."""
@@ -220,17 +254,21 @@ class _Tree:
         lowest = parent.start_ns if parent else self._start_ns
         highest = parent.end_ns if parent else self._end_ns
         start_ns = min(max(start_ns, lowest), highest)
+        end_ns = min(max(end_ns, start_ns), highest)
         span = Span(
             name=name,
             span_id=next(self._ids),
             parent_span_id=parent_id,
             start_ns=start_ns,
-            end_ns=min(max(end_ns, start_ns), highest),
+            end_ns=end_ns,
             attributes=attributes or {},
+            events=events,
             error=error,
             kind=kind,
         )
         self._spans.append(span)
+        if parent is None:
+            self._explained.append((start_ns, end_ns))
         return span
 
     def _creation(self) -> None:
@@ -240,7 +278,11 @@ class _Tree:
             request: Attributes = {"http.request.method": "POST", "kubeloop.resource": "pods"}
             error = record.create_error or None
             self._add("create", record.create_start_ns, end_ns, request, error=error, kind="client")
-        if record.observed_ns:
+        if not record.observed_ns:
+            return
+        if record.continued_ns and not record.create_end_ns:
+            self._unfollowed(self._start_ns, record.observed_ns, "by a process of kubeloop that is gone")
+        else:
             # The watch may be faster than the answer; then nothing is known of how long it took.
             start_ns = min(record.create_end_ns or self._start_ns, record.observed_ns)
             self._add("watch delivery", start_ns, record.observed_ns, kind="consumer")
@@ -253,8 +295,8 @@ class _Tree:
         bound_by_us_ns = 0
         for fact in record.facts:
             what, at_ns, first, second = fact
-            if what in (QUEUED, ATTEMPT_STARTED, GAP) and wait is not None:
-                self._wait(wait, at_ns)
+            if what in (QUEUED, ATTEMPT_STARTED, GAP, UNFOLLOWED) and wait is not None:
+                self._wait(wait, at_ns, second if what == QUEUED and first != TERMINATING else "")
                 wait = None
             if what == QUEUED:
                 wait = fact
@@ -277,19 +319,40 @@ class _Tree:
             elif what == GAP:
                 attempt = None
                 phases.clear()
-                self._add("not kept", at_ns, at_ns, {"kubeloop.reason": "only the first and last attempts are kept"})
+                self._not_kept(at_ns)
+            elif what == UNFOLLOWED:
+                if attempt is not None:
+                    self._attempt(attempt, at_ns, None)
+                    attempt = None
+                for started in phases.values():
+                    self._phase(started, at_ns, None)
+                phases.clear()
+                self._unfollowed(at_ns, first, second)
+        end_ns = record.bound_ns or self._end_ns
         if wait is not None:
-            self._wait(wait, self._end_ns)
+            self._wait(wait, end_ns, "")
         if attempt is not None:
-            self._attempt(attempt, self._end_ns, None)
+            self._attempt(attempt, end_ns, None)
         for started in phases.values():
-            self._phase(started, self._end_ns, None)
+            self._phase(started, end_ns, None)
         if bound_by_us_ns and record.bound_ns:
             self._add("confirmation", bound_by_us_ns, record.bound_ns, kind="consumer")
 
-    def _wait(self, wait: Fact, end_ns: int) -> None:
+    def _not_kept(self, at_ns: int) -> None:
+        """Up to the first fact that was kept again."""
+        until_ns = next((fact[1] for fact in self._record.facts if fact[1] > at_ns and fact[0] != GAP), at_ns)
+        reason: Attributes = {"kubeloop.reason": "only the first and last attempts are kept"}
+        self._add("not kept", at_ns, until_ns, reason)
+
+    def _unfollowed(self, start_ns: int, end_ns: int, reason: str) -> None:
+        self._add("not followed", start_ns, end_ns, {"kubeloop.reason": reason})
+
+    def _wait(self, wait: Fact, end_ns: int, woken_by: str) -> None:
         _, start_ns, queue, reason = wait
-        self._add(f"queue {queue}", start_ns, end_ns, {"kubeloop.reason": reason} if reason else None)
+        attributes: Attributes = {"kubeloop.reason": reason} if reason else {}
+        if woken_by:
+            attributes["kubeloop.woken_by"] = woken_by
+        self._add(queue if queue == TERMINATING else f"queue {queue}", start_ns, end_ns, attributes)
 
     def _phase(self, started: Fact, end_ns: int, error: str | None) -> None:
         _, start_ns, phase, node = started
@@ -303,7 +366,7 @@ class _Tree:
         self._attempts += 1
         attributes: Attributes = {"kubeloop.attempt": number}
         if facts is None:
-            self._add(f"scheduling attempt {number}", start_ns, end_ns, attributes)
+            self._add("scheduling attempt", start_ns, end_ns, attributes)
             return
         attributes["kubeloop.result"] = facts.result
         if facts.node:
@@ -313,18 +376,26 @@ class _Tree:
         if facts.nominated_node:
             attributes["kubeloop.nominated_node"] = facts.nominated_node
         error = None if facts.result == "scheduled" else facts.message or facts.result
-        span = self._add(f"scheduling attempt {number}", start_ns, end_ns, attributes, error=error)
+        events = self._attempt_events(facts, end_ns) if error is not None else ()
+        span = self._add("scheduling attempt", start_ns, end_ns, attributes, error=error, events=events)
+        steps = [step for step in (facts.pre_filter_ns, facts.filter_ns) if step is not None]
+        if steps and steps[0][0] > span.start_ns:
+            self._add("snapshot", span.start_ns, steps[0][0], parent=span)
         if facts.pre_filter_ns:
             self._add("pre-filter", *facts.pre_filter_ns, parent=span)
         # Where nobody measured the filters, they still have something to say.
         nodes: Attributes = {"kubeloop.nodes": facts.nodes, "kubeloop.feasible_nodes": facts.feasible}
-        nodes |= {f"kubeloop.rejected.{plugin}": count for plugin, count in facts.rejections.items()}
+        for plugin, count in facts.rejections.items():
+            nodes[f"kubeloop.rejected.{plugin}"] = count
         if facts.filter_ns:
             self._add("filter", *facts.filter_ns, nodes, parent=span)
         elif facts.nodes:
             self._add("filter", span.start_ns, span.start_ns, nodes, parent=span)
         if facts.post_filter_ns:
-            self._add("post-filter", *facts.post_filter_ns, parent=span)
+            found: Attributes = {"kubeloop.victims": facts.victims}
+            if facts.nominated_node:
+                found["kubeloop.nominated_node"] = facts.nominated_node
+            self._add("post-filter", *facts.post_filter_ns, found, parent=span)
         if facts.score_ns:
             best = facts.scores[:MAX_SCORES]
             scores: Attributes = {
@@ -333,3 +404,64 @@ class _Tree:
                 "kubeloop.score.totals": [total for _, total in best],
             }
             self._add("score", *facts.score_ns, scores, parent=span)
+
+    def _attempt_events(self, facts: AttemptFacts, end_ns: int) -> tuple[SpanEvent, ...]:
+        rejected_ns = facts.filter_ns[1] if facts.filter_ns else end_ns
+        rejected_ns = min(max(rejected_ns, self._start_ns), self._end_ns)
+        events = [
+            SpanEvent("rejected", rejected_ns, {"kubeloop.plugin": plugin, "kubeloop.nodes": count})
+            for plugin, count in facts.rejections.items()
+        ]
+        if facts.nominated_node:
+            about: Attributes = {"kubeloop.nominated_node": facts.nominated_node, "kubeloop.victims": facts.victims}
+            at_ns = facts.post_filter_ns[1] if facts.post_filter_ns else rejected_ns
+            events.append(SpanEvent("preempting", min(max(at_ns, self._start_ns), self._end_ns), about))
+        return tuple(events)
+
+    def _start(self) -> None:
+        """On its node: what the kubelet does, one condition after the other."""
+        record = self._record
+        since_ns = record.bound_ns
+        if self._end_ns <= since_ns:
+            return
+        waited_for = START_PHASES[0]
+        for number, (condition, name) in enumerate(START_PHASES):
+            at_ns = record.conditions_ns.get(condition)
+            if at_ns is not None:
+                until_ns = max(since_ns, at_ns)
+                self._add(name, since_ns, until_ns, {"kubeloop.condition": condition}, kind="consumer")
+                since_ns = until_ns
+                waited_for = START_PHASES[min(number + 1, len(START_PHASES) - 1)]
+        if self._end_ns > since_ns:
+            condition, name = waited_for
+            self._add(name, since_ns, self._end_ns, {"kubeloop.condition": condition}, kind="consumer")
+
+    def _fill(self) -> None:
+        """Spans for stretches that no note explains.
+
+        All that happens in this process happens on one event loop: between two steps of a pod, of which the second was
+        due when the first ended, the loop was busy with other pods.
+        """
+        record = self._record
+        if record.reconstructed:
+            return
+        whole_ns = self._end_ns - self._start_ns
+        short_ns = whole_ns * _UNEXPLAINED_SHARE / (len(self._explained) + 1)
+        until_ns = self._start_ns
+        for start_ns, end_ns in (*sorted(self._explained), (self._end_ns, self._end_ns)):
+            if start_ns - until_ns > short_ns:
+                self._explain(until_ns, start_ns)
+            until_ns = max(until_ns, end_ns)
+
+    def _explain(self, start_ns: int, end_ns: int) -> None:
+        record = self._record
+        if not record.observed_ns and not record.create_error:
+            self._add("watch delivery", start_ns, end_ns, kind="consumer")
+        elif record.create_error:
+            self._unfollowed(start_ns, end_ns, "the pod might have been created all the same")
+        elif record.scheduler:
+            self._add("other scheduler", start_ns, end_ns, {"kubeloop.scheduler": record.scheduler})
+        elif start_ns < record.observed_ns:
+            self._unfollowed(start_ns, end_ns, "not seen yet")
+        else:
+            self._add("event loop", start_ns, end_ns)

@@ -1,9 +1,10 @@
-r"""Tracing of one process, put together: recorders, memory, and export by OpenTelemetry where it is asked for.
+r"""Tracing of one process, put together: recorders, memory, metrics, journal, and export where it is asked for.
 
-    recorders --finished record--> memory
-                             +--> outbox --run(): spans, in slices--> BatchSpanProcessor --thread--> OTLP/HTTP
+    recorders --finished record--> is it kept? --> memory, journal, outbox
+    run(): outbox --phases--> metrics
+                  --spans, in slices--> sink --thread--> OTLP/HTTP --delivered--> journal
 
-The OpenTelemetry SDK is imported only if there is somewhere to export to. May import `kubeloop.kube` and this room.
+May import `kubeloop.kube` and this room.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects import Pod
-from kubeloop.tracing.context import TRACEPARENT_ANNOTATION, parse_traceparent
+from kubeloop.tracing.context import ROOT_ANNOTATION, TRACEPARENT_ANNOTATION, parse_root_note, parse_traceparent
+from kubeloop.tracing.journal import Journal
 from kubeloop.tracing.lifecycle import MAX_OPEN, PodTraces
 from kubeloop.tracing.memory import MAX_PODS, TraceMemory
+from kubeloop.tracing.metrics import LostReason, TraceMetrics
+from kubeloop.tracing.phase_times import phase_times
 from kubeloop.tracing.pod_record import PodRecord, pod_trace
 from kubeloop.tracing.reconcile import ReconcileTraces
-from kubeloop.tracing.sampling import sampling_from
+from kubeloop.tracing.requests import ApplyTrace
+from kubeloop.tracing.sampling import NO_RULES, TailRules, sampling_from
 from kubeloop.tracing.spans import Trace
+from kubeloop.tracing.tail import ReconcilesAside, rule_that_keeps
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -33,15 +39,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 5 ms
-OUTBOX_LIMIT = 20_000  # traces not yet handed to the exporter; beyond, the oldest are dropped, with a log
+SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 3 ms
+OUTBOX_LIMIT = 20_000  # finished traces that wait for that; beyond, the oldest are dropped, with a log
 SHUTDOWN_SECONDS = 5.0
 
 
 class SpanSink(Protocol):
     """Where finished traces go, out of the process. Called on the event loop; must not block."""
 
-    def export(self, trace: Trace) -> None: ...
+    def export(self, trace: Trace, key: str = "") -> None: ...
+
+    def delivered(self) -> list[str]:
+        """Keys of the traces that were exported or given up, since last asked."""
+        ...
 
     def shut_down(self) -> None:
         """Send what is left, waiting for it; called in a thread."""
@@ -52,7 +62,8 @@ class Tracing:
     """Pod traces, reconcile traces and their memory for one process.
 
     `environ` holds the standard variables: OTEL_TRACES_SAMPLER(_ARG), OTEL_EXPORTER_OTLP_(TRACES_)ENDPOINT and the
-    other OTEL_EXPORTER_OTLP_*, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER.
+    other OTEL_EXPORTER_OTLP_*, OTEL_BSP_*, OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED,
+    OTEL_TRACES_EXPORTER.
     """
 
     def __init__(
@@ -62,30 +73,81 @@ class Tracing:
         rng: random.Random,
         environ: Mapping[str, str] | None = None,
         sink: SpanSink | None = None,
+        keep: TailRules = NO_RULES,
+        until_ready: bool = False,
+        metrics: TraceMetrics | None = None,
         max_open: int = MAX_OPEN,
         max_kept: int = MAX_PODS,
     ) -> None:
-        """`sink` replaces the exporter that `environ` (by default the process' own) asks for."""
+        """`sink` replaces the exporter that `environ` (by default the process' own) asks for. `until_ready`: the traces
+        of pods go on until they are ready, and not only until they are bound."""
         environ = os.environ if environ is None else environ
-        sampling = sampling_from(environ)
+        self.sampling = sampling_from(environ, keep)
+        self.until_ready = until_ready
         rng = random.Random(rng.getrandbits(64))
         self._clock = clock
-        self._salt = rng.getrandbits(64)
-        if sink is None and sampling.enabled and wants_export(environ):
-            from kubeloop.tracing.export import OpenTelemetrySink
+        self._rng = rng
+        self._metrics = metrics or TraceMetrics()
+        if sink is None and self.sampling.records_any and wants_export(environ):
+            from kubeloop.tracing.export import OtlpSink, export_settings
 
-            sink = OpenTelemetrySink(environ)
+            sink = OtlpSink(export_settings(environ), self._metrics)
         self._sink = sink
-        self._outbox: deque[PodRecord | Trace] = deque()
-        self._dropped = 0
-        self.pods = PodTraces(clock=clock, rng=rng, sampling=sampling, finished=self._pod_finished, max_open=max_open)
-        self.reconciles = ReconcileTraces(clock=clock, rng=rng, sampling=sampling, finished=self._reconcile_finished)
-        self.memory = TraceMemory(clock=clock, salt=self._salt, open_records=self.pods.open_records, max_pods=max_kept)
+        self._journal: Journal | None = None
+        self._outbox: deque[tuple[PodRecord | Trace, str]] = deque()
+        self._aside = ReconcilesAside()
+        self._lost = 0
+        self.leads = True  # False: another process acts, and exports; this one only follows
+        self.pods = PodTraces(
+            clock=clock,
+            rng=rng,
+            sampling=self.sampling,
+            finished=self._pod_finished,
+            evicted=self._pod_evicted,
+            until_ready=until_ready,
+            max_open=max_open,
+        )
+        self.reconciles = ReconcileTraces(
+            clock=clock, rng=rng, sampling=self.sampling, finished=self._reconcile_finished
+        )
+        self.memory = TraceMemory(clock=clock, open_records=self.pods.open_records, max_pods=max_kept)
+
+    @property
+    def exports(self) -> bool:
+        return self._sink is not None
 
     @property
     def provider(self) -> TracerProvider | None:
-        """The SDK's TracerProvider with the same exporter, for a plugin's own spans; None where nothing is exported."""
+        """The SDK's TracerProvider, exporting to the same place, for a plugin's own spans; None where nothing is."""
         return getattr(self._sink, "provider", None)
+
+    def document(self) -> dict[str, Any]:
+        """For /configz."""
+        until = "ready" if self.until_ready else "bound"
+        return {**self.sampling.document(), "until": until, "exports": self.exports}
+
+    def keep_journal(self, journal: Journal) -> None:
+        """Write down what a crash of this process would lose, and take over what others left. Before run()."""
+        with journal.left_by_others(self._clock.time_ns()) as left:
+            self._journal = self.pods.saved = journal
+            for record, until_ns in left.open:
+                journal.save(record)
+                self.pods.adopt(record, until_ns)
+            for record in left.finished:
+                self.memory.add(record)
+                self._post(record, journal.finished(record))
+            for trace in left.reconciles:
+                self.memory.add_reconcile(trace)
+                self._post(trace, journal.reconciled(trace))
+
+    def apply(self) -> ApplyTrace:
+        """The trace of applying some objects, from now on."""
+        return ApplyTrace(clock=self._clock, rng=self._rng, sampling=self.sampling, finished=self._reconcile_finished)
+
+    def begin_to_lead(self) -> None:
+        """This process acts from now on; until now another one did, and exported what it did."""
+        self.leads = True
+        self.pods.took_over()
 
     async def run(self) -> None:
         """Finish what waits in vain and export, until cancelled; then export the rest."""
@@ -94,9 +156,13 @@ class Tracing:
                 await asyncio.sleep(SWEEP_SECONDS)
                 await self.flush()
         finally:
+            self.pods.sweep()
             self._export(len(self._outbox))
             if self._sink is not None:
                 await self._shut_down(self._sink)
+            if self._journal is not None:
+                self._note_delivered(self._journal)
+                self._journal.close()
 
     async def flush(self) -> None:
         """Hand everything that is finished to the exporter, a slice at a time."""
@@ -104,13 +170,18 @@ class Tracing:
         while self._outbox:
             self._export(SLICE_LIMIT)
             await asyncio.sleep(0)
+        if self._journal is not None:
+            self._note_delivered(self._journal)
+            self._journal.step()
 
     def trace_id(self, pod: Pod) -> str:
         """In hexadecimal; empty if the pod is not traced."""
-        context = parse_traceparent(self.pods.traceparent_of(pod))
-        record = None if context else self.memory.finished(pod.metadata.uid)
+        record = self.memory.finished(pod.metadata.uid) or self.pods.open_record(pod.metadata.uid)
         if record is not None:
-            context = record.context
+            context = record.context if record.kept_by or record.context.sampled else None
+        else:
+            context = parse_traceparent(pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, ""))
+            context = context if context and context.sampled else None
         return context.trace_id if context else ""
 
     def created_to_bound_seconds(self, pod: Pod) -> float | None:
@@ -136,43 +207,77 @@ class Tracing:
         scheduled, creation = _scheduled_at(pod), pod.metadata.creation_timestamp
         if context is None or not context.sampled or scheduled is None or creation is None:
             return None
-        record = PodRecord(context, int(creation.timestamp()) * 1_000_000_000)
+        note = parse_root_note(pod.metadata.annotations.get(ROOT_ANNOTATION, ""))
+        start_ns = note.start_ns if note is not None else int(creation.timestamp()) * 1_000_000_000
+        record = PodRecord(context, start_ns)
         record.describe(pod)
         record.node = pod.spec.node_name
         record.reconstructed = True
         record.finish("bound", max(record.start_ns, int(scheduled.timestamp()) * 1_000_000_000))
-        return pod_trace(record, salt=self._salt, now_ns=record.end_ns).document()
+        return pod_trace(record).document()
 
     def slowest(self) -> dict[str, Any] | None:
         """The longest pod trace there is, as a document."""
         return self.memory.slowest()
 
     def _pod_finished(self, record: PodRecord) -> None:
-        self.memory.add(record)
-        self._post(record)
-
-    def _reconcile_finished(self, trace: Trace) -> None:
-        self.memory.add_reconcile(trace)
-        self._post(trace)
-
-    def _post(self, finished: PodRecord | Trace) -> None:
-        if self._sink is None:
+        if not record.context.sampled:
+            record.kept_by = rule_that_keeps(record, self.sampling.keep)
+        if not (self.leads and (record.context.sampled or record.kept_by)):
+            if self._journal is not None:
+                self._journal.forget(record)
             return
-        self._outbox.append(finished)
+        self.memory.add(record)
+        self._post(record, self._journal.finished(record) if self._journal is not None else "")
+        if record.kept_by and record.link:
+            trace = self._aside.wanted(record.link)
+            if trace is not None:
+                self._keep_reconcile(trace)
+
+    def _reconcile_finished(self, trace: Trace, sampled: bool) -> None:
+        keep = self.sampling.keep
+        if sampled or (keep.failed and trace.root.error is not None) or self._aside.is_wanted(trace):
+            self._keep_reconcile(trace)
+        else:
+            self._aside.add(trace)
+
+    def _keep_reconcile(self, trace: Trace) -> None:
+        self.memory.add_reconcile(trace)
+        key = self._journal.reconciled(trace) if self._journal is not None and self._sink is not None else ""
+        self._post(trace, key)
+
+    def _pod_evicted(self, record: PodRecord) -> None:
+        self._trace_lost("too many open", "too many pods on their way, giving up the oldest traces")
+
+    def _post(self, finished: PodRecord | Trace, key: str) -> None:
+        if self._sink is None and isinstance(finished, Trace):
+            return
+        self._outbox.append((finished, key))
         if len(self._outbox) > OUTBOX_LIMIT:
-            self._outbox.popleft()
-            self._dropped += 1
-            if self._dropped.bit_count() == 1:  # 1, 2, 4, 8, ...
-                log.warning(
-                    "traces are not exported fast enough, dropping the oldest", extra={"dropped": self._dropped}
-                )
+            _, dropped = self._outbox.popleft()
+            if self._journal is not None and dropped:
+                self._journal.delivered([dropped])
+            self._trace_lost("too many finished", "traces end faster than they can be exported, dropping the oldest")
+
+    def _trace_lost(self, reason: LostReason, message: str) -> None:
+        self._metrics.trace_lost(reason)
+        self._lost += 1
+        if self._lost == 1:  # the metric counts them
+            log.warning("%s; counted in kubeloop_traces_lost_total", message)
 
     def _export(self, limit: int) -> None:
         for _ in range(min(limit, len(self._outbox))):
-            finished = self._outbox.popleft()
-            trace = finished if isinstance(finished, Trace) else pod_trace(finished, salt=self._salt, now_ns=0)
+            finished, key = self._outbox.popleft()
+            if isinstance(finished, PodRecord):
+                for phase, ns in phase_times(finished).items():
+                    self._metrics.phase(phase, ns / 1e9, finished.context.trace_id)
             if self._sink is not None:
-                self._sink.export(trace)
+                trace = finished if isinstance(finished, Trace) else pod_trace(finished)
+                self._sink.export(trace, key)
+
+    def _note_delivered(self, journal: Journal) -> None:
+        if self._sink is not None:
+            journal.delivered(self._sink.delivered())
 
     async def _shut_down(self, sink: SpanSink) -> None:
         try:

@@ -1,6 +1,7 @@
 """Traces of reconciles: one span for each that changed something, with what it did and what it is linked to.
 
-A reconcile that changed nothing costs an object and leaves nothing behind. May import `kubeloop.kube` and this room.
+A reconcile that changed nothing, and logged nothing, costs an object and leaves nothing behind. May import
+`kubeloop.kube` and this room.
 """
 
 from __future__ import annotations
@@ -9,18 +10,31 @@ import random
 from collections.abc import Callable
 
 from kubeloop.kube.clock import Clock
-from kubeloop.tracing.context import TraceContext, new_span_id, new_trace_id
+from kubeloop.tracing.context import TRACEPARENT_HEADER, TraceContext, new_span_id, new_trace_id
+from kubeloop.tracing.current import current
 from kubeloop.tracing.sampling import Sampling
-from kubeloop.tracing.spans import Attributes, Span, Trace, span_ids
+from kubeloop.tracing.spans import Attributes, Link, Span, Trace, span_ids
 
 MAX_ACTIONS = 100  # named in a span; the rest is counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
+MAX_CAUSES = 10_000  # objects written, of which no reconcile has heard yet
 
 
 class Reconcile:
     """One reconcile under way. Make it with ReconcileTraces.reconcile, end it with finish(), once."""
 
-    __slots__ = ("_actions", "_children", "_context", "_links", "_owner", "_start_ns", "controller", "key", "reason")
+    __slots__ = (
+        "_actions",
+        "_children",
+        "_context",
+        "_links",
+        "_logged",
+        "_owner",
+        "_start_ns",
+        "controller",
+        "key",
+        "reason",
+    )
 
     def __init__(self, owner: ReconcileTraces, controller: str, key: str, reason: str) -> None:
         self.controller, self.key, self.reason = controller, key, reason
@@ -29,7 +43,8 @@ class Reconcile:
         self._context: TraceContext | None = None  # made when first asked for: most reconciles change nothing
         self._actions: list[str] = []
         self._children: list[tuple[str, int, int, str | None]] = []
-        self._links: list[str] = []
+        self._links: list[Link] = []
+        self._logged = False
 
     @property
     def traceparent(self) -> str:
@@ -37,6 +52,17 @@ class Reconcile:
         if self._context is None:
             self._context = self._owner._new_context()
         return self._context.traceparent if self._context else ""
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """For requests that this reconcile makes."""
+        traceparent = self.traceparent
+        return {TRACEPARENT_HEADER: traceparent} if traceparent else None
+
+    def log_context(self) -> str:
+        """The ids for a log record; a reconcile that logged something is worth a trace."""
+        self._logged = True
+        return self.traceparent
 
     def note(self, action: str, *, start_ns: int | None = None, link: str = "", error: str | None = None) -> None:
         """Something was done, such as "create pod web-x2x7". With `start_ns`, a span of its own, from then to now.
@@ -47,19 +73,26 @@ class Reconcile:
         if link:
             self.link(link)
 
-    def link(self, traceparent: str) -> None:
-        """Join this reconcile's trace with another one: of a pod it created, of the request that caused it."""
+    def link(self, traceparent: str, relation: str = "cause") -> None:
+        """Join this reconcile's trace with another one: of the request that caused it, of a pod it created ("pod")."""
         if traceparent and len(self._links) < MAX_LINKS:
-            self._links.append(traceparent)
+            link = Link(traceparent, relation)
+            if link not in self._links[:4]:  # two causes may be one
+                self._links.append(link)
+
+    def caused(self, controller: str, key: str) -> None:
+        """It wrote an object that is now `controller`'s to reconcile: that reconcile is linked with this one."""
+        self._owner._note_cause(controller, key, self.traceparent)
 
     def finish(self, changed: bool, error: str | None = None) -> None:
         """It is over. Unless it changed something (or tried and failed), nothing is recorded."""
-        if not changed and error is None:
+        current.set(None)
+        if not changed and error is None and not self._logged:
             return
-        if self.traceparent and self._context is not None and self._context.sampled:
+        if self.traceparent and self._context is not None and self._owner._records(self._context):
             self._owner._hand_on(self, self._context, error)
 
-    def _trace(self, context: TraceContext, end_ns: int, salt: int, error: str | None) -> Trace:
+    def _trace(self, context: TraceContext, end_ns: int, error: str | None) -> Trace:
         namespace, _, name = self.key.rpartition("/")
         attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
         if namespace:
@@ -73,7 +106,7 @@ class Reconcile:
             attributes["kubeloop.action_count"] = len(self._actions)
         end_ns = max(end_ns, self._start_ns)
         root = Span(
-            name=f"reconcile {self.controller} {self.key}",
+            name=f"reconcile {self.controller}",
             span_id=context.span_id,
             start_ns=self._start_ns,
             end_ns=end_ns,
@@ -81,14 +114,15 @@ class Reconcile:
             links=tuple(self._links),
             error=error,
         )
-        ids = span_ids(context, salt)
+        ids = span_ids(context)
         children = [
             Span(
-                name=action,
+                name=_verb_and_kind(action),
                 span_id=next(ids),
                 parent_span_id=root.span_id,
                 start_ns=min(max(start_ns, self._start_ns), end_ns),
                 end_ns=min(max(done_ns, start_ns, self._start_ns), end_ns),
+                attributes={"kubeloop.action": action},
                 error=failure,
                 kind="client",
             )
@@ -106,26 +140,47 @@ class ReconcileTraces:
         clock: Clock,
         rng: random.Random,
         sampling: Sampling = Sampling(),  # noqa: B008  # immutable
-        finished: Callable[[Trace], None] = lambda trace: None,
+        finished: Callable[[Trace, bool], None] = lambda trace, sampled: None,
     ) -> None:
+        """`finished` is given each trace that ends, and whether the sampler chose it."""
         self._reconcile_clock = clock
         self._reconcile_rng = rng
         self._reconcile_sampling = sampling
         self._reconcile_finished = finished
-        self._salt = rng.getrandbits(64)
+        self._causes: dict[tuple[str, str], str] = {}  # traceparent by controller and key, oldest first
 
     def now_ns(self) -> int:
         return self._reconcile_clock.time_ns()
 
     def reconcile(self, controller: str, key: str, reason: str = "") -> Reconcile:
         """`controller`: the kind it reconciles, in lower case ("deployment"). `reason`: what woke it."""
-        return Reconcile(self, controller, key, reason)
+        reconcile = Reconcile(self, controller, key, reason)
+        if self._causes:
+            reconcile.link(self._causes.pop((controller, key), ""))
+        current.set(reconcile)
+        return reconcile
+
+    def _note_cause(self, controller: str, key: str, traceparent: str) -> None:
+        if not traceparent:
+            return
+        self._causes.pop((controller, key), None)
+        self._causes[controller, key] = traceparent
+        if len(self._causes) > MAX_CAUSES:
+            del self._causes[next(iter(self._causes))]
+
+    def _records(self, context: TraceContext) -> bool:
+        return self._reconcile_sampling.records(context.sampled)
 
     def _new_context(self) -> TraceContext | None:
-        if not self._reconcile_sampling.enabled:
+        if not self._reconcile_sampling.begins_any:
             return None
         trace_id = new_trace_id(self._reconcile_rng)
         return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampling.begins(trace_id))
 
     def _hand_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
-        self._reconcile_finished(reconcile._trace(context, self.now_ns(), self._salt, error))
+        self._reconcile_finished(reconcile._trace(context, self.now_ns(), error), context.sampled)
+
+
+def _verb_and_kind(action: str) -> str:
+    """Of "create pod web-x2x7", "create pod": names of spans are of low cardinality."""
+    return " ".join(action.split(" ", 2)[:2])

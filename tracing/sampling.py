@@ -1,66 +1,142 @@
-"""Which traces are recorded: OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, decided on trace ids alone.
+"""Which traces are recorded and which are kept: OTEL_TRACES_SAMPLER when they begin, tail rules when they end.
 
 Decides as the samplers of the OpenTelemetry specification do, at a fraction of their cost: once per pod, on the hot
-path. May import the standard library only.
+path. May import `kubeloop.kube.errors` and this room.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from kubeloop.kube.errors import UserError
 
 log = logging.getLogger(__name__)
 
 _SAMPLERS = ("always_on", "always_off", "traceidratio")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_duration = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)").fullmatch
+_HINT = "for example --trace-keep slower-than=2s,failed,preempted"
+
+
+@dataclass(frozen=True, slots=True)
+class TailRules:
+    """Traces to keep although the sampler did not choose them; decided when they end.
+
+    slower_than_seconds: from creation to the end; None: no such rule. failed: a scheduling attempt or a request failed,
+    or the pod was never bound. preempted: room was made for the pod by taking it from others.
+    """
+
+    slower_than_seconds: float | None = None
+    failed: bool = False
+    preempted: bool = False
+
+    def __bool__(self) -> bool:
+        return self.slower_than_seconds is not None or self.failed or self.preempted
+
+    def __str__(self) -> str:
+        slower = [] if self.slower_than_seconds is None else [f"slower-than={self.slower_than_seconds:g}s"]
+        return ",".join([*slower, *(name for name in ("failed", "preempted") if getattr(self, name))])
+
+
+NO_RULES = TailRules()
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """`ratio`: the share of traces that begin here and are recorded, 0 to 1. `parent_based`: a trace that began
-    elsewhere keeps the decision made there. `enabled` False: no trace, no id, no annotation."""
+    """`ratio`: the share of traces that begin here and are sampled, 0 to 1.
+    `parent_based`: a trace that began elsewhere keeps the decision made there. `keep`: see TailRules. `enabled` False:
+    no trace, no id, no annotation."""
 
     ratio: float = 1.0
     parent_based: bool = True
+    keep: TailRules = NO_RULES
     enabled: bool = True
 
     def begins(self, trace_id: str) -> bool:
-        """Is a trace that begins here recorded? By its id, so that everybody who asks decides alike."""
+        """Is a trace that begins here sampled? By its id, so that everybody who asks decides alike."""
         if self.ratio >= 1.0:
             return True
         return int(trace_id[16:], 16) < round(self.ratio * (1 << 64))
 
     def goes_on(self, trace_id: str, sampled: bool) -> bool:
-        """Is a trace recorded that was begun with this decision?
+        """Is a trace sampled here that somebody else began with this decision?"""
+        return sampled if self.parent_based else self.begins(trace_id)
 
-        What was not sampled where it began stays so under every sampler: half a trace explains nothing.
-        """
-        return sampled and (self.parent_based or self.begins(trace_id))
+    @property
+    def begins_any(self) -> bool:
+        """Can a trace begin here? If not, a pod that nobody else traces costs nothing."""
+        return self.enabled and (self.ratio > 0.0 or bool(self.keep))
+
+    @property
+    def records_any(self) -> bool:
+        """Can anything be recorded at all?"""
+        return self.begins_any or (self.enabled and self.parent_based)
+
+    def records(self, sampled: bool) -> bool:
+        """Must notes be taken of a trace with this decision?"""
+        return sampled or bool(self.keep)
+
+    def document(self) -> dict[str, Any]:
+        """For /configz."""
+        if not self.enabled:
+            return {"sampler": "always_off", "disabled": True}
+        prefix = "parentbased_" if self.parent_based else ""
+        kind = {1.0: "always_on", 0.0: "always_off"}.get(self.ratio, "traceidratio")
+        document: dict[str, Any] = {"sampler": f"{prefix}{kind}"}
+        if kind == "traceidratio":
+            document["ratio"] = self.ratio
+        if self.keep:
+            document["keep"] = str(self.keep).split(",")
+        return document
 
 
 NEVER = Sampling(enabled=False)
 
 
-def sampling_from(environ: Mapping[str, str]) -> Sampling:
+def sampling_from(environ: Mapping[str, str], keep: TailRules = NO_RULES) -> Sampling:
     """As the OTEL_* variables say; what they say wrongly is logged and counts as the default, parentbased_always_on."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return NEVER
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     parent_based = name.startswith("parentbased_")
     kind = name.removeprefix("parentbased_")
-    if kind not in _SAMPLERS:
+    if kind not in _SAMPLERS:  # jaeger_remote and xray ask a server which we do not talk to
         log.warning("unknown OTEL_TRACES_SAMPLER, every trace is recorded", extra={"sampler": name})
-        return Sampling()
-    if kind == "always_on":
-        return Sampling(parent_based=parent_based)
-    if kind == "always_off":
-        return Sampling(ratio=0.0, parent_based=parent_based)
-    argument = environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip() or "1.0"
+        return Sampling(keep=keep)
+    ratio = {"always_on": 1.0, "always_off": 0.0, "traceidratio": 1.0}[kind]
+    if kind == "traceidratio":
+        ratio = _ratio(environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip() or "1.0")
+    return Sampling(ratio=ratio, parent_based=parent_based, keep=keep)
+
+
+def parse_tail_rules(text: str) -> TailRules:
+    """The meaning of --trace-keep: rules separated by commas; "" is none. Raises UserError."""
+    slower: float | None = None
+    names: set[str] = set()
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = word.partition("=")
+        if name == "slower-than":
+            match = _duration(value)
+            if match is None:
+                raise UserError(f"--trace-keep: '{value}' is no duration", hint="write 500ms, 2s or 5m")
+            slower = float(match[1]) * _SECONDS[match[2]]
+        elif word in ("failed", "preempted"):
+            names.add(word)
+        else:
+            raise UserError(f"--trace-keep: there is no rule '{word}'", hint=_HINT)
+    return TailRules(slower, "failed" in names, "preempted" in names)
+
+
+def _ratio(argument: str) -> float:
     try:
         ratio = float(argument)
     except ValueError:
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
         log.warning("OTEL_TRACES_SAMPLER_ARG is no ratio, every trace is recorded", extra={"argument": argument})
-        ratio = 1.0
-    return Sampling(ratio=ratio, parent_based=parent_based)
+        return 1.0
+    return ratio

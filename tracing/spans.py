@@ -18,8 +18,23 @@ Attributes = dict[str, AttributeValue]
 _MASK = (1 << 64) - 1
 
 
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """To another span, by its traceparent. relation: what it is to this one, "cause", "reconcile" or "pod"."""
+
+    traceparent: str
+    relation: str = ""
+
+
+class SpanEvent(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened at one moment of a span."""
+
+    name: str
+    time_ns: int
+    attributes: Attributes = {}
+
+
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Times in nanoseconds since the epoch. `links` are traceparents. `error` None: nothing failed."""
+    """Times in nanoseconds since the epoch. `error` None: nothing failed."""
 
     name: str
     span_id: str
@@ -27,7 +42,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     start_ns: int
     end_ns: int
     attributes: Attributes = {}
-    links: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     error: str | None = None
     kind: Literal["internal", "client", "consumer"] = "internal"
 
@@ -56,8 +72,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
 
 
 def _span_document(span: Span) -> dict[str, Any]:
-    links = [link for link in map(parse_traceparent, span.links) if link is not None]
-    return {
+    document: dict[str, Any] = {
         "name": span.name,
         "spanId": span.span_id,
         "parentSpanId": span.parent_span_id,
@@ -65,15 +80,30 @@ def _span_document(span: Span) -> dict[str, Any]:
         "end": span.end_ns,
         "kind": span.kind,
         "attributes": span.attributes,
-        "links": [{"traceId": link.trace_id, "spanId": link.span_id} for link in links],
+        "links": [
+            _link_document(context, link) for link in span.links if (context := parse_traceparent(link.traceparent))
+        ],
         "status": {"code": "OK"} if span.error is None else {"code": "ERROR", "message": span.error},
     }
+    if span.events:
+        document["events"] = [
+            {"name": event.name, "time": event.time_ns, "attributes": event.attributes} for event in span.events
+        ]
+    return document
 
 
-def span_ids(context: TraceContext, salt: int) -> Iterator[str]:
-    """Ids for the spans under a root: the same each time they are asked for, others in another process (`salt`).
+def _link_document(context: TraceContext, link: Link) -> dict[str, Any]:
+    document: dict[str, Any] = {"traceId": context.trace_id, "spanId": context.span_id}
+    if link.relation:
+        document["attributes"] = {"kubeloop.link": link.relation}
+    return document
 
-    So that a trace looked at twice is the same, without its ids being kept. SplitMix64.
+
+def span_ids(context: TraceContext, salt: int = 0) -> Iterator[str]:
+    """Ids for the spans under a root: the same each time they are asked for, by whatever process.
+
+    So that a trace looked at twice, or exported once more by the process after a crash, is the same, without its ids
+    being kept. SplitMix64. `salt`: for several sequences under one root.
     """
     state = int(context.span_id, 16) ^ salt
     while True:

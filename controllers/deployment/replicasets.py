@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from kubeloop.controllers.deployment.podtemplate import equal_ignore_hash
 from kubeloop.controllers.gonumbers import NotANumber, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects import Deployment, Object, ReplicaSet
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
@@ -227,6 +228,10 @@ def _remember_revision(annotations: dict[str, str], revision: str, max_chars: in
 
 
 def rolled_back_annotations(deployment: Mapping[str, str], rs: Mapping[str, str]) -> dict[str, str]:
-    """The Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's."""
-    kept = {name: value for name, value in deployment.items() if name in NOT_COPIED}
-    return kept | {name: value for name, value in rs.items() if name not in NOT_COPIED}
+    """The Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's.
+
+    What the ReplicaSet says of the trace in which it was created is of the past.
+    """
+    not_copied = {*NOT_COPIED, TRACEPARENT_ANNOTATION}
+    kept = {name: value for name, value in deployment.items() if name in not_copied}
+    return kept | {name: value for name, value in rs.items() if name not in not_copied}

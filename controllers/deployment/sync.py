@@ -47,6 +47,7 @@ from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreac
 from kubeloop.kube.events import EventSink, EventType
 from kubeloop.kube.objects import JSON, Condition, Deployment, DeploymentStatus, Pod, ReplicaSet, Status, to_json
 from kubeloop.kube.resources import DEPLOYMENTS, REPLICA_SETS
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from kubeloop.tracing.reconcile import Reconcile
 
 log = logging.getLogger(__name__)
@@ -234,7 +235,7 @@ class DeploymentSync:
         start_ns = self._clock_ns()
         try:
             rs = await self._client.create(
-                REPLICA_SETS, body, deployment.metadata.namespace, headers=self._trace_headers()
+                REPLICA_SETS, self._traced(body), deployment.metadata.namespace, headers=self._reconcile.headers
             )
         except AlreadyExists:
             # A slow cache, or another template with the same hash.
@@ -392,7 +393,7 @@ class DeploymentSync:
                     rs.metadata.name,
                     rs.metadata.namespace,
                     precondition_uid=rs.metadata.uid,
-                    headers=self._trace_headers(),
+                    headers=self._reconcile.headers,
                 )
             except NotFound:
                 continue
@@ -452,7 +453,7 @@ class DeploymentSync:
             operations,
             PatchType.JSON,
             deployment.metadata.namespace,
-            headers=self._trace_headers(),
+            headers=self._reconcile.headers,
         )
         self._noted("roll back" if rs is not None else "drop the rollback annotation", start_ns)
         self._wrote(DEPLOYMENTS.group_resource, written.metadata.resource_version)
@@ -505,7 +506,7 @@ class DeploymentSync:
             PatchType.MERGE,
             self._d.metadata.namespace,
             subresource="status",
-            headers=self._trace_headers(),
+            headers=self._reconcile.headers,
             lane="status",
         )
         self._noted("update status", start_ns)
@@ -528,7 +529,7 @@ class DeploymentSync:
         )
         start_ns = self._clock_ns()
         updated = await self._client.patch(
-            REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._trace_headers()
+            REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._reconcile.headers
         )
         size = f" to {spec['replicas']}" if "replicas" in spec else ""
         self._noted(f"{verb} replicaset {metadata.name}{size}", start_ns)
@@ -537,6 +538,7 @@ class DeploymentSync:
 
     def _wrote_rs(self, rs: ReplicaSet) -> None:
         self._versions[rs.metadata.uid] = rs.metadata.resource_version
+        self._reconcile.caused("replicaset", rs.key)
         self._wrote(REPLICA_SETS.group_resource, rs.metadata.resource_version)
 
     def _event(self, type_: EventType, reason: str, message: str) -> None:
@@ -546,9 +548,14 @@ class DeploymentSync:
         self.changed = True
         self._reconcile.note(action, start_ns=start_ns)
 
-    def _trace_headers(self) -> dict[str, str] | None:
-        traceparent = self._reconcile.traceparent
-        return {"traceparent": traceparent} if traceparent else None
+    def _traced(self, replica_set: dict[str, JSON]) -> dict[str, JSON]:
+        """The new ReplicaSet with the context of this sync, unless it has the one that its Deployment was given."""
+        metadata = replica_set["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if not self._reconcile.traceparent or TRACEPARENT_ANNOTATION in annotations:
+            return replica_set
+        annotations = {**annotations, TRACEPARENT_ANNOTATION: self._reconcile.traceparent}
+        return {**replica_set, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _not_in_cache(name: str) -> NotFound:

@@ -324,7 +324,9 @@ class ReplicaSetController:
         async def patch(pod: Pod, body: JSON, claim: Claim) -> None:
             start_ns = self._clock.time_ns()
             name, namespace = pod.metadata.name, pod.metadata.namespace
-            written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
+            written = await self._client.patch(
+                PODS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
+            )
             changes.made = True
             reconcile.note(f"{claim.value} pod {name}", start_ns=start_ns)
             if claim is Claim.ADOPT:
@@ -382,23 +384,26 @@ class ReplicaSetController:
         metadata = body["metadata"]
         if not metadata.get("labels"):
             raise CannotCreatePods("unable to create pods, no labels")
+        inherited = metadata.get("annotations", {}).get(TRACEPARENT, "")
+        traceparent = self._pod_traces.new_traceparent(inherited)
+        start_ns = self._clock.time_ns()
         headers: dict[str, str] | None = None
-        traceparent = self._pod_traces.new_traceparent()
         if traceparent:
-            # The annotation is of this Pod alone: the template stays as it is.
-            annotations = {**metadata.get("annotations", {}), TRACEPARENT: traceparent}
+            annotations = self._pod_traces.create_requested(
+                traceparent,
+                namespace=rs.metadata.namespace,
+                owner_kind=rs.kind,
+                owner_name=rs.metadata.name,
+                start_ns=start_ns,
+                link=reconcile.traceparent or None,
+                inherited=inherited,
+                scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",
+            )
+            # The annotations are of this Pod alone: the template stays as it is.
+            annotations = {**metadata.get("annotations", {}), **annotations}
             body = {**body, "metadata": {**metadata, "annotations": annotations}}
             headers = {"traceparent": traceparent}
-            reconcile.link(traceparent)
-        start_ns = self._clock.time_ns()
-        self._pod_traces.create_requested(
-            traceparent,
-            namespace=rs.metadata.namespace,
-            owner_kind=rs.kind,
-            owner_name=rs.metadata.name,
-            start_ns=start_ns,
-            link=reconcile.traceparent or None,
-        )
+            reconcile.link(traceparent, "pod")
         try:
             pod = await self._client.create(PODS, body, rs.metadata.namespace, headers=headers)
         except (ApiError, ServerUnreachable) as error:
@@ -422,7 +427,9 @@ class ReplicaSetController:
         name = pod.metadata.name
         start_ns = self._clock.time_ns()
         try:
-            await self._client.delete(PODS, name, pod.metadata.namespace, precondition_uid=pod.metadata.uid)
+            await self._client.delete(
+                PODS, name, pod.metadata.namespace, precondition_uid=pod.metadata.uid, headers=reconcile.headers
+            )
         except (ApiError, ServerUnreachable) as error:
             self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this one
             if not isinstance(error, NotFound):
@@ -461,7 +468,7 @@ class ReplicaSetController:
                     PatchType.MERGE,
                     metadata.namespace,
                     subresource="status",
-                    headers={"traceparent": reconcile.traceparent} if reconcile.traceparent else None,
+                    headers=reconcile.headers,
                     lane="status",
                 )
             except (ApiError, ServerUnreachable):

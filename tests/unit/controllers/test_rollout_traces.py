@@ -13,7 +13,7 @@ from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from kubeloop.tracing.lifecycle import PodTraces
 from kubeloop.tracing.reconcile import ReconcileTraces
-from kubeloop.tracing.spans import Trace
+from kubeloop.tracing.spans import Link, Trace
 from support.memory_cluster import MemoryCluster, deployment
 
 pytestmark = pytest.mark.virtual_time
@@ -39,7 +39,9 @@ async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
     cluster = MemoryCluster(
         clock,
         random.Random(1),
-        traces=ReconcileTraces(clock=clock, rng=random.Random(2), finished=finished.append),
+        traces=ReconcileTraces(
+            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
+        ),
         pod_traces=PodTraces(clock=clock, rng=random.Random(3)),
     )
     cluster.apply("deployments", deployment(replicas=3))
@@ -51,15 +53,19 @@ async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
     assert [headers["traceparent"] for _, headers in pods] == parents
     assert len({parent.split("-")[1] for parent in parents}) == 3, "each Pod has a trace of its own"
     (rs,) = cluster.all("replicasets")
-    assert TRACEPARENT_ANNOTATION not in str(rs)
+    assert TRACEPARENT_ANNOTATION not in str(rs["spec"]["template"])
 
     roots = [trace.spans[0] for trace in finished]
-    created = next(root for root in roots if any(parent in root.links for parent in parents))
-    assert created.name.startswith("reconcile replicaset default/web-")
-    assert set(parents) <= set(created.links)
+    created = next(root for root in roots if any(Link(parent, "pod") in root.links for parent in parents))
+    assert created.name == "reconcile replicaset"
+    assert {Link(parent, "pod") for parent in parents} <= set(created.links)
+    rolled_out = next(root for root in roots if root.name == "reconcile deployment")
+    assert rs["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")[2] == rolled_out.span_id
+    (cause,) = [link for link in created.links if link.relation == "cause"]
+    assert cause.traceparent.split("-")[2] == rolled_out.span_id
     assert created.attributes["kubeloop.reason"]
     assert any(action.startswith("create pod") for action in created.attributes["kubeloop.actions"])
-    assert any(root.name == "reconcile deployment default/web" for root in roots)
+    assert any(root.attributes["kubeloop.key"] == "default/web" for root in roots)
 
 
 async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualClock):
@@ -67,7 +73,9 @@ async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualCl
     cluster = MemoryCluster(
         clock,
         random.Random(1),
-        traces=ReconcileTraces(clock=clock, rng=random.Random(2), finished=finished.append),
+        traces=ReconcileTraces(
+            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
+        ),
     )
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 60.0)

@@ -30,17 +30,37 @@ class HandClock:
 class Exported:
     def __init__(self) -> None:
         self.traces = []
+        self.keys = []
         self.shut = False
 
-    def export(self, trace) -> None:
+    def export(self, trace, key="") -> None:
         trace.check()
         self.traces.append(trace)
+        self.keys.append(key)
+
+    def delivered(self):
+        delivered, self.keys = self.keys, []
+        return delivered
 
     def shut_down(self) -> None:
         self.shut = True
 
 
-def make_pod(name="web-5f-abcde", *, uid="", traceparent="", node="", owner="ReplicaSet", created="", phase="Pending"):
+def make_pod(
+    name="web-5f-abcde",
+    *,
+    uid="",
+    traceparent="",
+    annotations=None,
+    node="",
+    owner="ReplicaSet",
+    created="",
+    phase="Pending",
+    conditions=None,
+    deleted="",
+    scheduler="default-scheduler",
+):
+    """conditions: type -> since when they hold."""
     owners = [{"kind": owner, "name": "web-5f", "uid": "rs-uid", "controller": True}] if owner else []
     return objects.convert(
         objects.Pod,
@@ -50,12 +70,19 @@ def make_pod(name="web-5f-abcde", *, uid="", traceparent="", node="", owner="Rep
                 "namespace": "shop",
                 "uid": uid or f"uid of {name}",
                 "labels": {"pod-template-hash": "5f"},
-                "annotations": {"tracing.k8s.io/traceparent": traceparent} if traceparent else {},
+                "annotations": annotations or ({"tracing.k8s.io/traceparent": traceparent} if traceparent else {}),
+                **({"deletionTimestamp": deleted} if deleted else {}),
                 "ownerReferences": owners,
                 "creationTimestamp": created or "2026-01-01T12:00:00Z",
             },
-            "spec": {"nodeName": node},
-            "status": {"phase": phase},
+            "spec": {"nodeName": node, "schedulerName": scheduler},
+            "status": {
+                "phase": phase,
+                "conditions": [
+                    {"type": type_, "status": "True", "lastTransitionTime": since}
+                    for type_, since in (conditions or {}).items()
+                ],
+            },
         },
     )
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from kubeloop.tracing.context import new_trace_id, parse_traceparent, request_headers
-from kubeloop.tracing.sampling import Sampling, sampling_from
+from kubeloop.kube.errors import UserError
+from kubeloop.tracing.context import RootNote, new_trace_id, parse_root_note, parse_traceparent, request_headers
+from kubeloop.tracing.sampling import Sampling, TailRules, parse_tail_rules, sampling_from
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -83,4 +84,60 @@ def test_a_decision_made_elsewhere_is_kept():
     assert Sampling(ratio=0.0).goes_on(TRACE, True)
     assert not Sampling(ratio=1.0).goes_on(TRACE, False)
     assert not Sampling(ratio=0.0, parent_based=False).goes_on(TRACE, True)
-    assert not Sampling(ratio=1.0, parent_based=False).goes_on(TRACE, False)
+    assert Sampling(ratio=1.0, parent_based=False).goes_on(TRACE, False), "always_on asks nobody"
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("", TailRules()),
+        ("failed", TailRules(failed=True)),
+        ("slower-than=2s", TailRules(slower_than_seconds=2.0)),
+        ("slower-than=250ms, preempted", TailRules(slower_than_seconds=0.25, preempted=True)),
+        ("preempted,failed,slower-than=1.5m", TailRules(90.0, True, True)),
+    ],
+)
+def test_tail_rules_are_read_and_written(text, rules):
+    assert parse_tail_rules(text) == rules
+    assert parse_tail_rules(str(rules)) == rules
+    assert bool(rules) is bool(text)
+
+
+@pytest.mark.parametrize("wrong", ["slow", "slower-than", "slower-than=2", "slower-than=-1s", "failed=yes"])
+def test_a_tail_rule_that_is_none_is_refused_with_an_example(wrong):
+    with pytest.raises(UserError, match="--trace-keep"):
+        parse_tail_rules(wrong)
+
+
+@pytest.mark.parametrize(
+    ("environ", "keep", "document"),
+    [
+        ({}, "", {"sampler": "parentbased_always_on"}),
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, "failed", {"sampler": "always_off", "keep": ["failed"]}),
+        (
+            {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"},
+            "",
+            {"sampler": "parentbased_traceidratio", "ratio": 0.1},
+        ),
+        ({"OTEL_SDK_DISABLED": "true"}, "failed", {"sampler": "always_off", "disabled": True}),
+    ],
+)
+def test_what_is_sampled_is_told(environ, keep, document):
+    assert sampling_from(environ, parse_tail_rules(keep)).document() == document
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        RootNote(1_700_000_000_123_456_789),
+        RootNote(5, "b7ad6b7169203331", f"00-{TRACE}-{SPAN}-01", True),
+        RootNote(5, link=f"00-{TRACE}-{SPAN}-01"),
+    ],
+)
+def test_what_a_process_notes_on_a_pod_is_read_by_the_next(note):
+    assert parse_root_note(str(note)) == note
+
+
+@pytest.mark.parametrize("wrong", ["", "soon", "-5", "1" * 20, "5.0", ";by=creator"])
+def test_what_is_no_note_is_none(wrong):
+    assert parse_root_note(wrong) is None

@@ -1,0 +1,297 @@
+"""The journal: what a process that is killed leaves to the next one, so that every pod gets its one trace.
+
+    open record saved ---> finished (the whole record once more) ---> delivered: forgotten
+          |                        |
+          +-- killed here: the     +-- killed here: the next process exports it, with the same ids
+              next process goes on with the notes
+
+One file of frames (length, kind, msgpack) per process, which holds a lock on it while it lives: a file that can be
+locked is of a process that is gone. Written without buffers, so that SIGKILL loses nothing; not synced, so that a
+machine that loses power may. A second file takes over when the first has grown; what is still wanted is copied to it a
+slice at a time. May import `kubeloop.kube` and this room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kubeloop.kube.errors import UserError
+from kubeloop.tracing.context import TraceContext
+from kubeloop.tracing.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
+from kubeloop.tracing.spans import Trace
+
+log = logging.getLogger(__name__)
+
+ROTATE_BYTES: Final = 32 << 20
+STALE_SECONDS: Final = 86_400.0
+COPIED_AT_ONCE: Final = 100  # records, some 2 ms
+MAX_FILE_BYTES: Final = 1 << 30  # of a file that is read; a larger one is none of ours
+_SUFFIX: Final = ".trace-journal"
+_FORMAT: Final = 1
+_HEADER, _OPEN, _FINISHED, _RECONCILE, _GONE = range(5)
+_frame = struct.Struct("<IB")
+_FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in ("context", "facts", "saved_facts"))
+
+_encode = msgspec.msgpack.encode
+
+
+@dataclass(slots=True)
+class Left:
+    """What processes that are gone left behind. Open records with the time until which each was followed (ns)."""
+
+    open: list[tuple[PodRecord, int]] = field(default_factory=list)
+    finished: list[PodRecord] = field(default_factory=list)
+    reconciles: list[Trace] = field(default_factory=list)
+
+
+class Journal:
+    """Of one process, for one API server. Methods are synchronous, cost about 10 us, and do not raise: a disk that is
+    full costs the journal, not the traces.
+
+    _live: everything that a next process would want, by key, as the object that it is encoded from.
+    """
+
+    def __init__(self, folder: Path, server: str, *, rotate_bytes: int = ROTATE_BYTES) -> None:
+        """Raises UserError if there can be no file in `folder`."""
+        self._folder = folder
+        self._server = server
+        self._rotate_bytes = rotate_bytes
+        self._number = 0
+        self._live: dict[str, tuple[int, PodRecord | Trace]] = {}
+        self._old: tuple[Path, int] | None = None  # path and descriptor of the file that is being replaced
+        self._to_copy: Iterator[str] = iter(())
+        self._written: set[str] = set()  # keys written to the new file, while there is an old one
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path, self._descriptor = self._new_file()
+        except OSError as error:
+            raise UserError(
+                f"cannot keep a journal of traces in {folder}: {error.strerror}",
+                hint="--trace-journal names another folder, or none with --trace-journal=''",
+            ) from None
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def save(self, record: PodRecord) -> None:
+        record.saved_facts = len(record.facts)
+        self._write(_OPEN, record.context.traceparent, record)
+
+    def forget(self, record: PodRecord) -> None:
+        self.delivered([record.context.traceparent])
+
+    def finished(self, record: PodRecord) -> str:
+        """Returns the key for delivered()."""
+        self._write(_FINISHED, record.context.traceparent, record)
+        return record.context.traceparent
+
+    def reconciled(self, trace: Trace) -> str:
+        """Returns the key for delivered()."""
+        key = f"{trace.trace_id}-{trace.root.span_id}"
+        self._write(_RECONCILE, key, trace)
+        return key
+
+    def delivered(self, keys: list[str]) -> None:
+        """The collector has them, or nobody wants them any more."""
+        gone = [key for key in keys if self._live.pop(key, None) is not None]
+        if gone:
+            self._append(_GONE, _encode(gone))
+
+    def step(self) -> None:
+        """Do a slice of what keeps the files small. To be called every second or so."""
+        if self._descriptor < 0:
+            return
+        if self._old is None:
+            if os.fstat(self._descriptor).st_size > self._rotate_bytes:
+                self._rotate()
+            return
+        for _ in range(COPIED_AT_ONCE):
+            key = next(self._to_copy, None)
+            if key is None:
+                path, descriptor = self._old
+                self._old = None
+                self._written = set()
+                path.unlink(missing_ok=True)
+                os.close(descriptor)
+                return
+            kept = self._live.get(key)
+            if kept is not None and key not in self._written:
+                self._write(kept[0], key, kept[1])
+
+    def close(self) -> None:
+        """The end. What is still in it is for the next process; an empty file is taken away."""
+        if self._descriptor < 0:
+            return
+        if self._old is not None:
+            os.close(self._old[1])
+        if not self._live:
+            self._path.unlink(missing_ok=True)
+            if self._old is not None:
+                self._old[0].unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _write(self, kind: int, key: str, kept: PodRecord | Trace) -> None:
+        self._live[key] = kind, kept
+        if self._old is not None:
+            self._written.add(key)
+        content = _encode((key, kept if isinstance(kept, Trace) else _plain(kept)))
+        self._append(kind, content)
+
+    def _append(self, kind: int, content: bytes) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            os.write(self._descriptor, _frame.pack(len(content), kind) + content)
+        except OSError as error:
+            log.warning("the journal of traces ends here: a crash would lose traces", extra={"error": str(error)})
+            self.close()
+
+    def _rotate(self) -> None:
+        try:
+            path, descriptor = self._new_file()
+        except OSError as error:
+            log.warning("the journal of traces cannot be renewed, it grows", extra={"error": str(error)})
+            self._rotate_bytes *= 2
+            return
+        self._old = self._path, self._descriptor
+        self._path, self._descriptor = path, descriptor
+        self._to_copy = iter([*self._live])
+
+    def _new_file(self) -> tuple[Path, int]:
+        self._number += 1
+        path = self._folder / f"{os.getpid()}-{self._number}{_SUFFIX}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        header = _encode({"format": _FORMAT, "server": self._server})
+        os.write(descriptor, _frame.pack(len(header), _HEADER) + header)
+        return path, descriptor
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def left_by_others(self, now_ns: int) -> Iterator[Left]:
+        """What processes that are gone left for this API server. Taken away at the end of the context: by then it must
+        be saved in this journal. What is about another API server is left alone for STALE_SECONDS."""
+        left = Left()
+        taken: list[tuple[Path, int]] = []
+        try:
+            by_process: dict[str, list[tuple[int, Path, int]]] = {}
+            for path in self._folder.glob(f"*{_SUFFIX}"):
+                found = self._lock(path, now_ns)
+                if found is not None:
+                    taken.append((path, found))
+                    process, _, number = path.name.removesuffix(_SUFFIX).partition("-")
+                    by_process.setdefault(process, []).append((int(number or 0), path, found))
+            for files in by_process.values():
+                _collect([_read(path, descriptor, self._server) for _, path, descriptor in sorted(files)], left)
+            yield left
+        except BaseException:
+            for _, descriptor in taken:
+                os.close(descriptor)
+            raise
+        for path, descriptor in taken:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def _lock(self, path: Path, now_ns: int) -> int | None:
+        """The file, if its process is gone and it is about our API server."""
+        if path == self._path:
+            return None
+        descriptor = -1
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(descriptor).st_nlink:  # somebody was faster
+                raise FileNotFoundError(path)
+            size, kind = _frame.unpack(os.read(descriptor, _frame.size))
+            header = msgspec.msgpack.decode(os.read(descriptor, size))
+            if kind == _HEADER and header["format"] == _FORMAT and header["server"] == self._server:
+                return descriptor
+            if now_ns - os.fstat(descriptor).st_mtime_ns > STALE_SECONDS * 1e9:
+                path.unlink(missing_ok=True)
+        except (OSError, struct.error, msgspec.DecodeError, KeyError, TypeError, ValueError):
+            pass  # alive, or no journal
+        if descriptor >= 0:
+            os.close(descriptor)
+        return None
+
+
+_Frames = tuple[list[tuple[int, Any]], int]
+
+
+def _read(path: Path, descriptor: int, server: str) -> _Frames:
+    """The frames of a file that is locked, and when it was last written (ns). A torn last frame counts for nothing."""
+    status = os.fstat(descriptor)
+    frames: list[tuple[int, Any]] = []
+    if status.st_size > MAX_FILE_BYTES:
+        return frames, status.st_mtime_ns
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        content = file.read()
+    at = 0
+    try:
+        while at + _frame.size <= len(content):
+            size, kind = _frame.unpack_from(content, at)
+            at += _frame.size
+            if at + size > len(content):
+                break
+            frames.append((kind, msgspec.msgpack.decode(memoryview(content)[at : at + size])))
+            at += size
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
+        log.warning("a journal of traces is damaged", extra={"file": str(path), "error": str(error)})
+    return frames, status.st_mtime_ns
+
+
+def _collect(files: list[_Frames], left: Left) -> None:
+    """Of one process: the newest state of each key."""
+    states: dict[str, tuple[int, Any]] = {}
+    until_ns = max((written_ns for _, written_ns in files), default=0)
+    for frames, _ in files:
+        for kind, content in frames:
+            if kind == _GONE:
+                for key in content:
+                    states.pop(key, None)
+            elif kind != _HEADER:
+                states[content[0]] = kind, content[1]
+    for kind, content in states.values():
+        try:
+            if kind == _RECONCILE:
+                left.reconciles.append(msgspec.convert(content, Trace))
+            elif kind == _FINISHED:
+                left.finished.append(_record(content))
+            else:
+                record = _record(content)
+                left.open.append((record, max(until_ns, record.start_ns)))
+        except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
+            log.warning("a record in a journal of traces is damaged", extra={"error": str(error)})
+
+
+def _plain(record: PodRecord) -> tuple[Any, ...]:
+    context = record.context
+    return (
+        (context.trace_id, context.span_id, context.sampled),
+        record.facts,
+        [getattr(record, name) for name in _FIELDS],
+    )
+
+
+def _record(content: Any) -> PodRecord:
+    context, facts, values = content
+    record = PodRecord(TraceContext(*context), 0)
+    for name, value in zip(_FIELDS, values, strict=True):
+        setattr(record, name, value)
+    record.facts = [
+        (what, at_ns, msgspec.convert(first, AttemptFacts) if what == ATTEMPT_FINISHED else first, second)
+        for what, at_ns, first, second in facts
+    ]
+    return record

@@ -1,0 +1,21 @@
+"""What tracing reports about itself, and about the phases of pods. May import the standard library only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+DropReason = Literal["queue full", "unreachable", "refused", "shutdown"]
+LostReason = Literal["too many open", "too many finished"]
+
+
+class TraceMetrics:
+    """Hears of everything; this one keeps nothing."""
+
+    def phase(self, phase: str, seconds: float, trace_id: str) -> None:
+        """A pod was in this phase so long, in all. `phase`: a span's name, or "total"."""
+
+    def spans_exported(self, spans: int) -> None: ...
+
+    def spans_dropped(self, reason: DropReason, spans: int) -> None: ...
+
+    def trace_lost(self, reason: LostReason) -> None: ...
