@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
+from kubeloop.endpoint import File
 from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import NODES, PODS
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SETTLE_SECONDS = 1.0
+_LINES_IN_A_RECORD, _NODES_IN_A_SLICE, _PODS_IN_A_SLICE = 2000, 200, 2000  # some 5 ms each
+
+T = TypeVar("T")
 
 
 async def compared(plane: ControlPlane, scheduler: Scheduler) -> Differences:
@@ -35,24 +42,46 @@ async def compared(plane: ControlPlane, scheduler: Scheduler) -> Differences:
 
 
 async def _compared_now(plane: ControlPlane, scheduler: Scheduler) -> Differences:
-    from kubeloop.scheduler.debug import compare
+    from kubeloop.scheduler.debug import compare_with
+    from kubeloop.scheduler.event_handlers import is_terminated
 
-    nodes = await plane.client.list_all(NODES)
-    pods = await plane.client.list_all(PODS)
-    return compare(scheduler.cache, scheduler.queue, nodes.items, pods.items)
+    nodes = {node.metadata.name for node in (await plane.client.list_all(NODES)).items}
+    pods: dict[str, Pod] = {}
+    async for pod in in_slices((await plane.client.list_all(PODS)).items, 10_000):
+        if not is_terminated(pod):
+            pods[pod.metadata.uid] = pod
+    return compare_with(scheduler.cache, scheduler.queue, nodes, pods)
+
+
+async def in_slices(things: Iterable[T], size: int) -> AsyncIterator[T]:
+    """`things`, with a chance for others to run after each `size` of them."""
+    for number, each in enumerate(things, start=1):
+        yield each
+        if number % size == 0:
+            await asyncio.sleep(0)
 
 
 async def dump_on_request(plane: ControlPlane) -> None:
-    """Write the dump and the comparison to the log whenever `plane.dump_wanted` is set. Runs until cancelled."""
+    """Write the dump and the comparison to the log whenever `plane.dump_wanted` is set. Runs until cancelled.
+
+    A long dump comes as several records, and other work goes on between them; it is what was held at one moment.
+    """
     while True:
         await plane.dump_wanted.wait()
         plane.dump_wanted.clear()
         if plane.scheduler is None:
             log.info("there is nothing to dump: this process runs no scheduler, or has not started it yet")
             continue
-        from kubeloop.scheduler.debug import comparison_text, dump_text
+        from kubeloop.scheduler.debug import Held, comparison_text
 
-        log.info("%s", dump_text(plane.scheduler.cache, plane.scheduler.queue))
+        lines: list[str] = []
+        for line in Held(plane.scheduler.cache, plane.scheduler.queue).lines():
+            lines.append(line)
+            if len(lines) == _LINES_IN_A_RECORD:
+                log.info("%s", "\n".join(lines))
+                lines.clear()
+                await asyncio.sleep(0)
+        log.info("%s", "\n".join(lines))
         try:
             log.info("%s", comparison_text(await compared(plane, plane.scheduler)))
         except (ApiError, ServerUnreachable) as error:
@@ -62,16 +91,20 @@ async def dump_on_request(plane: ControlPlane) -> None:
 def dump_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
     """Let the endpoint answer /debug/scheduler: {"nodes", "queue", "differences" or "comparisonError"}."""
 
-    async def answer(_: Mapping[str, str]) -> Any:
+    async def answer(_: Mapping[str, str]) -> File:
         if plane.scheduler is None:
             raise KeyError("this process runs no scheduler, or has not started it yet")
-        from kubeloop.scheduler.debug import dump
+        from kubeloop.scheduler.debug import Held
 
-        held = dump(plane.scheduler.cache, plane.scheduler.queue)
+        held = Held(plane.scheduler.cache, plane.scheduler.queue)
+        nodes = [msgspec.json.encode(node) async for node in in_slices(held.nodes(), _NODES_IN_A_SLICE)]
+        queued = [each async for each in in_slices(held.queued(), _PODS_IN_A_SLICE)]
+        end: dict[str, Any] = {"queue": held.queue_document(queued)}
         try:
-            differences = await compared(plane, plane.scheduler)
+            end["differences"] = (await compared(plane, plane.scheduler)).to_json()
         except (ApiError, ServerUnreachable) as error:
-            return held | {"comparisonError": str(error)}
-        return held | {"differences": differences.to_json()}
+            end["comparisonError"] = str(error)
+        body = b'{"nodes":[' + b",".join(nodes) + b"]," + msgspec.json.encode(end)[1:]
+        return File(body, "application/json")
 
     endpoint.add_page("/debug/scheduler", answer)

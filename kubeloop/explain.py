@@ -147,18 +147,18 @@ def _table(rows: Sequence[Reason]) -> RenderableType:
 def explain_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
     """Let the endpoint answer `kubeloop explain`."""
 
-    def answer(query: Mapping[str, str]) -> Any:
+    async def answer(query: Mapping[str, str]) -> Any:
         scheduler = plane.scheduler
         if scheduler is None:
             starting = "scheduler" in plane.settings.controllers
             raise KeyError("the scheduler has not started yet" if starting else "this process runs no scheduler")
         if "pod" not in query:
             raise KeyError(f"no pod is named; ask {_PATH}?namespace=NAMESPACE&pod=NAME")
-        from kubeloop.scheduler.explain import explain
+        from kubeloop.scheduler.explain import explain_in_slices
 
         key = f"{query.get('namespace', 'default')}/{query['pod']}"
         if scheduler.listers.pods.get(key) is None:
             raise KeyError(f"there is no pod {key}")
-        return explain(scheduler, key).to_json() | {"scheduling": scheduler.is_running}
+        return (await explain_in_slices(scheduler, key)).to_json() | {"scheduling": scheduler.is_running}
 
     endpoint.add_page(_PATH, answer)

@@ -5,12 +5,13 @@ Source of the comparison: pkg/scheduler/backend/cache/debugger of v1.36. Looks o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from kubeloop.kube.objects import Node, Pod
 from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.event_handlers import is_terminated
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -55,22 +56,29 @@ def compare(cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: I
 
     Pods of other schedulers that are not bound are nobody's here, and not missed.
     """
-    known_nodes = {info.name for info in cache.nodes() if info.node is not None}
     there = {node.metadata.name for node in nodes}
-    cached = cache.pods()
-    waiting = {queued.uid for queued in _all_waiting(queue)}
-    in_flight = set(queue.in_flight_keys())
     actual = {pod.metadata.uid: pod for pod in pods if not is_terminated(pod)}
-    missed = [
-        pod.key
-        for uid, pod in actual.items()
-        if uid not in cached and uid not in waiting and pod.key not in in_flight and _is_ours(pod, queue)
-    ]
+    return compare_with(cache, queue, there, actual)
+
+
+def compare_with(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
+    """compare() with the names of the nodes and the pods by UID, terminated ones left out."""
+    known_nodes = {info.name for info in cache.nodes() if info.node is not None}
+    cached = cache.pod_uids()
+    redundant = [pod.key for uid in cached - pods.keys() if (pod := cache.get_pod(uid)) is not None]
+    missed: list[str] = []
+    unknown = pods.keys() - cached
+    if unknown:
+        waiting = {queued.uid for queued in _all_waiting(queue)}
+        in_flight = set(queue.in_flight_keys())
+        missed = [
+            pods[uid].key for uid in unknown - waiting if pods[uid].key not in in_flight and _is_ours(pods[uid], queue)
+        ]
     return Differences(
-        missed_nodes=tuple(sorted(there - known_nodes)),
-        redundant_nodes=tuple(sorted(known_nodes - there)),
+        missed_nodes=tuple(sorted(nodes - known_nodes)),
+        redundant_nodes=tuple(sorted(known_nodes - nodes)),
         missed_pods=tuple(sorted(missed)),
-        redundant_pods=tuple(sorted(pod.key for uid, pod in cached.items() if uid not in actual)),
+        redundant_pods=tuple(sorted(redundant)),
     )
 
 
@@ -85,33 +93,97 @@ def _all_waiting(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:
     yield from queue.unschedulable_pods()
 
 
+@dataclass(frozen=True, slots=True)
+class _HeldNode:
+    name: str
+    exists: bool
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+    pods: Sequence[PodInfo]
+    nominated: Sequence[str]
+
+
+class Held:
+    """Everything the scheduler holds, as it is when this is made; put into words later, piece by piece."""
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+        self._assumed = {pod.metadata.uid for pod in cache.assumed_pods()}
+        nominated_to = set(queue.nominator.nodes())
+        self._nodes = [
+            _HeldNode(
+                info.name,
+                info.node is not None,
+                info.allocatable,  # never changed, but another one after a change of the node
+                info.requested.copy(),
+                tuple(info.pods.values()),
+                [pod.key for pod in queue.nominator.pods_on(info.name)] if info.name in nominated_to else (),
+            )
+            for info in cache.nodes()
+        ]
+        unschedulable = queue.unschedulable_pods()
+        self._queue = {
+            "active": queue.active_pods(),
+            "backoff": [*queue.backoff_pods(), *queue.error_backoff_pods()],
+            "unschedulable": [each for each in unschedulable if not each.gated],
+            "gated": [each for each in unschedulable if each.gated],
+        }
+        self._in_flight = queue.in_flight_keys()
+        self._scheduling_cycle = queue.scheduling_cycle
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """As plain JSON, by name."""
+        for held in sorted(self._nodes, key=lambda each: each.name):
+            yield {
+                "name": held.name,
+                "exists": held.exists,
+                "allocatable": dict(held.allocatable),
+                "requested": {name: amount for name, amount in held.requested.items() if amount},
+                "pods": [
+                    {
+                        "name": pod.key,
+                        "uid": pod.uid,
+                        "assumed": pod.uid in self._assumed,
+                        "requests": dict(pod.requests),
+                    }
+                    for pod in held.pods
+                ],
+                "nominatedPods": list(held.nominated),
+            }
+
+    def queued(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(queue, pod as plain JSON): queue after queue, in each as they will be popped."""
+        for name, pods in self._queue.items():
+            for each in pods:
+                yield name, _queued(each)
+
+    def queue_document(self, queued: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+        """What queued() gave, with what is in flight."""
+        document: dict[str, Any] = {name: [] for name in self._queue}
+        for name, pod in queued:
+            document[name].append(pod)
+        return document | {"inFlight": self._in_flight, "schedulingCycle": self._scheduling_cycle}
+
+    def lines(self) -> Iterator[str]:
+        """For a log: one line per node and pod."""
+        yield "Dump of cached NodeInfo"
+        for node in self.nodes():
+            gone = "" if node["exists"] else " (gone)"
+            yield f"Node name: {node['name']}{gone}, requested {node['requested']}, allocatable {node['allocatable']}"
+            for pod in node["pods"]:
+                yield f"  pod {pod['name']} uid {pod['uid']}{' assumed' if pod['assumed'] else ''}"
+            for name in node["nominatedPods"]:
+                yield f"  nominated {name}"
+        yield "Dump of scheduling queue"
+        for name, pod in self.queued():
+            yield f"{name}: {pod['name']} attempts {pod['attempts']} rejected by {pod['rejectedBy']}"
+        for name in self._in_flight:
+            yield f"in flight: {name}"
+
+
 def dump(cache: Cache, queue: SchedulingQueue) -> dict[str, Any]:
     """Everything the scheduler holds, as plain JSON."""
-    assumed = {pod.metadata.uid for pod in cache.assumed_pods()}
-    return {
-        "nodes": [
-            {
-                "name": info.name,
-                "exists": info.node is not None,
-                "allocatable": dict(info.allocatable),
-                "requested": {name: amount for name, amount in info.requested.items() if amount},
-                "pods": [
-                    {"name": pod.key, "uid": pod.uid, "assumed": pod.uid in assumed, "requests": dict(pod.requests)}
-                    for pod in info.pods.values()
-                ],
-                "nominatedPods": [pod.key for pod in queue.nominator.pods_on(info.name)],
-            }
-            for info in sorted(cache.nodes(), key=lambda info: info.name)
-        ],
-        "queue": {
-            "active": [_queued(each) for each in queue.active_pods()],
-            "backoff": [_queued(each) for each in (*queue.backoff_pods(), *queue.error_backoff_pods())],
-            "unschedulable": [_queued(each) for each in queue.unschedulable_pods() if not each.gated],
-            "gated": [_queued(each) for each in queue.unschedulable_pods() if each.gated],
-            "inFlight": queue.in_flight_keys(),
-            "schedulingCycle": queue.scheduling_cycle,
-        },
-    }
+    held = Held(cache, queue)
+    return {"nodes": list(held.nodes()), "queue": held.queue_document(held.queued())}
 
 
 def _queued(queued: QueuedPodInfo) -> dict[str, Any]:
@@ -134,20 +206,4 @@ def comparison_text(differences: Differences) -> str:
 
 def dump_text(cache: Cache, queue: SchedulingQueue) -> str:
     """The dump for a log: one line per node and pod."""
-    held = dump(cache, queue)
-    lines = ["Dump of cached NodeInfo"]
-    for node in held["nodes"]:
-        gone = "" if node["exists"] else " (gone)"
-        lines.append(
-            f"Node name: {node['name']}{gone}, requested {node['requested']}, allocatable {node['allocatable']}"
-        )
-        lines += [f"  pod {pod['name']} uid {pod['uid']}{' assumed' if pod['assumed'] else ''}" for pod in node["pods"]]
-        lines += [f"  nominated {name}" for name in node["nominatedPods"]]
-    lines.append("Dump of scheduling queue")
-    for name in ("active", "backoff", "unschedulable", "gated"):
-        lines += [
-            f"{name}: {pod['name']} attempts {pod['attempts']} rejected by {pod['rejectedBy']}"
-            for pod in held["queue"][name]
-        ]
-    lines += [f"in flight: {name}" for name in held["queue"]["inFlight"]]
-    return "\n".join(lines)
+    return "\n".join(Held(cache, queue).lines())

@@ -1,26 +1,28 @@
 """Why is this pod pending? Read from the live state: per node and plugin, and what could help.
 
 Every filter is asked about every node, so that a node shows all that is in the way, not only the first thing. Nothing
-is changed but the snapshot, which is brought up to date.
+is changed but the snapshot, which is brought up to date. For thousands of nodes that is much work: explain_in_slices
+lets others work meanwhile, and still explains one moment, as it keeps to the nodes and pods of one snapshot.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.taints import find_untolerated_taint
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.fit_error import fit_error_message
 from kubeloop.scheduler.framework.interface import Code, CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.scheduler import Scheduler
 
+_SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes: explained, or copied, in one go
 _TOLD_DETAILS = 3  # taints or labels in one piece of advice
 
 _ADVICE = {
@@ -108,8 +110,23 @@ class PodExplanation:
 
 
 def explain(scheduler: Scheduler, key: str) -> PodExplanation:
-    """The explanation for the pod "namespace/name"."""
+    """The explanation for the pod "namespace/name", at once."""
     explanation = PodExplanation(key)
+    for _ in _steps(scheduler, key, explanation):
+        pass
+    return explanation
+
+
+async def explain_in_slices(scheduler: Scheduler, key: str) -> PodExplanation:
+    """As explain(), but the loop is not held for longer than a few milliseconds."""
+    explanation = PodExplanation(key)
+    for _ in _steps(scheduler, key, explanation):
+        await asyncio.sleep(0)
+    return explanation
+
+
+def _steps(scheduler: Scheduler, key: str, explanation: PodExplanation) -> Iterator[None]:
+    """Fills in `explanation`; a pause is welcome at each step."""
     pod = scheduler.listers.pods.get(key)
     if pod is None:
         explanation.summary = "there is no such pod"
@@ -118,11 +135,10 @@ def explain(scheduler: Scheduler, key: str) -> PodExplanation:
     elif pod.spec.scheduler_name not in scheduler.frameworks:
         explanation.summary = f'the pod waits for another scheduler, "{pod.spec.scheduler_name}"'
     else:
-        _explain_pending(scheduler, pod, explanation)
-    return explanation
+        yield from _explain_pending(scheduler, pod, explanation)
 
 
-def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> None:
+def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> Iterator[None]:
     explanation.last_attempt = _last_attempt(pod)
     found = scheduler.queue.get(pod.key)
     if found is not None:
@@ -142,11 +158,11 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         return
     elif scheduler.queue.is_in_flight(pod.metadata.uid):
         explanation.queue = "in flight"
-    if not scheduler.in_cycle:
-        scheduler.cache.update_snapshot(scheduler.snapshot)
+    yield from _up_to_date(scheduler)
     framework, state, info = scheduler.frameworks[pod.spec.scheduler_name], CycleState(), PodInfo(pod)
     snapshot = scheduler.snapshot
-    if len(snapshot) == 0:
+    nodes = tuple(snapshot.node_infos)  # the snapshot goes on to other moments; these are copies that never change
+    if not nodes:
         explanation.summary = explanation.message = "no nodes available to schedule pods"
         return
     try:
@@ -155,15 +171,17 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.summary = explanation.message = str(error)
         return
     if rejection is not None:
-        explanation.message = fit_error_message(len(snapshot), {}, rejection.message)
+        explanation.message = fit_error_message(len(nodes), {}, rejection.message)
         explanation.summary = rejection.message
-        explanation.advice = _advice([rejection.plugin], pod, snapshot.node_infos)
+        explanation.advice = _advice([rejection.plugin], pod, nodes)
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
     elsewhere = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
     confined = tuple(Obstacle(each, Code.UNSCHEDULABLE_AND_UNRESOLVABLE.api_name, (elsewhere,)) for each in confining)
-    for node in snapshot.node_infos:
+    for number, node in enumerate(nodes, start=1):
+        if number % _SLICE == 0:
+            yield
         if names is not None and node.name not in names:
             explanation.nodes.append(NodeExplanation(node.name, confined))
             reasons[elsewhere] += 1
@@ -177,7 +195,16 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             reasons.update(statuses[0].reasons)
             plugins.update(each.plugin for each in statuses)
             _note_shortages(explanation.shortages, info, node)
-    _sum_up(explanation, pod, snapshot, reasons, plugins)
+    yield
+    _sum_up(explanation, pod, nodes, reasons, plugins)
+
+
+def _up_to_date(scheduler: Scheduler) -> Iterator[None]:
+    """Take what changed into the snapshot, unless a cycle is under way that works with it."""
+    while not scheduler.in_cycle:
+        if len(scheduler.cache.update_snapshot(scheduler.snapshot, at_most=_SNAPSHOT_SLICE)) < _SNAPSHOT_SLICE:
+            return
+        yield
 
 
 def _last_attempt(pod: Pod) -> str:
@@ -232,7 +259,11 @@ def _note_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> 
 
 
 def _sum_up(
-    explanation: PodExplanation, pod: Pod, snapshot: Snapshot, reasons: Counter[str], plugins: Counter[str]
+    explanation: PodExplanation,
+    pod: Pod,
+    infos: Sequence[NodeInfo],
+    reasons: Counter[str],
+    plugins: Counter[str],
 ) -> None:
     nodes = explanation.nodes
     fitting = [each.node for each in nodes if not each.obstacles]
@@ -242,7 +273,7 @@ def _sum_up(
     explanation.message = fit_error_message(len(nodes), reasons)
     explanation.summary = explanation.message
     # A resource is short everywhere only if no node has room for it.
-    explanation.advice = _advice([plugin for plugin, _ in plugins.most_common()], pod, snapshot.node_infos)
+    explanation.advice = _advice([plugin for plugin, _ in plugins.most_common()], pod, infos)
     if "NodeResourcesFit" not in plugins:
         explanation.shortages.clear()
     helped = [each.node for each in nodes if each.preemption_helps]

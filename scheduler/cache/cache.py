@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from weakref import WeakKeyDictionary
 
 from kubeloop.kube.objects import Node, Pod
@@ -279,6 +279,10 @@ class Cache:
     def pods(self) -> dict[str, Pod]:
         """All pods by UID."""
         return {uid: cached.info.pod for uid, cached in self._pods.items()}
+
+    def pod_uids(self) -> Set[str]:
+        """Not to be kept: it changes with the cache."""
+        return self._pods.keys()
 
     def assumed_pods(self) -> list[Pod]:
         return [cached.info.pod for cached in self._assumed.values()]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 class EmptyQueue:
-    nominator = SimpleNamespace(pods_on=lambda name: [])
+    nominator = SimpleNamespace(nodes=list, pods_on=lambda name: [])
     scheduling_cycle = 0
 
     def active_pods(self) -> list[Any]:

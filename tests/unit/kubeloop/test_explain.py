@@ -156,8 +156,8 @@ def test_amounts_are_written_as_quantities(resource, amount, written):
     ("controllers", "problem"),
     [({"deployment"}, "this process runs no scheduler"), ({"scheduler"}, "the scheduler has not started yet")],
 )
-def test_a_process_without_scheduler_says_so(controllers, problem):
+async def test_a_process_without_scheduler_says_so(controllers, problem):
     endpoint = Endpoint(CollectorRegistry())
     explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
     with pytest.raises(KeyError, match=problem):
-        endpoint._pages["/debug/explain"]({"pod": "p"})
+        await endpoint._pages["/debug/explain"]({"pod": "p"})

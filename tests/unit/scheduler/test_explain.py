@@ -10,8 +10,8 @@ import pytest
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects import PodStatus, Status, convert
 from kubeloop.kube.resources import NODES, PODS
-from kubeloop.scheduler.debug import compare, comparison_text, dump, dump_text
-from kubeloop.scheduler.explain import explain
+from kubeloop.scheduler.debug import Held, compare, comparison_text, dump, dump_text
+from kubeloop.scheduler.explain import explain, explain_in_slices
 
 pytestmark = pytest.mark.virtual_time
 
@@ -164,3 +164,49 @@ async def test_the_dump_shows_nodes_and_queues_and_the_comparison_finds_what_is_
         await asyncio.sleep(0)
         scheduler.queue.delete(pods.get("default/waits"))
         assert compare(scheduler.cache, scheduler.queue, nodes.list(), pods.list()).missed_pods == ("default/waits",)
+
+
+async def test_an_explanation_in_slices_is_of_one_moment_and_lets_others_work(cluster, scheduling):
+    for number in range(120):
+        cluster.node(f"n{number:03}", cpu="1", labels={"zone": "ab"[number % 2]})
+        cluster.pod(f"there-{number}", cpu="1", nodeName=f"n{number:03}", labels={"app": "x"})
+    anti = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    async with scheduling() as scheduler:
+        cluster.pod(
+            "p",
+            cpu="1",
+            affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [anti]}},
+            topologySpreadConstraints=[spread],
+        )
+        await asyncio.sleep(0.5)
+        at_once = explain(scheduler, "default/p")
+        turns = 0
+        explaining = asyncio.create_task(explain_in_slices(scheduler, "default/p"))
+        while not explaining.done():
+            turns += 1
+            await asyncio.sleep(0)
+            if turns == 2:  # the world goes on, and the scheduler's snapshot with it
+                for number in range(0, 120, 2):
+                    cluster.delete_pod(f"default/there-{number}")
+                    cluster.node(f"new-{number}", cpu="1")
+                scheduler.cache.update_snapshot(scheduler.snapshot)
+        in_slices = await explaining
+        assert turns > 2
+        assert in_slices == at_once
+        assert len(scheduler.snapshot) == 180
+
+
+async def test_a_dump_is_of_the_moment_in_which_it_was_begun(cluster, scheduling):
+    cluster.node("n", cpu="1")
+    cluster.pod("there", cpu="1", nodeName="n")
+    async with scheduling() as scheduler:
+        cluster.pod("waits", cpu="1")
+        await asyncio.sleep(0.5)
+        held, before = Held(scheduler.cache, scheduler.queue), dump(scheduler.cache, scheduler.queue)
+        cluster.delete_pod("default/there")
+        await asyncio.sleep(3)
+        assert list(held.nodes()) == before["nodes"]
+        assert held.queue_document(held.queued())["inFlight"] == before["queue"]["inFlight"]
+        assert [name for name, _ in held.queued()] == ["unschedulable"]
+        assert dump(scheduler.cache, scheduler.queue)["nodes"] != before["nodes"]
