@@ -52,12 +52,17 @@ def canonical_quantity(value: str | int | float) -> str:
         raise DecodeError(text if text.startswith("unable to parse") else wrong) from error
 
 
+_NANO_PER_MILLI = 1_000_000
+
+
 @lru_cache(maxsize=4096)
 def _whole_milli(value: str) -> str:
     """Resource lists keep thousandths at the finest, rounded up. Source: SetDefaults_ResourceList."""
-    quantity = parse_quantity(value)
-    milli = quantity.milli_value()
-    return value if quantity == parse_quantity(f"{milli}m") else parse_quantity(f"{milli}m").canonical()
+    nano = parse_quantity(value).nano()  # exact, where thousandths of exbibytes would exceed an int64
+    if nano % _NANO_PER_MILLI == 0:
+        return value
+    milli = -(-nano // _NANO_PER_MILLI) if nano > 0 else nano // _NANO_PER_MILLI
+    return parse_quantity(f"{milli}m").canonical()
 
 
 def _quantity(value: Any) -> str:
