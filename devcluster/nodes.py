@@ -39,7 +39,7 @@ from kubeloop.devcluster.kubelet import Kubelets
 from kubeloop.devcluster.node_lifecycle import NodeLifecycle
 from kubeloop.devcluster.node_objects import LEASE_NAMESPACE, NodeSettings
 from kubeloop.devcluster.pod_collection import OUT_OF_SERVICE, OrphanedPods, force_deleted, out_of_service
-from kubeloop.devcluster.simulated_pod import ANNOTATION, SimulatedNode
+from kubeloop.devcluster.simulated_pod import ANNOTATION, SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation import Simulation
 from kubeloop.devcluster.storage import Change, Store, Stored
 from kubeloop.devcluster.taint_eviction import TaintEviction
@@ -265,6 +265,8 @@ class SimulatedNodes:
         if before == "unreachable":
             self._renew_lease(known)
         self._kubelets.back(known)
+        for pod in list(known.pods.values()):
+            self._play_stages(pod)
         return node
 
     def _node_event(self, known: SimulatedNode, reason: str) -> None:
@@ -330,8 +332,7 @@ class SimulatedNodes:
                 self._eviction.consider(current, pod.node.no_execute)
             self._kubelets.changed(pod, current)
             self._collect_if_out_of_service(current)
-            if self._stages is not None:
-                self._stages.pod_seen(current, pod)
+            self._play_stages(pod)
             return
         node = self._nodes.get(current["spec"]["nodeName"])
         if node is not None:
@@ -340,12 +341,19 @@ class SimulatedNodes:
             self._orphans.add(current)
 
     def _pod_bound(self, obj: JSON, node: SimulatedNode) -> None:
-        staged = self._stages is not None and self._stages.replaces("Pod") and not _opted_out(obj)
-        self._kubelets.bound(obj, node, staged=staged)
+        stages = None if _opted_out(obj) else self._stages
+        self._kubelets.bound(obj, node, staged=stages is not None and stages.replaces("Pod"))
         self._eviction.consider(obj, node.no_execute)
         pod = self._kubelets.get(obj["metadata"]["uid"])
-        if self._stages is not None and pod is not None and not _opted_out(obj):
-            self._stages.pod_seen(pod.object, pod)
+        if pod is not None:
+            self._play_stages(pod)
+
+    def _play_stages(self, pod: SimulatedPod) -> None:
+        """Let the stages of the file, if there are any for this pod, decide what comes next."""
+        if self._stages is not None and not _opted_out(pod.object):
+            current = self._simulation.current_pod(pod.object)
+            if current is not None:
+                self._stages.pod_seen(current, pod)
 
     def _collect_if_out_of_service(self, pod: JSON) -> None:
         """A pod being deleted whose kubelet will never confirm it, because somebody has declared the node dead."""
