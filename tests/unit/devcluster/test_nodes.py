@@ -645,3 +645,109 @@ async def test_a_taint_that_goes_in_time_spares_the_pods():
 )
 def test_stay_seconds(tolerations, seconds):
     assert stay_seconds([TAINT], tolerations) == seconds
+
+
+# --- what annotations and labels ask for
+
+
+async def test_images_that_take_their_time_are_pulled_first():
+    async with running() as cluster:
+        cluster.bind(annotations={"image-pull-seconds": "20"})
+        await asyncio.sleep(19)
+        assert cluster.status()["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+        assert ("Pulling", 'Pulling image "nginx:1.27"') in cluster.events()
+        await asyncio.sleep(3)
+        assert cluster.ready()
+        assert ("Pulled", 'Successfully pulled image "nginx:1.27" in 20s (20s including waiting).') in cluster.events()
+
+
+async def test_a_container_may_crash_so_many_times_and_then_run():
+    async with running() as cluster:
+        cluster.bind(annotations={"crashes": "2"})
+        await asyncio.sleep(5)
+        status = cluster.status()["containerStatuses"][0]
+        assert status["restartCount"] == 1
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert status["lastState"]["terminated"]["exitCode"] == 1
+        await asyncio.sleep(60)
+        status = cluster.status()["containerStatuses"][0]
+        assert status["restartCount"] == 2
+        assert cluster.ready()
+
+
+async def test_the_back_off_begins_anew_after_ten_minutes_without_a_crash():
+    async with running() as cluster:
+        cluster.bind(annotations={"run-seconds": "700", "exit-code": "1"})
+        await asyncio.sleep(702)
+        assert cluster.status()["containerStatuses"][0]["restartCount"] == 1
+        await asyncio.sleep(701)
+        status = cluster.status()["containerStatuses"][0]
+        assert status["restartCount"] == 2
+        assert "running" in status["state"]
+
+
+async def test_pods_of_jobs_complete_by_themselves():
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
+
+    def owned(cluster: Cluster, name: str, **annotations: str) -> None:
+        cluster.bind(name, restartPolicy="Never", annotations=annotations)
+        pod = cluster.pod(name)
+        assert pod is not None
+        cluster.store.update(PODS, {**pod, "metadata": {**pod["metadata"], "ownerReferences": owner}})
+
+    async with running() as cluster:
+        owned(cluster, "done")
+        owned(cluster, "longer", **{"run-seconds": "50"})
+        owned(cluster, "fails", **{"exit-code": "3"})
+        await asyncio.sleep(3)
+        assert cluster.status("done")["phase"] == "Succeeded"
+        assert cluster.status("longer")["phase"] == "Running"
+        assert cluster.status("fails")["phase"] == "Failed"
+        assert cluster.status("fails")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+async def test_labels_steer_as_annotations_do_and_annotations_come_first():
+    async with running() as cluster:
+        cluster.bind()
+        cluster.delete(grace=0)
+        await asyncio.sleep(1)
+        pod = {"metadata": {"labels": {"kubeloop.dev/start-delay-seconds": "30"}}}
+        cluster.bind("labelled")
+        cluster.bind("both", annotations={"start-delay-seconds": "5"})
+        for name in ("labelled", "both"):
+            bound = cluster.pod(name)
+            assert bound is not None
+            cluster.store.update(PODS, {**bound, "metadata": {**bound["metadata"], **pod["metadata"]}})
+        await asyncio.sleep(6)
+        assert cluster.ready("both")
+        assert not cluster.ready("labelled")
+        await asyncio.sleep(25)
+        assert cluster.ready("labelled")
+
+
+async def test_jitter_varies_the_times_of_a_pod_by_the_seeded_chance():
+    async def times() -> list[float]:
+        async with running() as cluster:
+            for number in range(20):
+                cluster.bind(f"web-{number}", annotations={"start-delay-seconds": "100", "jitter": "0.5"})
+            begin, started = asyncio.get_running_loop().time(), {}
+            while len(started) < 20:
+                await asyncio.sleep(1)
+                for number in range(20):
+                    if cluster.ready(f"web-{number}"):
+                        started.setdefault(number, asyncio.get_running_loop().time() - begin)
+            return sorted(started.values())
+
+    first = await times()
+    assert 49 <= first[0] < 80
+    assert 120 < first[-1] <= 152
+    assert first == await times()
+
+
+async def test_annotations_that_make_no_sense_are_told():
+    async with running() as cluster:
+        cluster.bind(annotations={"run-seconds": "soon", "exit-code": "300"})
+        await asyncio.sleep(2)
+        told = [message for reason, message in cluster.events() if reason == "InvalidAnnotation"]
+        assert len(told) == 2
+        assert "kubeloop.dev/run-seconds: 'soon' is not a number of 0 or more; it is ignored" in told
