@@ -140,7 +140,7 @@ class MemoryCluster:
         obj.setdefault("status", {"phase": "Pending"} if plural == "pods" else {"replicas": 0})
         self._set(plural, f"{NAMESPACE}/{metadata['name']}", obj, "ADDED")
         if plural == "pods":
-            self._later(self.pace.start / 2, self._bind, obj["metadata"]["uid"], metadata["name"])
+            self._later(self.pace.start / 3, self._bind, obj["metadata"]["uid"], metadata["name"])
         return obj
 
     def _store(self, plural: str, key: str, obj: Json) -> Json:
@@ -186,12 +186,14 @@ class MemoryCluster:
         if pod is not None and "deletionTimestamp" not in pod["metadata"]:
             pod["spec"]["nodeName"] = f"node-{self.rng.randrange(10)}"
             self._store("pods", f"{NAMESPACE}/{name}", pod)
-            self._later(self.pace.start / 2, self._start, uid, name)
+            self._later(self.pace.start / 3, self._start, uid, name, "False")
 
-    def _start(self, uid: str, name: str) -> None:
+    def _start(self, uid: str, name: str, ready: str) -> None:
+        """The containers run; a while later they are ready, if ever."""
         pod = self._pod(uid, name)
         if pod is not None and "deletionTimestamp" not in pod["metadata"]:
-            ready = "True" if self.runs(pod) else "False"
+            if ready == "False" and self.runs(pod):
+                self._later(self.pace.start / 3, self._start, uid, name, "True")
             condition = {"type": "Ready", "status": ready, "lastTransitionTime": rfc3339(self.clock.now())}
             pod["status"] = {"phase": "Running", "conditions": [condition]}
             self._store("pods", f"{NAMESPACE}/{name}", pod)
