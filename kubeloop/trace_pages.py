@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import functools
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -153,9 +153,9 @@ class TracePages:
 
     def _of_pod(self, namespace: str, name: str) -> dict[str, Any]:
         """The trace of a pod of this name; without a namespace: in "default", else in the only one that has it."""
-        namespaces = {record.namespace for record in self._memory.records() if record.name == name}
-        namespaces |= {pod.metadata.namespace for pod in self._pods.values() if pod.metadata.name == name}
-        namespace = the_only(f"pod {name}", namespace, namespaces)
+        known = {(record.namespace, record.name) for record in self._memory.records()}
+        known |= {(pod.metadata.namespace, pod.metadata.name) for pod in self._pods.values()}
+        namespace = resolve("pod", name, namespace, known)
         found = self._memory.of_pod(namespace, name)
         pod = self._pods.get(f"{namespace}/{name}")
         if found is None and pod is not None:
@@ -163,23 +163,15 @@ class TracePages:
             if found is None:
                 raise _not_traced(pod)
         if found is None:
-            names = {record.name for record in self._memory.records() if record.namespace == namespace}
-            names |= {pod.metadata.name for pod in self._pods.values() if pod.metadata.namespace == namespace}
-            raise UserError(f"no pod {name} in namespace {namespace}", hint=similar_names(name, names - {""}, "pods"))
+            raise UserError(f"no trace of pod {namespace}/{name}", hint=_WHAT_THERE_IS)  # forgotten just now
         return found
 
     def _namespace_of_deployment(self, namespace: str, name: str) -> str:
-        """Where the Deployment is; see _of_pod. Raises UserError if neither the cluster nor a trace knows it."""
+        """Where the Deployment is; see resolve(). Raises UserError if neither the cluster nor a trace knows it."""
         known = {(record.namespace, record.deployment_name) for record in self._memory.records()}
         if self._deployments is not None:
             known |= {(each.metadata.namespace, each.metadata.name) for each in self._deployments.values()}
-        namespace = the_only(f"deployment {name}", namespace, {space for space, each in known if each == name})
-        if (namespace, name) not in known:
-            names = {each for space, each in known if space == namespace}
-            raise UserError(
-                f"no deployment {name} in namespace {namespace}", hint=similar_names(name, names - {""}, "deployments")
-            )
-        return namespace
+        return resolve("deployment", name, namespace, known)
 
 
 def _same(file: File, _query: Mapping[str, str]) -> File:
@@ -191,23 +183,33 @@ def _knows_deployments(plane: ControlPlane) -> bool:
     return "deployment" in plane.settings.controllers
 
 
-def the_only(what: str, namespace: str, namespaces: set[str]) -> str:
-    """The namespace asked for, else "default" if it is there (or nowhere), else the only one. Raises UserError."""
-    if namespace:
-        return namespace
-    if "default" in namespaces or not namespaces:
+def resolve(kind: str, name: str, namespace: str, known: Collection[tuple[str, str]]) -> str:
+    """The namespace of what is called `name`: the one asked for; without one "default" if it is there, else the only
+    one that has it.
+
+    known: namespaces and names of everything there is. Raises UserError if it is nowhere, or in several of them.
+    """
+    having = {space for space, each in known if each == name and namespace in ("", space)}
+    if not having:
+        where = f"in namespace {namespace}" if namespace else "in any namespace"
+        elsewhere = sorted(space for space, each in known if each == name)
+        raise UserError(f"no {kind} {name} {where}", hint=_alike(kind, name, namespace, known, elsewhere))
+    if len(having) == 1:
+        return next(iter(having))
+    if "default" in having:
         return "default"
-    if len(namespaces) > 1:
-        raise UserError(f"{what} is in several namespaces: {', '.join(sorted(namespaces))}", hint="say which with -n")
-    return next(iter(namespaces))
+    raise UserError(f"{kind} {name} is in several namespaces: {', '.join(sorted(having))}", hint="say which with -n")
 
 
-def similar_names(name: str, names: set[str], kind: str) -> str:
-    """A hint: what there is that looks like it."""
+def _alike(kind: str, name: str, namespace: str, known: Collection[tuple[str, str]], elsewhere: Sequence[str]) -> str:
+    """A hint: where it is, or what there is that looks like it."""
+    if elsewhere:
+        return f"there is one in namespace {', '.join(elsewhere)}"
+    names = {each: space for space, each in sorted(known) if each and namespace in ("", space)}
     starting = sorted(each for each in names if each.startswith(name))
     likely = starting or difflib.get_close_matches(name, sorted(names)[:_COMPARED], n=_NAMED)
     if not likely:
-        return f"kubectl get {kind} -A lists what there is; the newest traces are kept"
+        return f"kubectl get {kind}s -A lists what there is; the newest traces are kept"
     more = f" and {len(likely) - _NAMED} more" if len(likely) > _NAMED else ""
     return f"did you mean {', '.join(likely[:_NAMED])}{more}?"
 

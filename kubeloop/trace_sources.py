@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop import asking
 from kubeloop.kube.errors import UserError
-from kubeloop.trace_pages import PATH, Target, similar_names, the_only
+from kubeloop.trace_pages import PATH, Target, resolve
 from kubeloop.tracing.views.feed import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 from kubeloop.tracing.views.otlp import NotOtlp, from_otlp
@@ -151,16 +151,9 @@ class FileTraces:
                     f"no pod of namespace {target.namespace} in {self._path}", hint=f"it has {', '.join(spaces)}"
                 )
             return found
-        named = [(_name(target.kind, each[0]), each) for each in everything]
-        spaces_of_it = {each[0].namespace for name, each in named if name == target.name}
-        namespace = the_only(f"{target.kind} {target.name}", target.namespace, spaces_of_it)
-        found = [each for name, each in named if name == target.name and each[0].namespace == namespace]
-        if not found:
-            raise UserError(
-                f"no {target.kind} {target.name} of namespace {namespace} in {self._path}",
-                hint=similar_names(target.name, {name for name, _ in named} - {""}, f"{target.kind}s"),
-            )
-        return found
+        named = [((each[0].namespace, _name(target.kind, each[0])), each) for each in everything]
+        namespace = resolve(target.kind, target.name, target.namespace, [where for where, _ in named])
+        return [each for where, each in named if where == (namespace, target.name)]
 
 
 def _name(kind: str, line: PodLine) -> str:

@@ -20,6 +20,7 @@ Document = Mapping[str, Any]
 
 MAX_SEGMENTS: Final = 60  # of a line; a pod that waits for weeks shows its first and its last ones
 _GAP_US: Final = 1  # shorter ones are rounding
+_GAP_SHARE: Final = 0.002  # of the whole; the recorder leaves shorter ones unexplained, the next segment takes them
 _MAX_REASON: Final = 400  # characters
 
 _NAMED_STAGES: Final = {
@@ -135,13 +136,14 @@ def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_u
     """
     found: list[list[int]] = []
     until = 0
+    gap_us = max(_GAP_US, duration_us * _GAP_SHARE)
     for span in children:
         phase = phase_index(span["name"])
         first = min(max(until, (span["start"] - start_ns) // 1000), duration_us)
         last = min((span["end"] - start_ns) // 1000, duration_us)
         if last <= first:
             continue
-        if first - until > _GAP_US:
+        if first - until > gap_us:
             found.append([OTHER, until, first - until])
         else:
             first = until
@@ -150,7 +152,7 @@ def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_u
         else:
             found.append([phase, first, last - first])
         until = last
-    if duration_us - until > _GAP_US:
+    if duration_us - until > gap_us:
         found.append([OTHER, until, duration_us - until])
     if len(found) > MAX_SEGMENTS:
         head, tail = found[: MAX_SEGMENTS // 2], found[-(MAX_SEGMENTS // 2 - 1) :]

@@ -78,13 +78,10 @@ class RolloutView:
         rollout = self._rollout
         shown = _evenly(rollout.lines, self._max_lines)
         if len(shown) < len(rollout.lines):
-            heading = f"{len(shown)} of {len(rollout.lines)} pods, evenly spread"
-        else:
-            heading = _count(len(shown))
+            yield Text(f"{len(shown)} of {len(rollout.lines)} pods, evenly spread:", style="dim")
         names = min(_NAME_COLUMNS, max(len(_label(line)) for line in shown), max(12, width // 3))
         columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, width - names - 13))
-        scale = f"0{units.duration(rollout.duration_us):>{columns - 1}}"
-        yield Text(f"{heading:<{names}} {scale}"[: names + 1 + columns], style="dim")
+        yield Text(f"{'':{names}} 0{units.duration(rollout.duration_us):>{columns - 1}}", style="dim")
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, width=names, overflow="ellipsis")
         table.add_column(no_wrap=True, width=columns)

@@ -28,10 +28,9 @@
     parts.name.textContent = line.name || "(being created)";
     parts.namespace.textContent = line.namespace;
     parts.stage.textContent = line.stage;
-    parts.stage.title = line.reason;
+    row.title = [line.reason, line.attempts > 1 ? `${line.attempts} scheduling attempts` : ""].filter(Boolean).join("\n");
     parts.node.textContent = line.node;
     parts.attempts.textContent = line.attempts > 1 ? `${line.attempts}×` : "";
-    parts.attempts.title = line.attempts > 1 ? `${line.attempts} scheduling attempts` : "";
     parts.fill.style.width = `${line.segments.length ? length(took) : 0}%`;
     Kubeloop.drawSegments(parts.fill, line, took);
     parts.took.textContent = line.segments.length ? Kubeloop.duration(took) : "not traced";
@@ -97,7 +96,7 @@
     }
     find("pods-total").textContent = Kubeloop.count(found.length);
     drawRate(chosen);
-    phases.draw(Kubeloop.phaseTimes(chosen));
+    phases.draw(Kubeloop.phaseTimes(chosen, pods));
     const rollouts = Kubeloop.rollouts(chosen, pods);
     find("shown-pods").textContent = Kubeloop.count(chosen.length);
     find("shown-rollouts").textContent = Kubeloop.count(rollouts.length);

@@ -156,7 +156,7 @@ Kubeloop.Detail = class {
     this.picture.draw(rollout);
     const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.FINISHED.has(line.stage)), (line) => line.durationUs).sort();
     const at = (share) => Kubeloop.percentile(totals, share);
-    this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced),
+    this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods),
       { pods: totals.length, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: totals.at(-1) || 0 }));
     const slowest = [...rollout.traced].sort((a, b) => this.pods.duration(b) - this.pods.duration(a)).slice(0, 5);
     this.slowest.replaceChildren(...slowest.map((line) => Kubeloop.element("a", { href: `#pod=${encodeURIComponent(line.key)}` },

@@ -114,7 +114,7 @@ Kubeloop.percentile = (ordered, share) =>
   ordered.length ? ordered[Math.max(0, Math.ceil(ordered.length * share) - 1)] : 0;
 
 /* Per phase that any line has: { index, pods, p50, p99, max, share, bins }. Times in microseconds. */
-Kubeloop.phaseTimes = (lines) => {
+Kubeloop.phaseTimes = (lines, pods) => {
   const count = Kubeloop.PHASES.length;
   const sums = Array.from({ length: count }, () => []);
   const own = new Float64Array(count);
@@ -123,6 +123,7 @@ Kubeloop.phaseTimes = (lines) => {
     own.fill(0);
     const segments = line.segments;
     for (let at = 0; at < segments.length; at += 3) own[segments[at]] += segments[at + 2];
+    if (line.isOpen && segments.length) own[segments.at(-3)] += Math.max(0, pods.duration(line) - line.durationUs);
     for (let index = 0; index < count; index++) {
       if (own[index]) { sums[index].push(own[index]); everything += own[index]; }
     }

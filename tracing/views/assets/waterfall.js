@@ -94,19 +94,24 @@ Kubeloop.Waterfall = class {
     const error = span.status.code === "ERROR", open = this.opened.has(span.spanId);
     const left = (100 * (span.start - start)) / total, width = (100 * (span.end - span.start)) / total;
     const took = Kubeloop.duration((span.end - span.start) / 1e3), remark = Kubeloop.remarkOn(span);
+    /* beside its bar where there is room for it, else in a line of its own; on a phone always there */
+    const short = remark.length <= 60, after = left + width;
+    const beside = !depth || !remark || !short ? null : after <= 55 ? { left: `calc(${Math.max(after, left + 0.5)}% + 8px)` }
+      : left >= 45 ? { right: `calc(${100 - left}% + 8px)` } : null;
     const head = Kubeloop.element("div", { class: "head" },
-      Kubeloop.element("span", { class: "name", style: { "--depth": depth } }, Kubeloop.titleOf(span),
+      Kubeloop.element("span", { class: "name", style: { "--depth": depth } }, span.name === "pod" ? "pod" : Kubeloop.titleOf(span),
         span.service ? Kubeloop.element("small", {}, span.service) : null),
       Kubeloop.element("span", { class: "track" },
         Kubeloop.element("i", { class: error ? "error" : "", "data-phase": depth ? Kubeloop.phaseOf(span.name) : "root", style: { left: `${Math.min(left, 99.6)}%`, width: `${width}%` } }),
-        (span.events || []).map((event) => Kubeloop.element("u", { title: event.name, style: { left: `${(100 * (event.time - start)) / total}%` } }))),
+        (span.events || []).map((event) => Kubeloop.element("u", { title: event.name, style: { left: `${(100 * (event.time - start)) / total}%` } })),
+        beside && Kubeloop.element("span", { style: beside }, remark)),
       Kubeloop.element("span", { class: "took" }, took));
     const item = Kubeloop.element("div", {
       class: `span${error ? " failed" : ""}`, role: "treeitem", "aria-level": depth + 1, "aria-expanded": String(open), "data-span": span.spanId,
       tabindex: (this.focused ? this.focused === span.spanId : index === 0) ? "0" : "-1",
       "aria-label": `${Kubeloop.titleOf(span)}, ${took}${remark ? `, ${remark}` : ""}`,
       onfocus: () => { this.focused = span.spanId; for (const each of this.items()) each.tabIndex = each === item ? 0 : -1; },
-    }, head, remark && (depth || error) ? Kubeloop.element("p", { class: "remark" }, remark) : null);
+    }, head, remark && (depth || error) ? Kubeloop.element("p", { class: beside ? "remark inside" : "remark" }, remark) : null);
     head.addEventListener("click", () => { item.focus({ preventScroll: true }); this.toggle(item, span, start); });
     item.toggle = () => this.toggle(item, span, start);
     if (open) item.append(Kubeloop.spanDetails(span, start));

@@ -1,0 +1,110 @@
+"""Pods that go through the recorder and the informer's store by hand, behind an endpoint, for tests of its pages."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+from prometheus_client import CollectorRegistry
+
+from kubeloop.endpoint import Endpoint
+from kubeloop.informers.store import Store
+from kubeloop.kube import objects
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.trace_pages import trace_pages
+from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.tracing.provider import Tracing
+
+
+class TracedPods:
+    """One process' pods. Names are "web-5f-N" in namespace "shop", of Deployment "web", unless said otherwise."""
+
+    def __init__(self) -> None:
+        self.tracing = Tracing(clock=SystemClock(), rng=random.Random(11), environ={})
+        self.pods: Store[objects.Pod] = Store()
+        self.deployments: Store[objects.Deployment] = Store()
+        self.traceparents: dict[str, str] = {}
+        self.creator = ""  # traceparent of the reconcile that creates them
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """An endpoint with their pages; its URL."""
+        stores = {PODS: self.pods, DEPLOYMENTS: self.deployments}
+        plane = SimpleNamespace(
+            tracing=self.tracing,
+            informers=SimpleNamespace(informer=lambda resource: SimpleNamespace(store=stores[resource])),
+            settings=SimpleNamespace(controllers=frozenset({"deployment", "scheduler"})),
+        )
+        endpoint = Endpoint(CollectorRegistry())
+        trace_pages(endpoint, plane)
+        async with endpoint.serving("127.0.0.1", 0) as url:
+            yield url
+
+    def requested(self, name: str) -> None:
+        traces = self.tracing.pods
+        self.traceparents[name] = traceparent = traces.new_traceparent()
+        traces.create_requested(
+            traceparent,
+            namespace="shop",
+            owner_kind="ReplicaSet",
+            owner_name="web-5f",
+            start_ns=traces.now_ns(),
+            link=self.creator,
+        )
+
+    def pending(self, name: str, *, message: str = "") -> None:
+        """Created and queued; with a message, refused by the scheduler in these words."""
+        self.requested(name)
+        traces = self.tracing.pods
+        pod = self._shown(name)
+        traces.created(self.traceparents[name], pod, traces.now_ns())
+        traces.observed(pod)
+        traces.queued(pod, "active", "PodAdd")
+        if message:
+            traces.attempt_started(pod, 1)
+            now_ns = traces.now_ns()
+            facts = AttemptFacts(
+                "unschedulable", nodes=3, rejections={"NodeAffinity": 3}, filter_ns=(now_ns, now_ns), message=message
+            )
+            traces.attempt_finished(pod, facts)
+            traces.queued(pod, "unschedulable", "ScheduleAttemptFailure")
+
+    def bound(self, name: str, node: str = "node-1") -> None:
+        """From pending to bound and ready."""
+        traces = self.tracing.pods
+        pod = self.pods[f"shop/{name}"]
+        traces.attempt_started(pod, 1)
+        now_ns = traces.now_ns()
+        facts = AttemptFacts("scheduled", nodes=3, feasible=3, filter_ns=(now_ns, now_ns), node=node)
+        traces.attempt_finished(pod, facts)
+        traces.bind_started(pod, node)
+        traces.bind_finished(pod)
+        traces.observed(self._shown(name, node=node))
+
+    def untraced(self, name: str) -> None:
+        self._shown(name, node="node-9")
+
+    def _shown(self, name: str, node: str = "") -> objects.Pod:
+        traceparent = self.traceparents.get(name, "")
+        ready = [{"type": "Ready", "status": "True"}] if node else []
+        pod = objects.convert(
+            objects.Pod,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "shop",
+                    "uid": f"uid of {name}",
+                    "labels": {"pod-template-hash": "5f"},
+                    "annotations": {"tracing.k8s.io/traceparent": traceparent} if traceparent else {},
+                    "ownerReferences": [{"kind": "ReplicaSet", "name": "web-5f", "uid": "rs", "controller": True}],
+                    "creationTimestamp": "2026-01-01T12:00:00Z",
+                },
+                "spec": {"nodeName": node},
+                "status": {"phase": "Running" if node else "Pending", "conditions": ready},
+            },
+        )
+        self.pods.put(pod.key, pod)
+        return pod

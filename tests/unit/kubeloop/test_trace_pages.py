@@ -1,0 +1,104 @@
+"""The pages of traces as the endpoint serves them: to whom, which files, and what it says when there is no answer."""
+
+from __future__ import annotations
+
+import re
+
+import aiohttp
+import pytest
+
+from kubeloop.tracing.views.page import SCRIPTS
+from kubeloop.tracing.views.phases import KEYS
+from support.driving import ROOT
+from support.traced_pods import TracedPods
+
+
+async def test_only_this_machine_is_answered_on_loopback():
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+
+    hosts = {"127.0.0.1:1": 200, "localhost": 200, "[::1]:80": 200}
+    hosts |= dict.fromkeys(["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example"], 403)
+    async with pods.serving() as url, aiohttp.ClientSession() as session:
+        for path in ("/traces", "/traces/app.js", "/debug/traces", "/debug/traces/lines"):
+            for host, expected in hosts.items():
+                async with session.get(url + path, headers={"Host": host}) as answer:
+                    assert answer.status == expected, (path, host)
+        async with session.get(f"{url}/metrics", headers={"Host": "evil.example"}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "problem", "hint"),
+    [
+        ("pod=nope", "no pod nope in any namespace", "kubectl get pods"),
+        ("pod=web-5f", "no pod web-5f in any namespace", "did you mean web-5f-1, web-5f-2?"),
+        ("pod=web-5f-1&namespace=other", "no pod web-5f-1 in namespace other", "there is one in namespace shop"),
+        ("pod=old", "pod shop/old is not traced", "OTEL_TRACES_SAMPLER"),
+        ("deployment=webb", "no deployment webb in any namespace", "did you mean web?"),
+        ("key=nope", "no trace of a pod with key nope", "kubectl"),
+        ("trace=nope", "no trace nope", "kubectl"),
+        ("namespace=other", "no trace of a pod in namespace other", "kubectl"),
+    ],
+)
+async def test_what_is_not_there_is_told_with_what_to_try(query, problem, hint):
+    pods = TracedPods()
+    pods.pending("web-5f-1")
+    pods.pending("web-5f-2")
+    pods.untraced("old")
+    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?{query}") as answer:
+        assert answer.status == 404
+        told = await answer.json()
+    assert problem in told["error"]
+    assert hint in told["hint"]
+
+
+async def test_a_pod_that_was_not_sampled_is_told_apart():
+    pods = TracedPods()
+    pods.traceparents["web-5f-1"] = f"00-{'1' * 32}-{'2' * 16}-00"
+    pods.untraced("web-5f-1")
+    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?pod=web-5f-1") as answer:
+        assert "it was not sampled" in (await answer.json())["error"]
+
+
+async def test_a_stream_has_every_trace_once_and_the_reconciles_behind_them():
+    pods = TracedPods()
+    reconcile = pods.tracing.reconciles.reconcile("replicaset", "shop/web-5f", "replicas")
+    pods.creator = reconcile.traceparent
+    for number in range(120):
+        pods.pending(f"web-5f-{number}")
+    reconcile.finish(True)
+    async with pods.serving() as url, aiohttp.ClientSession() as session:
+        for query, count in {"": 121, "?deployment=web": 121, "?pod=web-5f-7": 2, "?namespace=shop": 121}.items():
+            async with session.get(f"{url}/debug/traces/stream{query}") as answer:
+                assert answer.content_type == "application/x-ndjson"
+                lines = (await answer.text()).splitlines()
+            assert len(lines) == len(set(lines)) == count
+            assert "reconcile replicaset" in lines[-1]
+        async with session.get(f"{url}/debug/traces/stream?namespace=other") as answer:
+            assert answer.status == 404
+
+
+async def test_lines_are_bounded_whatever_is_asked_for():
+    pods = TracedPods()
+    for number in range(700):
+        pods.pending(f"web-5f-{number}")
+    async with pods.serving() as url, aiohttp.ClientSession() as session:
+        for limit, count in {"": 500, "1000000": 500, "3": 3, "0": 1, "-1": 500, "x": 500}.items():
+            async with session.get(f"{url}/debug/traces/lines", params={"limit": limit}) as answer:
+                told = await answer.json()
+            assert len(told["lines"]) == count
+            assert told["more"]
+
+
+def test_the_scripts_know_the_phases_and_every_file_is_served():
+    assets = ROOT / "tracing" / "views" / "assets"
+    text = (assets / "format.js").read_text()
+    phases = text[text.index("PHASES = [") : text.index("];", text.index("PHASES = ["))]
+    assert tuple(re.findall(r'key: "(\w+)"', phases)) == KEYS
+    assert {path.name for path in assets.glob("*.js")} == set(SCRIPTS)
+    for key in KEYS:
+        assert f"[data-phase={key}]" in (assets / "style.css").read_text()
+    for path in assets.iterdir():
+        assert not re.search(r"https?://(?!www\.w3\.org/)", path.read_text()), path
+        assert "innerHTML" not in path.read_text()
