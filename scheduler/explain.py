@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.objects import Pod
-from kubeloop.kube.taints import find_untolerated_taint
+from kubeloop.scheduler.advice import advice
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.fit_error import fit_error_message
 from kubeloop.scheduler.framework.interface import Code, CycleState, Status
@@ -23,24 +23,6 @@ from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.scheduler import Scheduler
 
 _SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes: explained, or copied, in one go
-_TOLD_DETAILS = 3  # taints or labels in one piece of advice
-
-_ADVICE = {
-    "NodeUnschedulable": "make a node schedulable again (kubectl uncordon)",
-    "NodeName": "the pod names a node that does not exist, or another one",
-    "TaintToleration": "add a toleration to the pod, or remove a taint from a node",
-    "NodeAffinity": "relax the pod's nodeSelector or node affinity, or label a node accordingly",
-    "NodePorts": "free the host port on a node, or use another one",
-    "NodeResourcesFit": "ask for less, add a node, or free room on one",
-    "PodTopologySpread": "relax maxSkew, or make room in the domains that have the fewest matching pods",
-    "InterPodAffinity": "relax the (anti-)affinity to pods, or make room where it would be met",
-    "VolumeBinding": "provide a PersistentVolume or StorageClass that the claims can use on a node with room",
-    "VolumeZone": "make room in the zone of the pod's volumes",
-    "VolumeRestrictions": "another pod uses the same disk or claim; wait for it, or use another one",
-    "NodeVolumeLimits": "detach volumes from a node, or add a node",
-    "SchedulingGates": "remove the pod's scheduling gates",
-    "DynamicResources": "resource claims are not supported",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +131,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         if queued.gated:
             explanation.summary = f"the pod is held back by {queued.gating_plugin}"
             explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)
-            explanation.advice = _advice([queued.gating_plugin], pod)
+            explanation.advice = advice([queued.gating_plugin], pod)
             return
     elif scheduler.cache.is_assumed(pod):
         assumed = scheduler.cache.get_pod(pod.metadata.uid)
@@ -173,7 +155,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
     if rejection is not None:
         explanation.message = fit_error_message(len(nodes), {}, rejection.message)
         explanation.summary = rejection.message
-        explanation.advice = _advice([rejection.plugin], pod, nodes)
+        explanation.advice = advice([rejection.plugin], pod, nodes, rejection.message)
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
@@ -273,7 +255,7 @@ def _sum_up(
     explanation.message = fit_error_message(len(nodes), reasons)
     explanation.summary = explanation.message
     # A resource is short everywhere only if no node has room for it.
-    explanation.advice = _advice([plugin for plugin, _ in plugins.most_common()], pod, infos)
+    explanation.advice = advice([plugin for plugin, _ in plugins.most_common()], pod, infos)
     if "NodeResourcesFit" not in plugins:
         explanation.shortages.clear()
     helped = [each.node for each in nodes if each.preemption_helps]
@@ -285,33 +267,3 @@ def _sum_up(
         explanation.preemption = f"preempting pods of lower priority would help on {len(helped)} of {len(nodes)} nodes"
     else:
         explanation.preemption = "preemption cannot help: no node would fit without its pods of lower priority"
-
-
-def _advice(plugins: list[str], pod: Pod, nodes: Sequence[NodeInfo] = ()) -> list[str]:
-    """What would help against each of the plugins, with the taints and labels that it is about."""
-    details = {"TaintToleration": _taints(pod, nodes), "NodeAffinity": _labels(pod, nodes)}
-    return [
-        f"{_ADVICE[plugin]}: {'; '.join(details[plugin])}" if details.get(plugin) else _ADVICE[plugin]
-        for plugin in plugins
-        if plugin in _ADVICE
-    ]
-
-
-def _taints(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
-    """The taints that keep the pod off, the most frequent first: of each node the one that stands in the way first."""
-    found: Counter[str] = Counter()
-    for info in nodes:
-        taint = info.node and find_untolerated_taint(info.node.spec.taints, pod.spec.tolerations)
-        if taint:
-            found[f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"] += 1
-    return [f"{taint} (on {count} of {len(nodes)} nodes)" for taint, count in found.most_common(_TOLD_DETAILS)]
-
-
-def _labels(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
-    """The labels of the pod's nodeSelector, the rarest first."""
-    having = {
-        f"{name}={value}": sum(info.node is not None and info.node.metadata.labels.get(name) == value for info in nodes)
-        for name, value in pod.spec.node_selector.items()
-    }
-    rarest = sorted(having.items(), key=lambda each: each[1])
-    return [f"{label} (on {count} of {len(nodes)} nodes)" for label, count in rarest[:_TOLD_DETAILS]]

@@ -1,7 +1,8 @@
 """DynamicResources: pods with resource claims.
 
-kubeloop schedules no devices: a pod with claims waits. Without claims the plugin takes part in the profile as in
-kube-scheduler, where it decides nothing and scores nothing, but is heard in the message of a failed attempt.
+kubeloop schedules no devices: a pod with claims waits, and its event says why. Without claims the plugin takes part
+in the profile as in kube-scheduler, where it decides nothing and scores nothing, but is heard in the message of a
+failed attempt.
 Source: plugins/dynamicresources of v1.36.
 """
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _STATE = "DynamicResources"
-_UNSUPPORTED = "resource claims are not supported"
+_UNSUPPORTED = "resource claims are not supported: kubeloop allocates no devices"
 
 
 class DynamicResources:
@@ -45,7 +46,7 @@ class DynamicResources:
         pass
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        return unresolvable(self.name, _UNSUPPORTED) if needs_claims(pod) else None
+        return None  # to hold a pod back without a word would leave its owner wondering
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot

@@ -55,6 +55,88 @@ async def test_the_advice_names_taints_and_labels(cluster, scheduling):
     ]
 
 
+async def told_of(cluster, scheduling, **spec):
+    async with scheduling() as scheduler:
+        cluster.pod("p", **spec)
+        await asyncio.sleep(0.5)
+        return explain(scheduler, "default/p")
+
+
+async def test_the_advice_says_what_required_node_affinity_lacks(cluster, scheduling):
+    cluster.node("n", labels={"disk": "ssd"})
+    cluster.node("m")
+    expressions = [
+        {"key": "disk", "operator": "In", "values": ["ssd", "nvme"]},
+        {"key": "generation", "operator": "Gt", "values": ["3"]},
+    ]
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["mars"]}]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}, {"matchExpressions": expressions[1:]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    told = await told_of(cluster, scheduling, affinity=affinity)
+    assert told.advice == [
+        "relax the pod's nodeSelector or node affinity, or label a node accordingly: "
+        "generation>3 (on 0 of 2 nodes); disk in (nvme,ssd) (on 1 of 2 nodes)"
+    ]
+    cluster.delete_pod("default/p")
+    terms["nodeSelectorTerms"] = [{"matchFields": fields}]
+    told = await told_of(cluster, scheduling, affinity=affinity)
+    assert told.advice[0].endswith(": metadata.name=mars (on 0 of 2 nodes)")
+
+
+async def test_the_advice_says_that_no_node_is_large_enough(cluster, scheduling):
+    cluster.node("n", cpu="4", memory="8Gi")
+    requests = {"cpu": "5500m", "memory": "1Gi", "example.com/gpu": "1"}
+    told = await told_of(cluster, scheduling, containers=[{"name": "c", "resources": {"requests": requests}}])
+    assert told.advice == [
+        "ask for less, add a node, or free room on one: no node has more than 4 of cpu, and the pod asks for 5500m; "
+        "no node has any example.com/gpu, and the pod asks for 1"
+    ]
+
+
+async def test_the_advice_says_where_the_pods_are_that_affinity_is_about(cluster, scheduling):
+    cluster.node("n")
+    cluster.pod("db", nodeName="n", metadata={"labels": {"app": "db"}})
+
+    def term(app):
+        return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+
+    affinity = {
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("web")]},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("db")]},
+    }
+    told = await told_of(cluster, scheduling, affinity=affinity)
+    assert told.advice == [
+        "relax the (anti-)affinity to pods, or make room where it would be met: "
+        "affinity to app=web by kubernetes.io/hostname, of which no pod runs; "
+        "anti-affinity to app=db by kubernetes.io/hostname, of which pods run (on 1 of 1 nodes)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message", "advice"),
+    [
+        pytest.param(
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
+            'persistentvolumeclaim "data" not found',
+            "create what is not found",
+            id="missing claim",
+        ),
+        pytest.param(
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+            "resource claims are not supported: kubeloop allocates no devices",
+            "leave the pod to a scheduler that allocates devices (spec.schedulerName), or drop its claims",
+            id="devices",
+        ),
+    ],
+)
+async def test_what_no_node_can_help_is_told_with_what_would(cluster, scheduling, spec, message, advice):
+    cluster.node("n")
+    told = await told_of(cluster, scheduling, **spec)
+    assert told.summary == message
+    assert told.advice == [advice]
+    assert cluster.events[0][2].startswith(f"0/1 nodes are available: {message}.")
+
+
 async def test_it_is_said_where_preemption_would_help(cluster, scheduling):
     cluster.node("n", cpu="1")
     cluster.pod("low", cpu="1", nodeName="n", priority=1)
