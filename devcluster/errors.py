@@ -154,6 +154,10 @@ def verb_not_supported(resource: Resource[Any], verb: str) -> StatusError:
 BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
+def body_too_large(limit_bytes: int) -> StatusError:
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit_bytes}", details={})
+
+
 def unsupported_body() -> StatusError:
     return StatusError(
         415,

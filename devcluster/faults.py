@@ -9,13 +9,17 @@ from enum import Enum
 from kubeloop.kube.errors import UserError
 
 
+_MAX_LATENCY_SECONDS = 60
+
+
 @dataclass(frozen=True, slots=True)
 class Faults:
     """How often what goes wrong, as chances per request (0 to 1), except as said.
 
     error: 500. throttle: 429 with Retry-After. conflict: 409 for a write that would have succeeded. silence: no answer,
     the connection ends. lost_answer: a write takes effect, but its answer is lost. drop_watch: per event sent on a
-    watch, that the watch ends after it. seed: of the chances.
+    watch, that the watch ends after it. latency: seconds that a request waits at most, drawn evenly from 0 on. seed: of
+    the chances.
     """
 
     error: float = 0.0
@@ -24,7 +28,12 @@ class Faults:
     silence: float = 0.0
     lost_answer: float = 0.0
     drop_watch: float = 0.0
+    latency: float = 0.0
     seed: int = 0
+
+
+SPARED_USER_AGENT = "kubeloop-testing"
+"""What sets the stage of a test with faults must work; they are for the programs that are tested."""
 
 
 class Fault(Enum):
@@ -42,7 +51,7 @@ class AnswerLost(Exception):
 
 
 class FaultSource:
-    """Draws faults. Writes are requests that change something."""
+    """Draws faults. Writes are requests that change something. Requests of SPARED_USER_AGENT never meet any."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -63,6 +72,12 @@ class FaultSource:
             point -= chance
         return None
 
+    def spares(self, user_agent: str) -> bool:
+        return user_agent == SPARED_USER_AGENT
+
+    def latency_seconds(self) -> float:
+        return self._rng.random() * self._faults.latency
+
     def drops_watch(self) -> bool:
         return self._rng.random() < self._faults.drop_watch
 
@@ -81,6 +96,10 @@ def parse_faults(text: str) -> Faults:
             values[name] = int(value) if name == "seed" else float(value)
         except ValueError:
             raise UserError(f"--faults {part}: not a number", hint="for example error=0.02,seed=1") from None
-        if name != "seed" and not 0 <= values[name] <= 1:
+        if name == "latency" and not 0 <= values[name] <= _MAX_LATENCY_SECONDS:
+            raise UserError(
+                f"--faults {part}: seconds from 0 to {_MAX_LATENCY_SECONDS}", hint="for example latency=0.2"
+            )
+        if name not in ("seed", "latency") and not 0 <= values[name] <= 1:
             raise UserError(f"--faults {part}: a chance is between 0 and 1", hint="for example error=0.02")
     return Faults(**values)  # type: ignore[arg-type]

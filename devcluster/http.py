@@ -1,97 +1,349 @@
-"""The API server's face to HTTP: aiohttp's low-level server around `ApiServer.handle`."""
+"""The API server's face to HTTP/1.1: an asyncio Protocol around httptools' parser, in front of `ApiServer`.
+
+    bytes -> parser -> Request -> ApiServer.answer -> bytes        at once, within data_received, for all but watches
+                                                  -> a task        that writes chunks as they come
+
+A connection answers one request after the other, in order; what a client sends ahead waits, within limits. Nobody can
+make the server hold more than a request's worth of memory for him, or wait for him for ever: heads and bodies have a
+size and a time, and whoever does not read is not written to. What is no HTTP gets a plain 400 and is closed, as from
+kube-apiserver. Why it is not a library's: docs/decisions.md.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
-from typing import NoReturn
+import math
+from collections import deque
+from email.utils import format_datetime
+from http import HTTPStatus
+from types import TracebackType
+from typing import cast
 
-from aiohttp import web
+import httptools
 
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.faults import AnswerLost
-from kubeloop.devcluster.request import Request, Response
+from kubeloop.devcluster.request import Request, Response, json_response
 from kubeloop.devcluster.server import ApiServer
 
 log = logging.getLogger(__name__)
 
 _MAX_BODY_BYTES = 3 << 20  # kube-apiserver's limit of a request
+_MAX_HEAD_BYTES = 1 << 20  # net/http's
+_MAX_WAITING = 16  # requests sent ahead; a client that sends more is not read
+_HEAD_SECONDS = 32.0  # from the first byte of a head to its last; kube-apiserver's ReadHeaderTimeout
+_BODY_SECONDS = 60.0
+_IDLE_SECONDS = 180.0
+_STALLED_SECONDS = 60.0  # for which a client may read nothing of an answer
+_LINGER_SECONDS = 2.0  # for which a refused client may go on sending, so that it comes to read why
+_SWEEP_SECONDS = 1.0
+_SHUTDOWN_SECONDS = 0.5  # watches end with the server, whoever watches
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
 
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+_STATUS_LINES = {code: b"HTTP/1.1 %d %s\r\n" % (code, phrase.encode()) for code, phrase in _REASONS.items()}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-def http_server(api: ApiServer) -> web.Server:
-    """A factory of connections; `web.ServerRunner` runs it."""
 
-    async def answer(http: web.BaseRequest) -> web.StreamResponse:
-        path, _, _ = http.path_qs.partition("?")
-        body = b""
-        if http.can_read_body:
-            if (http.content_length or 0) > _MAX_BODY_BYTES:
-                return web.Response(status=413, text="request entity too large")
-            body = await http.content.read()  # http.read() would refuse more than 1 MiB
-            if len(body) > _MAX_BODY_BYTES:
-                return web.Response(status=413, text="request entity too large")
-        request = Request.of(http.method, http.raw_path if path else "/", http.headers, body)
+class HttpServer:
+    """Makes the connections' protocols (call it), and owns them for the length of its context.
+
+    Leaving the context gives streams that have ended a moment to be sent, and closes everything.
+    """
+
+    def __init__(self, api: ApiServer) -> None:
+        self.api = api
+        self.connections: set[_Connection] = set()
+        self.streams = asyncio.TaskGroup()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._date = (0, b"")
+
+    def __call__(self) -> asyncio.Protocol:
+        return _Connection(self)
+
+    async def __aenter__(self) -> HttpServer:
+        await self.streams.__aenter__()
+        self._sweeping = self.streams.create_task(self._sweep(), name="http-deadlines")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._sweeping is not None
+        self._sweeping.cancel()
+        streaming = [task for task in (each.task for each in self.connections) if task is not None]
+        if streaming:
+            await asyncio.wait(streaming, timeout=_SHUTDOWN_SECONDS)
+        for connection in tuple(self.connections):
+            connection.end()
+        await self.streams.__aexit__(kind, error, trace)
+
+    def date(self) -> bytes:
+        """The Date header, made once a second."""
+        now = self.api.clock.now()
+        second = int(now.timestamp())
+        if second != self._date[0]:
+            self._date = (second, b"Date: %s\r\n" % format_datetime(now, usegmt=True).encode())
+        return self._date[1]
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = loop.time()
+            for connection in tuple(self.connections):
+                if connection.deadline < now:
+                    connection.end()
+
+
+class _Connection(asyncio.Protocol):
+    """One client.
+
+        idle --first byte--> head --> body --> waiting to be answered --> idle
+                                 \\-----------> refused: what it still sends is thrown away, then closed
+
+    `deadline` is the loop's time by which the present state must be over; a request that is being answered has none.
+    """
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self.deadline = self._loop.time() + _IDLE_SECONDS
+        self.task: asyncio.Task[None] | None = None  # that answers the request whose answer takes time
+        self._waiting: deque[tuple[Request, bool]] = deque()  # whole requests, and whether the connection stays
+        self._in_message = False
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._head_bytes = 0  # since the head began, at least
+        self._head_done = False
+        self._refused = False
+        self._closing = False  # after the answer that is under way
+        self._reading = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    # --- the transport's side -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not say that they are
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc  # a client that has gone, however it went
+        self._server.connections.discard(self)
+        self._transport = None
+        self._waiting.clear()
+        self._writable.set()
+        if self.task is not None:
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self.deadline = self._loop.time() + _STALLED_SECONDS
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self.deadline = self._loop.time() + _IDLE_SECONDS if self.task is None else math.inf
+        self._update_reading()
+        self._answer_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if not self._in_message:
+            self._in_message = True
+            self._head_bytes, self._head_done = 0, False
+            if self.task is None:
+                self.deadline = self._loop.time() + _HEAD_SECONDS
+        if not self._head_done:
+            self._head_bytes += len(data)
         try:
-            response = await api.handle(request)
-        except AnswerLost:
-            if http.transport is not None:
-                http.transport.abort()
-            return _NoAnswer()
-        headers = {"Content-Type": response.content_type, "Cache-Control": "no-cache, private"}
-        head = web.StreamResponse(status=response.status, headers=headers)
-        for name, value in response.headers:
-            head.headers.add(name, value)
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._closing = True  # it has been answered as if it had not asked; another protocol is not spoken here
+            return
+        except httptools.HttpParserError:
+            self._refuse(400, b"400 Bad Request")
+            return
+        if not self._head_done and self._in_message and self._head_bytes > _MAX_HEAD_BYTES:
+            self._refuse(431, b"431 Request Header Fields Too Large")
+
+    def end(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the parser's side --------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._in_message = True
+        self._url, self._headers, self._body, self._body_bytes = b"", {}, [], 0
+        self._head_done = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        self._head_done = True
+        self._head_bytes = 0
+        headers = self._headers
+        if self.task is None:
+            self.deadline = self._loop.time() + _BODY_SECONDS
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
+            self._too_large()
+        elif headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
+            self._transport.write(_CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > _MAX_BODY_BYTES:
+            self._too_large()
+        elif not self._refused:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        if self._refused:
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body = []
+        request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
+        self._waiting.append((request, self._parser.should_keep_alive()))
+        self._answer_waiting()
+        self._update_reading()
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    def _answer_waiting(self) -> None:
+        """Answer what waits, until something takes time or the client does not read."""
+        api = self._server.api
+        while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
+            request, stays = self._waiting.popleft()
+            response = api.answer(request) if api.prompt else None
+            if response is not None and isinstance(response.body, bytes):
+                self._write(request, response, response.body, stays)
+            else:
+                self.deadline = math.inf
+                self.task = self._server.streams.create_task(self._answer_in_time(request, response, stays))
+                return
+        if self.task is None and not self._in_message and not self._closing:
+            self.deadline = self._loop.time() + _IDLE_SECONDS
+
+    async def _answer_in_time(self, request: Request, response: Response | None, stays: bool) -> None:
         try:
+            if response is None:
+                response = await self._server.api.handle(request)
             if isinstance(response.body, bytes):
-                return await _whole(http, head, response.body)
-            return await _streamed(http, head, response)
-        except (ConnectionError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not _is_closed(http, error):
-                raise
-            log.debug("a client has gone before its answer")
-            return _NoAnswer()
+                self._write(request, response, response.body, stays)
+            else:
+                await self._stream(request, response, stays)
+        except AnswerLost:
+            self.end()
+        except Exception:
+            log.exception("an answer broke off", extra={"method": request.method, "path": request.path})
+            self.end()
+        finally:
+            self.task = None
+        self._answer_waiting()
+        self._update_reading()
 
-    return web.Server(answer, access_log=None)
+    def _head(self, response: Response, more: bytes, stays: bool) -> bytes:
+        lines = [
+            _STATUS_LINES[response.status],
+            b"Content-Type: %s\r\nCache-Control: no-cache, private\r\n" % response.content_type.encode(),
+            self._server.date(),
+            *[f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in response.headers],
+            more,
+        ]
+        if not stays:
+            lines.append(b"Connection: close\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
 
+    def _write(self, request: Request, response: Response, body: bytes, stays: bool) -> None:
+        if self._transport is None:
+            return
+        more = b""
+        if len(body) >= _GZIP_FROM_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+            body = gzip.compress(body, compresslevel=1)
+            more = b"Content-Encoding: gzip\r\n"
+        head = self._head(response, b"%sContent-Length: %d\r\n" % (more, len(body)), stays)
+        self._transport.write(head if request.method == "HEAD" else head + body)
+        self._finish(stays)
 
-class _NoAnswer(web.StreamResponse):
-    """Tells aiohttp that the client has gone, so that it writes nothing more and logs nothing."""
+    async def _stream(self, request: Request, response: Response, stays: bool) -> None:
+        assert not isinstance(response.body, bytes)
+        chunks = response.body
+        chunked = self._parser.get_http_version() != "1.0"
+        stays = stays and chunked
+        try:
+            if self._transport is not None:
+                self._transport.write(
+                    self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays)
+                )
+            async for chunk in chunks:
+                await self._writable.wait()
+                if self._transport is None:
+                    return
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+            if chunked and self._transport is not None:
+                self._transport.write(b"0\r\n\r\n")
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+        self._finish(stays)
 
-    async def prepare(self, request: web.BaseRequest) -> NoReturn:
-        raise ConnectionResetError("the client has gone")
+    def _finish(self, stays: bool) -> None:
+        if not stays and self._transport is not None:
+            self._closing = True
+            self._transport.close()
 
+    # --- refusing -----------------------------------------------------------------------------------------------------
 
-def _is_closed(http: web.BaseRequest, error: RuntimeError) -> bool:
-    """uvloop raises RuntimeError when one writes to a connection that the client has closed; over TLS the transport
-    that aiohttp sees does not know yet, and only the text tells."""
-    return http.transport is None or http.transport.is_closing() or "handler is closed" in str(error)
+    def _too_large(self) -> None:
+        if self._refused:
+            return
+        failure = errors.body_too_large(_MAX_BODY_BYTES)
+        response = json_response(failure.code, failure.status)
+        assert isinstance(response.body, bytes)
+        self._refuse(response.status, response.body, response.content_type)
 
+    def _refuse(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+        """Say why, and close once the client has had the time to read it; answers that are due are not waited for."""
+        self._refused = True
+        self._body = []
+        self._waiting.clear()
+        if self.task is not None or self._transport is None:
+            self.end()
+            return
+        response = Response(status, body, content_type)
+        self._transport.write(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body)
+        # closing at once would reset the connection over what is still coming, and the answer with it
+        self.deadline = self._loop.time() + _LINGER_SECONDS
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
 
-async def _whole(http: web.BaseRequest, head: web.StreamResponse, body: bytes) -> web.StreamResponse:
-    if len(body) >= _GZIP_FROM_BYTES and "gzip" in http.headers.get("Accept-Encoding", ""):
-        body = gzip.compress(body, compresslevel=1)
-        head.headers["Content-Encoding"] = "gzip"
-    if http.method == "HEAD":
-        head.content_length = len(body)
-        await head.prepare(http)
-        return head
-    answer = web.Response(status=head.status, headers=head.headers, body=body)
-    await answer.prepare(http)
-    await answer.write_eof()
-    return answer
-
-
-async def _streamed(http: web.BaseRequest, head: web.StreamResponse, response: Response) -> web.StreamResponse:
-    assert not isinstance(response.body, bytes)
-    chunks = response.body
-    head.enable_chunked_encoding()
-    try:
-        await head.prepare(http)
-        async for chunk in chunks:
-            await head.write(chunk)
-        await head.write_eof()
-    finally:
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
-    return head
+    def _update_reading(self) -> None:
+        """Read on only from a client that reads, and has not sent far ahead of its answers."""
+        if self._transport is None:
+            return
+        wanted = self._writable.is_set() and len(self._waiting) < _MAX_WAITING
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()

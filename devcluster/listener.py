@@ -48,8 +48,6 @@ async def listen(
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(0.1)
                 continue
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handshakes.create_task(_admit(connection, protocol_factory, tls), name="handshake")
 
 
@@ -58,6 +56,8 @@ async def _admit(
 ) -> None:
     loop = asyncio.get_running_loop()
     try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         async with asyncio.timeout(_FIRST_BYTE_SECONDS):
             first = await _peek(connection)
         if not first:

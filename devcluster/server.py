@@ -64,6 +64,7 @@ class ApiServer:
     ) -> None:
         self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
         self._journal = journal
+        self.clock = clock
         self._token = None if token is None else f"Bearer {token}".encode()
         self._faults = None if faults is None else FaultSource(faults)
         self._rest = Rest(
@@ -91,13 +92,22 @@ class ApiServer:
 
     async def handle(self, request: Request) -> Response:
         """Answer one request, whatever it is. Raises AnswerLost only, if faults are asked for."""
-        if self._faults is None:
-            return self._answer(request)
-        return self._answer_badly(request, self._faults)
+        faults = self._faults
+        if faults is None or faults.spares(request.headers.get("user-agent", "")):
+            return self.answer(request)
+        if (seconds := faults.latency_seconds()) > 0:
+            await asyncio.sleep(seconds)
+        return self._answer_badly(request, faults)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, request: Request) -> Response:
+    @property
+    def prompt(self) -> bool:
+        """May answer() be used, as nothing goes wrong on purpose?"""
+        return self._faults is None
+
+    def answer(self, request: Request) -> Response:
+        """Answer one request, whatever it is, at once."""
         try:
             self._authenticate(request)
             found = route(request.path)
@@ -159,9 +169,9 @@ class ApiServer:
             case Fault.CONFLICT:
                 return self._conflict(request)
             case Fault.LOST_ANSWER:
-                self._answer(request)
+                self.answer(request)
                 raise AnswerLost
-        response = self._answer(request)
+        response = self.answer(request)
         if not isinstance(response.body, bytes):
             response.body = _dropping(response.body, faults)
         return response
@@ -170,7 +180,7 @@ class ApiServer:
         try:
             found = route(request.path)
             if found is None or request.method == "POST":
-                return self._answer(request)
+                return self.answer(request)
             failure = errors.conflict(found.served.resource, found.name)
         except errors.StatusError as error:
             failure = error

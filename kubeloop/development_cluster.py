@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from aiohttp import web
 
 from kubeloop.child import Ready
 from kubeloop.devcluster.disruption import DisruptionBudgets
 from kubeloop.devcluster.errors import NotDurable
 from kubeloop.devcluster.faults import Faults, parse_faults
-from kubeloop.devcluster.http import http_server
+from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket
 from kubeloop.devcluster.node_objects import NodeSettings
@@ -101,7 +100,6 @@ def serve(
             path.unlink(missing_ok=True)
 
 
-_SHUTDOWN_SECONDS = 0.5  # watches end with the server, whoever watches
 _NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
 
 
@@ -145,16 +143,13 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
     kubelets.register()
     if volumes is not None:
         volumes.register()
-    runner = web.ServerRunner(http_server(api), shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
-    assert runner.server is not None
     ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
     write_kubeconfig(path, server=ready.server, token=serving.token, certificate_pem=certificate.certificate_pem)
     try:
-        async with asyncio.TaskGroup() as group:
+        async with HttpServer(api) as http, asyncio.TaskGroup() as group:
             parts = [
                 group.create_task(api.run(), name="api-server"),
-                group.create_task(listen(listening, runner.server, certificate.context), name="listener"),
+                group.create_task(listen(listening, http, certificate.context), name="listener"),
             ]
             parts.append(group.create_task(kubelets.run(), name="nodes"))
             if volumes is not None:
@@ -177,7 +172,6 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
         ) from None
     finally:
         listening.close()
-        await runner.cleanup()
     return 0
 
 

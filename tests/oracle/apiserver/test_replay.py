@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from kubeloop.devcluster.http import http_server
+from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.listener import loopback_socket
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.clock import SystemClock
@@ -39,22 +38,18 @@ async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
         pytest.skip("kubectl is not on the PATH")
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN, compaction_seconds=COMPACTION_SECONDS)
     background = asyncio.create_task(api.run(), name="api-server")
-    runner = web.ServerRunner(http_server(api), shutdown_timeout=0.1)
-    await runner.setup()
-    listening = loopback_socket(0)
-    await web.SockSite(runner, listening).start()
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    try:
+    async with HttpServer(api) as http:
+        accepting = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
+        url = f"http://127.0.0.1:{accepting.sockets[0].getsockname()[1]}"
         replay = await asyncio.create_subprocess_exec(
             sys.executable, str(script), url, "--token", TOKEN, "--json", "-j", "4",
             "--compaction-wait", str(2.5 * COMPACTION_SECONDS), str(records),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output, problems = await replay.communicate()
-    finally:
+        accepting.close()
         background.cancel()
         await asyncio.gather(background, return_exceptions=True)
-        await runner.cleanup()
     assert output, problems.decode()
     failed = _failures(output)
     assert not failed, "\n".join(failed)
