@@ -2,86 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import socket
-import threading
-from collections import defaultdict
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from support.driving import WEB, Kubeloop
-
-
-class Collector:
-    """An OTLP/HTTP receiver that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.requests: list[ExportTraceServiceRequest] = []
-        self.paths: set[str] = set()
-        collector = self
-
-        class Answer(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                collector.paths.add(self.path)
-                collector.requests.append(ExportTraceServiceRequest.FromString(body))
-                answer = ExportTraceServiceResponse().SerializeToString()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/x-protobuf")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None:
-                """Quiet: the test looks at what arrived."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-    def resources(self) -> list[dict[str, str]]:
-        return [
-            {each.key: each.value.string_value for each in part.resource.attributes}
-            for request in self.requests
-            for part in request.resource_spans
-        ]
-
-    def traces(self) -> dict[str, list[Span]]:
-        """Spans by trace id."""
-        traces = defaultdict(list)
-        for request in self.requests:
-            for part in request.resource_spans:
-                for scope in part.scope_spans:
-                    for span in scope.spans:
-                        traces[span.trace_id.hex()].append(span)
-        return traces
+from support.driving import MIXED, WEB, Kubeloop
+from support.otlp import Collector, by_trace
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    collector = Collector()
-    thread = threading.Thread(target=collector.server.serve_forever, args=(0.02,))
-    thread.start()
-    yield collector
-    collector.server.shutdown()
-    thread.join()
-    collector.server.server_close()
-
-
-def attribute(span: Span, key: str) -> str:
-    return next((each.value.string_value for each in span.attributes if each.key == key), "")
+    with Collector().serving() as collector:
+        yield collector
 
 
 def up(folder, collector: Collector, **environment: str) -> dict:
@@ -94,7 +28,7 @@ def up(folder, collector: Collector, **environment: str) -> dict:
 
 def test_every_pods_trace_arrives_as_one_tree_with_its_reconcile_linked(tmp_path, collector):
     document = up(tmp_path, collector)
-    traces = collector.traces()
+    traces = by_trace(collector.spans())
     assert collector.paths == {"/v1/traces"}
     assert {each["service.name"] for each in collector.resources()} == {"kubeloop"}
     assert document["pods"]
@@ -102,25 +36,53 @@ def test_every_pods_trace_arrives_as_one_tree_with_its_reconcile_linked(tmp_path
     for trace_id, pod in pods.items():
         spans = {span.span_id: span for span in traces[trace_id]}
         assert len(spans) == len(traces[trace_id])
-        (root,) = [span for span in spans.values() if not span.parent_span_id]
-        assert attribute(root, "k8s.pod.name") == pod["name"]
+        (root,) = [span for span in spans.values() if not span.parent_id]
+        assert root.attributes["k8s.pod.name"] == pod["name"]
         for span in spans.values():
-            parent = spans.get(span.parent_span_id, root)
-            assert span is root or span.parent_span_id in spans
-            assert parent.start_time_unix_nano <= span.start_time_unix_nano
-            assert span.start_time_unix_nano <= span.end_time_unix_nano <= parent.end_time_unix_nano
-        names = " ".join(span.name for span in spans.values())
-        for part in ("create", "queue", "attempt", "filter", "score", "bind"):
-            assert part in names
-        reconciles = {link.trace_id.hex() for span in spans.values() for link in span.links}
+            parent = spans.get(span.parent_id, root)
+            assert span is root or span.parent_id in spans
+            assert parent.start <= span.start <= span.end <= parent.end
+        names = {span.name for span in spans.values()}
+        assert {"create", "watch delivery", "queue active", "scheduling attempt", "filter", "score", "bind"} <= names
+        reconciles = {linked for span in spans.values() for linked, _ in span.links}
         assert reconciles
         assert reconciles <= traces.keys() - pods.keys(), "a link leads to a reconcile that was not exported"
+
+
+def test_the_users_request_is_at_the_beginning_of_every_chain_of_links(tmp_path, collector):
+    document = up(tmp_path, collector)
+    spans = {(span.trace_id, span.span_id): span for span in collector.spans()}
+    for pod in document["pods"]:
+        (root,) = [span for span in spans.values() if span.trace_id == pod["traceId"] and not span.parent_id]
+        chain = [root]
+        while chain[-1].name != "apply":
+            causes = [spans[link] for link in chain[-1].links if spans[link].name != "pod"]
+            assert causes, [span.name for span in chain]
+            chain.append(causes[0])
+        assert [span.name for span in chain] == ["pod", "reconcile replicaset", "reconcile deployment", "apply"]
+        assert chain[-1].attributes["kubeloop.name"] == "web"
+        assert (root.trace_id, root.span_id) in chain[1].links, "and back to the pod"
+
+
+def test_tail_rules_keep_the_pods_that_the_sampler_does_not_want(tmp_path, collector):
+    sampler = {"OTEL_TRACES_SAMPLER": "always_off", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    arguments = ("up", "--once", "--json", "--timeout", "4", "--trace-keep", "failed", "-f", MIXED)
+    done = Kubeloop(tmp_path).run(*arguments, **sampler)
+    document = json.loads(done.stdout)
+    kept = {pod["name"] for pod in document["pods"] if pod["traceId"]}
+    roots = [span for span in collector.spans() if span.name == "pod"]
+    assert {root.attributes["k8s.pod.name"] for root in roots} == {
+        pod["name"] for pod in document["pods"] if pod["traceId"] and pod["node"]
+    }
+    assert all(root.attributes["kubeloop.kept_by"] == "failed" for root in roots)
+    assert kept < {pod["name"] for pod in document["pods"]}
 
 
 def test_with_the_sampler_off_nothing_is_sent_and_the_pods_run_all_the_same(tmp_path, collector):
     document = up(tmp_path, collector, OTEL_TRACES_SAMPLER="always_off")
     assert document["pods"]
     assert all(pod["ready"] for pod in document["pods"])
+    assert all(pod["traceId"] == "" for pod in document["pods"])
     assert collector.requests == []
 
 
@@ -133,3 +95,4 @@ def test_a_collector_that_is_down_costs_the_traces_and_nothing_else(tmp_path):
         )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
+    assert done.stderr.count("cannot export traces") == 1, "told once"

@@ -1,0 +1,212 @@
+"""A rollout of 1,000 pods with everything that can happen to pods, and kubeloop restarted and killed in its middle:
+every pod has exactly one complete trace, as a receiver of traces sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.credentials import connect
+from kubeloop.kube.errors import NotFound
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from support.driving import SECONDS, Running
+from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace
+
+REPLICAS = 1_000
+FILLERS = 45  # of 1.5 CPU on 10 nodes with 8: web's pods need room that they take
+PENDING = 30  # that no node can ever take, deleted while they wait
+CONTROLLERS = "deployment,replicaset,scheduler,garbagecollector"
+
+
+def deployment(name: str, replicas: int, cpu: str, priority_class: str) -> dict[str, Any]:
+    labels = {"app": name}
+    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [container],
+                    "priorityClassName": priority_class,
+                    "terminationGracePeriodSeconds": 0,
+                },
+            },
+        },
+    }
+
+
+@dataclass
+class Story:
+    """Every pod that ever was, as a watch saw it last, and whether it is gone."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def of(self, app: str) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.metadata.labels.get("app") == app]
+
+    def bound(self, app: str) -> int:
+        return sum(bool(pod.spec.node_name) for pod in self.of(app))
+
+    async def follow(self, client: Client) -> None:
+        async with client.watch(PODS, resource_version="0") as events:
+            async for event in events:
+                pod = event.object
+                if event.type == "BOOKMARK":
+                    continue
+                self.pods[pod.metadata.uid] = pod
+                if event.type == "DELETED":
+                    self.gone.add(pod.metadata.uid)
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not condition():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"not within {SECONDS:g} s: {what}")
+
+
+@asynccontextmanager
+async def talking_to(kubeconfig: Path) -> AsyncIterator[tuple[Client, Story]]:
+    client = Client(await connect(str(kubeconfig), None), clock=SystemClock(), rng=random.Random(0))
+    story = Story()
+    try:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(story.follow(client))
+            yield client, story
+            following.cancel()
+    finally:
+        await client.close()
+
+
+def kill(running: Running) -> None:
+    running.process.send_signal(signal.SIGKILL)
+    running.process.wait(SECONDS)
+
+
+async def delete(client: Client, pods: list[Pod]) -> None:
+    for pod in pods:
+        try:
+            await client.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            continue
+
+
+async def play(kubeloop, folder: Path, url: str) -> Story:
+    """The whole story against a development cluster; traces go to `url`."""
+    kubeconfig = folder / "kubeconfig"
+    arguments = ["--nodes", "10", "--node-pods", "200", "--start-delay", "0", "--start-spread", "0"]
+
+    def start() -> Any:
+        run = ("run", "--kubeconfig", kubeconfig, "--controllers", CONTROLLERS)
+        return kubeloop.running(*run, OTEL_EXPORTER_OTLP_ENDPOINT=url)
+
+    with kubeloop.running("apiserver", *arguments, "--kubeconfig", kubeconfig) as server:
+        await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
+        async with talking_to(kubeconfig) as (client, story):
+            for name, value in (("low", 1), ("high", 1000)):
+                priority = {"metadata": {"name": name}, "value": value}
+                await client.create(PRIORITY_CLASSES, priority)
+            await client.create(DEPLOYMENTS, deployment("filler", FILLERS, "1500m", "low"), "default")
+            await client.create(DEPLOYMENTS, deployment("huge", PENDING, "100", "low"), "default")
+            with start() as first:
+                await until(lambda: story.bound("filler") == FILLERS, "the fillers bound")
+                await client.create(DEPLOYMENTS, deployment("web", REPLICAS, "50m", "high"), "default")
+                await until(lambda: story.bound("web") >= REPLICAS // 4, "a quarter of the pods bound")
+                await delete(client, story.of("huge")[: PENDING // 2])
+                kill(first)
+            # nobody looks on
+            await delete(client, [pod for pod in story.of("huge") if pod.metadata.uid not in story.gone][:5])
+            await delete(client, [pod for pod in story.of("web") if not pod.spec.node_name][:5])
+            with start() as second:
+                await until(lambda: story.bound("web") >= REPLICAS // 2, "half of the pods bound")
+                second.stop(signal.SIGTERM)
+            with start() as third:
+                await until(lambda: story.bound("web") >= REPLICAS * 3 // 4, "three quarters of the pods bound")
+                kill(third)
+            with start() as fourth:
+                await until(lambda: story.bound("web") >= REPLICAS, "all pods bound")
+                for name in ("huge", "filler"):
+                    await client.delete(DEPLOYMENTS, name, "default")
+                left = lambda: [*story.of("huge"), *story.of("filler")]  # noqa: E731
+                await until(lambda: all(pod.metadata.uid in story.gone for pod in left()), "the others gone")
+                await asyncio.sleep(0.2)  # kubeloop's informer hears of the last ones as this one did
+                assert fourth.stop(signal.SIGTERM) == 0, fourth.lines
+            return story
+
+
+def explained_share(root: Received, children: list[Received]) -> float:
+    until, covered = root.start, 0
+    for child in sorted(children, key=lambda span: span.start):
+        covered += max(0, child.end - max(until, child.start))
+        until = max(until, child.end)
+    return covered / (root.end - root.start) if root.end > root.start else 1.0
+
+
+def check_trees(spans: list[Received]) -> dict[str, Received]:
+    """Every trace is one tree. Returns the roots of pods by uid."""
+    roots: dict[str, Received] = {}
+    for trace_id, trace in by_trace(spans).items():
+        by_id = {span.span_id: span for span in trace}
+        assert len(by_id) == len(set(trace)), "two spans of one id"  # a request repeated is the same spans again
+        (root,) = [span for span in by_id.values() if not span.parent_id]
+        children = [span for span in by_id.values() if span.parent_id == root.span_id]
+        for span in by_id.values():
+            if span is root:
+                continue
+            assert span.parent_id in by_id, f"an orphan in {trace_id}: {span}"
+            parent = by_id[span.parent_id]
+            assert parent.start <= span.start <= span.end <= parent.end, (parent, span)
+        if root.name == "pod":
+            assert explained_share(root, children) >= 0.99, (root, sorted(children, key=lambda span: span.start))
+            uid = root.attributes.get("k8s.pod.uid", trace_id)
+            assert uid not in roots, f"two traces of one pod: {roots[uid]} and {root}"
+            roots[uid] = root
+    return roots
+
+
+@pytest.mark.parametrize("store", ["collector", "phoenix"])
+async def test_every_pod_has_exactly_one_complete_trace(kubeloop, tmp_path, store):
+    if store == "phoenix" and PHOENIX is None:
+        pytest.skip("phoenix is not on the PATH (pip install arize-phoenix)")
+    receiver = Collector() if store == "collector" else Phoenix(tmp_path)
+    with receiver.serving():
+        story = await play(kubeloop, tmp_path, receiver.url)
+        spans = receiver.spans()
+    roots = check_trees(spans)
+    missing = [pod.key for uid, pod in story.pods.items() if uid not in roots]
+    assert not missing, f"{len(missing)} of {len(story.pods)} pods without a trace: {missing[:5]}"
+    for uid, pod in story.pods.items():
+        assert roots[uid].attributes["k8s.pod.name"] == pod.metadata.name
+        assert roots[uid].attributes.get("k8s.node.name", "") == pod.spec.node_name
+        assert roots[uid].attributes["kubeloop.outcome"] == ("bound" if pod.spec.node_name else "deleted")
+        creation_ns = pod.metadata.creation_timestamp.timestamp() * 1e9
+        assert creation_ns - 30e9 < roots[uid].start < creation_ns + 2e9, "the request may have waited for its turn"
+    outcomes = Counter(root.attributes["kubeloop.outcome"] for root in roots.values())
+    assert outcomes["bound"] >= REPLICAS + FILLERS
+    assert outcomes["deleted"] >= PENDING
+    # that all of it has happened
+    assert any(span.attributes.get("kubeloop.result") == "unschedulable" for span in spans)
+    assert any("preempting" in span.events for span in spans)
+    assert any("rejected" in span.events for span in spans)
+    assert any(root.attributes.get("kubeloop.continued") for root in roots.values())
+    assert any(span.name == "queue unschedulable" and "kubeloop.woken_by" in span.attributes for span in spans)
