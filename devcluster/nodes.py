@@ -240,7 +240,8 @@ class SimulatedNodes:
         if known.failing != was_failing:
             node = self._failure_changed(known, node, was_failing)
         node = self._lifecycle.observe(node)
-        known.refresh(node)
+        if node is not known.object:
+            known.refresh(node)
         if known.unschedulable != was_cordoned and not known.silent:
             reason = "NodeNotSchedulable" if known.unschedulable else "NodeSchedulable"
             self._node_event(known, reason)

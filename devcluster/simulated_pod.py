@@ -208,8 +208,11 @@ class SimulatedPod:
 
     def _number(self, name: str) -> float | None:
         """The annotation as a number of 0 or more; None if it is absent or no such number."""
+        text = self.annotation(name)
+        if text is None:
+            return None
         try:
-            number = float(self.annotation(name) or "")
+            number = float(text)
         except ValueError:
             return None
         return number if 0 <= number < math.inf else None
@@ -217,14 +220,20 @@ class SimulatedPod:
     def seconds(self, name: str) -> float | None:
         """The annotation as a number of seconds, with the pod's jitter; None if it is absent or no number."""
         number = self._number(name)
+        if number is None:
+            return None
         jitter = self._number("jitter")
         share = self._settings.jitter if jitter is None else min(jitter, 1.0)
-        if number is None or not share:
+        if not share:
             return number
         return number * (1 + self._rng.uniform(-share, share))
 
     def problems(self) -> list[str]:
         """What is wrong with the annotations, in words for the pod's owner."""
+        metadata = self.object["metadata"]
+        marks = (*(metadata.get("annotations") or ()), *(metadata.get("labels") or ()))
+        if not any(name.startswith(ANNOTATION) for name in marks):
+            return []
         numbers = ("start-delay-seconds", "stop-seconds", "run-seconds", "image-pull-seconds", "jitter", "crashes")
         found = [
             f"{ANNOTATION}{name}: {self.annotation(name)!r} is not a number of 0 or more; it is ignored"

@@ -64,7 +64,10 @@ class TaintEviction:
 
     def consider(self, pod: JSON, taints: Sequence[JSON]) -> None:
         """Plan, move or cancel the eviction of `pod`; `taints`: the NoExecute taints of its node."""
-        uid, now = pod["metadata"]["uid"], self._simulation.now()
+        uid = pod["metadata"]["uid"]
+        if not taints and uid not in self._planned:
+            return
+        now = self._simulation.now()
         stay = stay_seconds(taints, pod["spec"].get("tolerations") or ()) if taints else None
         planned = self._planned.get(uid)
         if stay is None:
