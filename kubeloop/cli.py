@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from kubeloop import KUBERNETES_VERSION, __version__
 
@@ -235,10 +236,17 @@ def apiserver(**options: Any) -> int:
     "--leader-elect-retry-period", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds."
 )
 def run(**options: Any) -> int:
-    """Run controllers and scheduler against an existing API server."""
-    from kubeloop.run import run as start
+    """Run controllers and scheduler against an existing API server.
 
-    return start(**options)
+    What --config says under clientConnection and leaderElection counts, unless an option says otherwise.
+    """
+    from kubeloop.run import run as start
+    from kubeloop.scheduler_options import options_said_by
+
+    context = click.get_current_context()
+    said = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    of_file = {name: value for name, value in options_said_by(options["config"]).items() if name not in said}
+    return start(**(options | of_file))
 
 
 @commands.command()

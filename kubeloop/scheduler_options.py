@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config.policy import provider_configuration
@@ -46,6 +47,30 @@ def read_scheduler_configuration(
         )
     profile = dataclasses.replace(config.profiles[0], scheduler_name=scheduler_name)
     return dataclasses.replace(config, profiles=(profile,))
+
+
+def options_said_by(path: Path | None) -> dict[str, Any]:
+    """Options of `kubeloop run` that the configuration file sets: how to connect, and whether to elect a leader.
+
+    Raises UserError as read_scheduler_configuration does.
+    """
+    config = read_scheduler_configuration(path)
+    options: dict[str, Any] = {}
+    connection, election = config.client_connection, config.leader_election
+    if connection is not None:
+        options |= {"kube_api_qps": connection.qps, "kube_api_burst": connection.burst}
+        if connection.kubeconfig:
+            options["kubeconfig"] = Path(connection.kubeconfig)
+    if election is not None:
+        options |= {
+            "leader_elect": election.leader_elect,
+            "leader_elect_resource_namespace": election.resource_namespace,
+            "leader_elect_resource_name": election.resource_name,
+            "leader_elect_lease_duration": election.lease_duration_seconds,
+            "leader_elect_renew_deadline": election.renew_deadline_seconds,
+            "leader_elect_retry_period": election.retry_period_seconds,
+        }
+    return options
 
 
 def write_scheduler_configuration(config: SchedulerConfiguration, path: Path) -> None:

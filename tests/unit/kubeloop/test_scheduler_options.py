@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from kubeloop.__main__ import run
+from kubeloop.cli import commands
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import load_configuration
-from kubeloop.scheduler_options import read_scheduler_configuration
+from kubeloop.scheduler_options import options_said_by, read_scheduler_configuration
 
 POLICY = """
 apiVersion: v1
@@ -116,3 +118,41 @@ def test_the_translation_can_be_written_and_read_again(arguments, tmp_path):
     assert run(["run", *given, "--write-config-to", str(result)]) == 0
     again = load_configuration(result.read_text())
     assert again.profiles[0].args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+
+
+def test_a_file_says_how_to_connect_and_whether_to_elect(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\n"
+        "kind: KubeSchedulerConfiguration\n"
+        "clientConnection: {kubeconfig: /etc/kubernetes/scheduler.conf, qps: 7}\n"
+        "leaderElection: {leaderElect: true, resourceName: mine, leaseDuration: 30s}\n"
+    )
+    assert options_said_by(path) == {
+        "kubeconfig": Path("/etc/kubernetes/scheduler.conf"),
+        "kube_api_qps": 7.0,
+        "kube_api_burst": 100,
+        "leader_elect": True,
+        "leader_elect_resource_namespace": "kube-system",
+        "leader_elect_resource_name": "mine",
+        "leader_elect_lease_duration": 30.0,
+        "leader_elect_renew_deadline": 10.0,
+        "leader_elect_retry_period": 2.0,
+    }
+    assert options_said_by(None) == {}
+
+
+def test_an_option_outweighs_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\n"
+        "kind: KubeSchedulerConfiguration\n"
+        "clientConnection: {qps: 7, burst: 9}\n"
+        "leaderElection: {leaderElect: true}\n"
+    )
+    started = {}
+    monkeypatch.setattr("kubeloop.run.run", lambda **options: started.update(options) or 0)
+    result = CliRunner().invoke(commands, ["run", "--config", str(path), "--kube-api-qps", "3", "--no-leader-elect"])
+    assert result.exit_code == 0, result.output
+    assert (started["kube_api_qps"], started["kube_api_burst"], started["leader_elect"]) == (3.0, 9, False)
+    assert started["leader_elect_resource_name"] == "kube-scheduler"
