@@ -245,8 +245,8 @@ def run(**options: Any) -> int:
 
     context = click.get_current_context()
     said = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    of_file = {name: value for name, value in options_said_by(options["config"]).items() if name not in said}
-    return start(**(options | of_file))
+    of_file = options_said_by(options["config"], algorithm_provider=options["algorithm_provider"])
+    return start(**(options | {name: value for name, value in of_file.items() if name not in said}))
 
 
 @commands.command()

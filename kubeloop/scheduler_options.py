@@ -49,12 +49,12 @@ def read_scheduler_configuration(
     return dataclasses.replace(config, profiles=(profile,))
 
 
-def options_said_by(path: Path | None) -> dict[str, Any]:
+def options_said_by(path: Path | None, *, algorithm_provider: str | None = None) -> dict[str, Any]:
     """Options of `kubeloop run` that the configuration file sets: how to connect, and whether to elect a leader.
 
     Raises UserError as read_scheduler_configuration does.
     """
-    config = read_scheduler_configuration(path)
+    config = read_scheduler_configuration(path, algorithm_provider=algorithm_provider)
     options: dict[str, Any] = {}
     connection, election = config.client_connection, config.leader_election
     if connection is not None:
