@@ -7,7 +7,8 @@ A reconcile that changed nothing, and logged nothing, costs an object and leaves
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.context import TRACEPARENT_HEADER, TraceContext, new_span_id, new_trace_id
@@ -25,6 +26,7 @@ class Reconcile:
 
     __slots__ = (
         "_actions",
+        "_cause",
         "_children",
         "_context",
         "_links",
@@ -45,6 +47,7 @@ class Reconcile:
         self._children: list[tuple[str, int, int, str | None]] = []
         self._links: list[Link] = []
         self._logged = False
+        self._cause = ""
 
     @property
     def traceparent(self) -> str:
@@ -65,13 +68,25 @@ class Reconcile:
         return self.traceparent
 
     def note(self, action: str, *, start_ns: int | None = None, link: str = "", error: str | None = None) -> None:
-        """Something was done, such as "create pod web-x2x7". With `start_ns`, a span of its own, from then to now.
-        `link`: traceparent of what it did it to."""
-        self._actions.append(action)
+        """Something was done, such as "create pod web-x2x7", or failed with `error`. With `start_ns`, a span of its own
+        from then to now. `link`: traceparent of what it was done to."""
+        if error is None:
+            self._actions.append(action)
         if start_ns is not None and len(self._children) < MAX_ACTIONS:
             self._children.append((action, start_ns, self._owner.now_ns(), error))
         if link:
             self.link(link)
+
+    @contextmanager
+    def acting(self, action: str) -> Iterator[None]:
+        """note() what the body does, as done or, if it raises, as failed."""
+        start_ns = self._owner.now_ns()
+        try:
+            yield
+        except Exception as error:
+            self.note(action, start_ns=start_ns, error=str(error))
+            raise
+        self.note(action, start_ns=start_ns)
 
     def link(self, traceparent: str, relation: str = "cause") -> None:
         """Join this reconcile's trace with another one: of the request that caused it, of a pod it created ("pod")."""
@@ -81,12 +96,19 @@ class Reconcile:
                 self._links.append(link)
 
     def caused(self, controller: str, key: str) -> None:
-        """It wrote an object that is now `controller`'s to reconcile: that reconcile is linked with this one."""
+        """It writes an object that is then `controller`'s to reconcile: the next reconcile of `key` that changes
+        something is linked with this one. To be said before the write, whose event may arrive before its answer."""
         self._owner._note_cause(controller, key, self.traceparent)
 
-    def finish(self, changed: bool, error: str | None = None) -> None:
-        """It is over. Unless it changed something (or tried and failed), nothing is recorded."""
+    def finish(self, changed: bool | None = None, error: str | None = None) -> None:
+        """It is over. Unless it changed something (or tried and failed), nothing is recorded.
+
+        changed: None means, whether anything was noted that did not fail."""
         current.set(None)
+        if changed is None:
+            changed = bool(self._actions)
+        if not changed and self._cause:
+            self._owner._not_heard(self.controller, self.key, self._cause)
         if not changed and error is None and not self._logged:
             return
         if self.traceparent and self._context is not None and self._owner._records(self._context):
@@ -156,7 +178,8 @@ class ReconcileTraces:
         """`controller`: the kind it reconciles, in lower case ("deployment"). `reason`: what woke it."""
         reconcile = Reconcile(self, controller, key, reason)
         if self._causes:
-            reconcile.link(self._causes.pop((controller, key), ""))
+            reconcile._cause = self._causes.pop((controller, key), "")
+            reconcile.link(reconcile._cause)
         current.set(reconcile)
         return reconcile
 
@@ -167,6 +190,10 @@ class ReconcileTraces:
         self._causes[controller, key] = traceparent
         if len(self._causes) > MAX_CAUSES:
             del self._causes[next(iter(self._causes))]
+
+    def _not_heard(self, controller: str, key: str, traceparent: str) -> None:
+        """The reconcile that was to be linked with it found nothing to do yet: its caches did not show the write."""
+        self._causes.setdefault((controller, key), traceparent)
 
     def _records(self, context: TraceContext) -> bool:
         return self._reconcile_sampling.records(context.sampled)

@@ -245,10 +245,10 @@ class DeploymentController:
             return None
         reconcile = self._traces.reconcile("deployment", key, reason)
         reconcile.link(deployment.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
-        sync: DeploymentSync | None = None
         try:
             if deployment.spec.selector is None or deployment.spec.selector == LabelSelector():
-                await self._refuse_empty_selector(deployment)
+                await self._refuse_empty_selector(deployment, reconcile)
+                reconcile.finish()
                 return None
             replica_sets = await self._claim_replica_sets(deployment, reconcile)
             sync = DeploymentSync(
@@ -266,9 +266,9 @@ class DeploymentController:
             )
             await sync.run()
         except Exception as error:
-            reconcile.finish(sync is not None and sync.changed, str(error))
+            reconcile.finish(error=str(error))
             raise
-        reconcile.finish(sync is not None and sync.changed)
+        reconcile.finish()
         return self._recheck_seconds(key, sync.stuck_seconds)
 
     def _recheck_seconds(self, key: str, left: float | None) -> float | None:
@@ -280,7 +280,7 @@ class DeploymentController:
             return None
         return left + 1  # timestamps are cut to seconds
 
-    async def _refuse_empty_selector(self, deployment: Deployment) -> None:
+    async def _refuse_empty_selector(self, deployment: Deployment, reconcile: Reconcile) -> None:
         message = "This deployment is selecting all pods. A non-empty selector is required."
         self._events.event(deployment, "Warning", "SelectingAll", message)
         status = deployment.status
@@ -289,15 +289,17 @@ class DeploymentController:
         seen = replace(status, observed_generation=deployment.metadata.generation)
         patch = pinned(deployment.metadata.resource_version, status=changed_fields(status, seen))
         try:
-            await self._client.patch(
-                DEPLOYMENTS,
-                deployment.metadata.name,
-                patch,
-                PatchType.MERGE,
-                deployment.metadata.namespace,
-                subresource="status",
-                lane="status",
-            )
+            with reconcile.acting("update status"):
+                await self._client.patch(
+                    DEPLOYMENTS,
+                    deployment.metadata.name,
+                    patch,
+                    PatchType.MERGE,
+                    deployment.metadata.namespace,
+                    subresource="status",
+                    headers=reconcile.headers,
+                    lane="status",
+                )
         except (ApiError, ServerUnreachable) as error:
             log.info("could not note the generation of %s: %s", deployment.key, error)
 
@@ -312,11 +314,11 @@ class DeploymentController:
             return await self._client.get(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
 
         async def patch(rs: ReplicaSet, body: JSON, claim: Claim) -> None:
-            start_ns = self._clock.time_ns()
-            written = await self._client.patch(
-                REPLICA_SETS, rs.metadata.name, body, PatchType.STRATEGIC, rs.metadata.namespace
-            )
-            reconcile.note(f"{claim.value} replicaset {rs.metadata.name}", start_ns=start_ns)
+            name, namespace = rs.metadata.name, rs.metadata.namespace
+            with reconcile.acting(f"{claim.value} replicaset {name}"):
+                written = await self._client.patch(
+                    REPLICA_SETS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
+                )
             self._consistency.wrote(
                 deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -154,14 +155,12 @@ class DeploymentSync:
         self._client = client
         self._events = events
         self._now = clock.now()
-        self._clock_ns = clock.time_ns
         self._reconcile = reconcile
         self._pods_by_rs = pods_by_rs
         self._cached_rs = cached_rs
         self._wrote = wrote
         self._versions: dict[str, str] = {}  # uid of a ReplicaSet written in this sync -> its resourceVersion now
         self._unsent: dict[str, dict[str, JSON]] = {}  # uid of a ReplicaSet -> annotations for its next write
-        self.changed = False
         self.stuck_seconds: float | None = None  # time left of the progress deadline, if nothing else is to be done
 
     async def run(self) -> None:
@@ -232,11 +231,12 @@ class DeploymentSync:
         deployment = self._d
         name, size, body = new_replica_set(deployment, old_rss, revision)
         exists = False
-        start_ns = self._clock_ns()
+        self._reconcile.caused("replicaset", f"{deployment.metadata.namespace}/{name}")
         try:
-            rs = await self._client.create(
-                REPLICA_SETS, self._traced(body), deployment.metadata.namespace, headers=self._reconcile.headers
-            )
+            with self._reconcile.acting(f"create replicaset {name}"):
+                rs = await self._client.create(
+                    REPLICA_SETS, self._traced(body), deployment.metadata.namespace, headers=self._reconcile.headers
+                )
         except AlreadyExists:
             # A slow cache, or another template with the same hash.
             exists = True
@@ -255,7 +255,6 @@ class DeploymentSync:
             await self._report_failed_create(name, error)
             raise
         else:
-            self._noted(f"create replicaset {name}", start_ns)
             self._wrote_rs(rs)
         if not exists and size > 0:
             self._event("Normal", "ScalingReplicaSet", f"Scaled up replica set {rs.metadata.name} from 0 to {size}")
@@ -386,18 +385,15 @@ class DeploymentSync:
 
     async def _clean_up(self, old_rss: Sequence[ReplicaSet]) -> None:
         for rs in cleanable(self._d, old_rss):
-            start_ns = self._clock_ns()
-            try:
+            name = rs.metadata.name
+            with suppress(NotFound), self._reconcile.acting(f"delete replicaset {name}"):
                 await self._client.delete(
                     REPLICA_SETS,
-                    rs.metadata.name,
+                    name,
                     rs.metadata.namespace,
                     precondition_uid=rs.metadata.uid,
                     headers=self._reconcile.headers,
                 )
-            except NotFound:
-                continue
-            self._noted(f"delete replicaset {rs.metadata.name}", start_ns)
 
     # --- rollback --------------------------------------------------------------------------------------------------
 
@@ -446,16 +442,15 @@ class DeploymentSync:
         version = self._stored.metadata.resource_version
         if version:
             operations.insert(0, {"op": "replace", "path": "/metadata/resourceVersion", "value": version})
-        start_ns = self._clock_ns()
-        written = await self._client.patch(
-            DEPLOYMENTS,
-            deployment.metadata.name,
-            operations,
-            PatchType.JSON,
-            deployment.metadata.namespace,
-            headers=self._reconcile.headers,
-        )
-        self._noted("roll back" if rs is not None else "drop the rollback annotation", start_ns)
+        with self._reconcile.acting("roll back" if rs is not None else "drop the rollback annotation"):
+            written = await self._client.patch(
+                DEPLOYMENTS,
+                deployment.metadata.name,
+                operations,
+                PatchType.JSON,
+                deployment.metadata.namespace,
+                headers=self._reconcile.headers,
+            )
         self._wrote(DEPLOYMENTS.group_resource, written.metadata.resource_version)
 
     # --- status ----------------------------------------------------------------------------------------------------
@@ -498,18 +493,17 @@ class DeploymentSync:
             metadata={"annotations": annotations} if annotations else {},
             status=changed_fields(stored.status, status),
         )
-        start_ns = self._clock_ns()
-        written = await self._client.patch(
-            DEPLOYMENTS,
-            self._d.metadata.name,
-            patch,
-            PatchType.MERGE,
-            self._d.metadata.namespace,
-            subresource="status",
-            headers=self._reconcile.headers,
-            lane="status",
-        )
-        self._noted("update status", start_ns)
+        with self._reconcile.acting("update status"):
+            written = await self._client.patch(
+                DEPLOYMENTS,
+                self._d.metadata.name,
+                patch,
+                PatchType.MERGE,
+                self._d.metadata.namespace,
+                subresource="status",
+                headers=self._reconcile.headers,
+                lane="status",
+            )
         version = written.metadata.resource_version
         self._wrote(DEPLOYMENTS.group_resource, version)
         self._stored = replace(self._d, metadata=replace(self._d.metadata, resource_version=version))
@@ -527,26 +521,23 @@ class DeploymentSync:
             metadata={"annotations": annotations} if annotations else {},
             **({"spec": spec} if spec else {}),
         )
-        start_ns = self._clock_ns()
-        updated = await self._client.patch(
-            REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._reconcile.headers
-        )
-        size = f" to {spec['replicas']}" if "replicas" in spec else ""
-        self._noted(f"{verb} replicaset {metadata.name}{size}", start_ns)
+        action = f"{verb} replicaset {metadata.name}"
+        if "replicas" in spec:
+            action += f" to {spec['replicas']}"
+            self._reconcile.caused("replicaset", rs.key)
+        with self._reconcile.acting(action):
+            updated = await self._client.patch(
+                REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._reconcile.headers
+            )
         self._wrote_rs(updated)
         return updated
 
     def _wrote_rs(self, rs: ReplicaSet) -> None:
         self._versions[rs.metadata.uid] = rs.metadata.resource_version
-        self._reconcile.caused("replicaset", rs.key)
         self._wrote(REPLICA_SETS.group_resource, rs.metadata.resource_version)
 
     def _event(self, type_: EventType, reason: str, message: str) -> None:
         self._events.event(self._d, type_, reason, message)
-
-    def _noted(self, action: str, start_ns: int) -> None:
-        self.changed = True
-        self._reconcile.note(action, start_ns=start_ns)
 
     def _traced(self, replica_set: dict[str, JSON]) -> dict[str, JSON]:
         """The new ReplicaSet with the context of this sync, unless it has the one that its Deployment was given."""

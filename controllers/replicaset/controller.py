@@ -266,24 +266,23 @@ class ReplicaSetController:
         caught_up = self.expectations.met(key)  # do the caches show our last creations and deletions?
         reconcile = self._traces.reconcile(self.name, key, reason)
         reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
-        changes = _Changes()
         try:
-            active, terminating = await self._claim_pods(rs, selector, reconcile, changes)
+            active, terminating = await self._claim_pods(rs, selector, reconcile)
             failure: Exception | None = None
             if caught_up and rs.metadata.deletion_timestamp is None:
                 plan = plan_replicas(rs, active, lambda: self.related_per_node(rs), now, burst=self._burst)
                 if plan.delete:
                     self._report_ages(active, plan)
-                failure = await self._apply(rs, plan, reconcile, changes)
+                failure = await self._apply(rs, plan, reconcile)
             told = terminating if self._flavour.tells_terminating else None
             status = replica_set_status(rs, active, told, str(failure) if failure is not None else None, now)
-            await self._write_status(rs, status, reconcile, changes)
+            await self._write_status(rs, status, reconcile)
             if failure is not None:
                 raise failure
         except Exception as error:
-            reconcile.finish(changes.made, str(error))
+            reconcile.finish(error=str(error))
             raise
-        reconcile.finish(changes.made)
+        reconcile.finish()
         if rs.spec.min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
             # Every ready Pod has woken us for its time; this is for those whose time was told by another clock.
             ready = itertools.chain.from_iterable(pods.values() for facts, pods in active.items() if facts.ready)
@@ -291,9 +290,7 @@ class ReplicaSetController:
             return float(rs.spec.min_ready_seconds) if seconds is None else seconds
         return None
 
-    async def _claim_pods(
-        self, rs: ReplicaSet, selector: Selector, reconcile: Reconcile, changes: _Changes
-    ) -> tuple[Groups, int]:
+    async def _claim_pods(self, rs: ReplicaSet, selector: Selector, reconcile: Reconcile) -> tuple[Groups, int]:
         """The active Pods the ReplicaSet owns, after adopting and releasing some, and how many owned ones terminate.
 
         Raises ClaimErrors.
@@ -322,13 +319,11 @@ class ReplicaSetController:
             return replace(fresh, kind=rs.kind)
 
         async def patch(pod: Pod, body: JSON, claim: Claim) -> None:
-            start_ns = self._clock.time_ns()
             name, namespace = pod.metadata.name, pod.metadata.namespace
-            written = await self._client.patch(
-                PODS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
-            )
-            changes.made = True
-            reconcile.note(f"{claim.value} pod {name}", start_ns=start_ns)
+            with reconcile.acting(f"{claim.value} pod {name}"):
+                written = await self._client.patch(
+                    PODS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
+                )
             if claim is Claim.ADOPT:
                 self._wrote(rs, PODS.group_resource, written)
 
@@ -355,18 +350,14 @@ class ReplicaSetController:
 
     # --- applying --------------------------------------------------------------------------------------------------
 
-    async def _apply(
-        self, rs: ReplicaSet, plan: ReplicaPlan, reconcile: Reconcile, changes: _Changes
-    ) -> Exception | None:
+    async def _apply(self, rs: ReplicaSet, plan: ReplicaPlan, reconcile: Reconcile) -> Exception | None:
         """Create and delete Pods. Returns the first failure: the status is written whatever happens here."""
         if plan.create:
             # Before the first request: the watch may show a Pod before our call returns, and a sighting that is not
             # yet expected counts for nothing. We would wait for that Pod until the expectation expires.
             self.expectations.expect_creations(rs.key, plan.create)
             body = pod_from_template(rs)
-            created, failure = await slow_start_batch(
-                plan.create, lambda: self._create_pod(rs, body, reconcile, changes)
-            )
+            created, failure = await slow_start_batch(plan.create, lambda: self._create_pod(rs, body, reconcile))
             for _ in range(plan.create - created):
                 self.expectations.creation_observed(rs.key)  # never tried, or failed: nobody will see them
             return failure
@@ -375,11 +366,11 @@ class ReplicaSetController:
             failures: list[Exception] = []
             async with asyncio.TaskGroup() as deleting:
                 for pod in plan.delete:
-                    deleting.create_task(self._delete_pod(rs, pod, reconcile, changes, failures))
+                    deleting.create_task(self._delete_pod(rs, pod, reconcile, failures))
             return failures[0] if failures else None
         return None
 
-    async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSON], reconcile: Reconcile, changes: _Changes) -> None:
+    async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSON], reconcile: Reconcile) -> None:
         """Create one Pod, followed by a trace of its own from here on. Raises what the request raises."""
         metadata = body["metadata"]
         if not metadata.get("labels"):
@@ -408,6 +399,7 @@ class ReplicaSetController:
             pod = await self._client.create(PODS, body, rs.metadata.namespace, headers=headers)
         except (ApiError, ServerUnreachable) as error:
             self._pod_traces.create_failed(traceparent, str(error), self._clock.time_ns())
+            reconcile.note("create pod", start_ns=start_ns, error=str(error))
             if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
                 return  # nothing can be created there any more, and nobody needs to be told
             self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
@@ -417,32 +409,25 @@ class ReplicaSetController:
             raise
         self._pod_traces.created(traceparent, pod, self._clock.time_ns())
         self._wrote(rs, PODS.group_resource, pod)
-        changes.made = True
         reconcile.note(f"create pod {pod.metadata.name}", start_ns=start_ns)
         self._events.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
 
-    async def _delete_pod(
-        self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, changes: _Changes, failures: list[Exception]
-    ) -> None:
-        name = pod.metadata.name
-        start_ns = self._clock.time_ns()
+    async def _delete_pod(self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, failures: list[Exception]) -> None:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
-            await self._client.delete(
-                PODS, name, pod.metadata.namespace, precondition_uid=pod.metadata.uid, headers=reconcile.headers
-            )
+            with reconcile.acting(f"delete pod {name}"):
+                await self._client.delete(
+                    PODS, name, namespace, precondition_uid=pod.metadata.uid, headers=reconcile.headers
+                )
         except (ApiError, ServerUnreachable) as error:
             self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this one
             if not isinstance(error, NotFound):
                 self._events.event(rs, "Warning", "FailedDelete", f"Error deleting: {error}")
                 failures.append(CannotDeletePods(f"unable to delete pods: {error}"))
             return
-        changes.made = True
-        reconcile.note(f"delete pod {name}", start_ns=start_ns)
         self._events.event(rs, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
 
-    async def _write_status(
-        self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile, changes: _Changes
-    ) -> None:
+    async def _write_status(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> None:
         """Write the status if it says anything new; once more from a fresh read if the first try fails.
 
         Raises the error of the last try, or of the read.
@@ -459,34 +444,26 @@ class ReplicaSetController:
                 based_on.metadata.resource_version,
                 status=changed_fields(based_on.status, status, always={"replicas": 0}),
             )
-            start_ns = self._clock.time_ns()
             try:
-                written = await self._client.patch(
-                    resource,
-                    metadata.name,
-                    patch,
-                    PatchType.MERGE,
-                    metadata.namespace,
-                    subresource="status",
-                    headers=reconcile.headers,
-                    lane="status",
-                )
+                with reconcile.acting("update status"):
+                    written = await self._client.patch(
+                        resource,
+                        metadata.name,
+                        patch,
+                        PatchType.MERGE,
+                        metadata.namespace,
+                        subresource="status",
+                        headers=reconcile.headers,
+                        lane="status",
+                    )
             except (ApiError, ServerUnreachable):
                 if not tries_left:
                     raise
                 fresh = await self._client.get(resource, metadata.name, metadata.namespace)
                 based_on = self._flavour.read(fresh)
             else:
-                changes.made = True
-                reconcile.note("update status", start_ns=start_ns)
                 self._wrote(rs, resource.group_resource, written)
                 return
 
     def _wrote(self, rs: ReplicaSet, resource: str, written: Object) -> None:
         self.consistency.wrote(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)
-
-
-class _Changes:
-    """Whether the reconcile under way changed anything."""
-
-    made = False
