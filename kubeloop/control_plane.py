@@ -25,6 +25,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.events import EventRecorder
 from kubeloop.kube.resources import PODS
 from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
+from kubeloop.pod_resources import pod_resources
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_document
 from kubeloop.trace_metrics import PrometheusTraceMetrics
@@ -298,6 +299,8 @@ class ControlPlane:
     def _add_pages(self, endpoint: Endpoint) -> None:
         endpoint.add_readiness_check("informer-sync", lambda: None if self.synced.is_set() else "caches are not filled")
         endpoint.add_page("/configz", lambda _: self._configuration())
+        if "scheduler" in self.settings.controllers:
+            endpoint.add_page("/metrics/resources", lambda _: pod_resources(self.informers.informer(PODS).store.list()))
 
     def _configuration(self) -> dict[str, Any]:
         document: dict[str, Any] = {"tracing.kubeloop.io": self.tracing.document()}

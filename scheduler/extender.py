@@ -6,6 +6,7 @@ Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1 of v1.36
 
 from __future__ import annotations
 
+import os
 import ssl
 import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
@@ -188,6 +189,9 @@ class Extender:
         except TimeoutError as error:
             late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
             raise ExtenderError(f'Post "{url}": {late}') from error
+        except aiohttp.ClientConnectorError as error:
+            why = os.strerror(error.os_error.errno).lower() if error.os_error.errno else str(error)
+            raise ExtenderError(f'Post "{url}": dial tcp {error.host}:{error.port}: connect: {why}') from error
         except (aiohttp.ClientError, msgspec.DecodeError) as error:
             raise ExtenderError(f'Post "{url}": {str(error) or type(error).__name__}') from error
 

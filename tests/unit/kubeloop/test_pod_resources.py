@@ -1,0 +1,32 @@
+"""/metrics/resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.kube.objects import Pod, convert
+from kubeloop.pod_resources import pod_resources
+
+
+def pod(name: str, phase: str = "", **spec: Any) -> Pod:
+    resources = {"requests": {"cpu": "250m", "memory": "1Ki", "example.com/gpu": "2"}, "limits": {"cpu": "1"}}
+    body = {"containers": [{"name": "c", "resources": resources}], "schedulerName": "default-scheduler", **spec}
+    return convert(Pod, {"metadata": {"name": name, "namespace": "ns"}, "spec": body, "status": {"phase": phase}})
+
+
+async def test_each_pod_tells_its_requests_and_limits_with_their_units():
+    page = (await pod_resources([pod("p", nodeName="n", priority=7)])).body.decode().splitlines()
+    of_pod = 'namespace="ns",pod="p",node="n",scheduler="default-scheduler",priority="7"'
+    assert [line for line in page if not line.startswith("#")] == [
+        f'kube_pod_resource_limit{{{of_pod},resource="cpu",unit="cores"}} 1.0',
+        f'kube_pod_resource_request{{{of_pod},resource="cpu",unit="cores"}} 0.25',
+        f'kube_pod_resource_request{{{of_pod},resource="example.com/gpu",unit="integer"}} 2.0',
+        f'kube_pod_resource_request{{{of_pod},resource="memory",unit="bytes"}} 1024.0',
+    ]
+    assert "# TYPE kube_pod_resource_request gauge" in page
+
+
+async def test_pods_that_have_ended_hold_nothing():
+    page = (await pod_resources([pod("p", "Succeeded", nodeName="n"), pod("q", "Failed", nodeName="n")])).body
+    assert not [line for line in page.decode().splitlines() if not line.startswith("#")]
+    assert b'pod="waiting"' in (await pod_resources([pod("waiting", "Pending")])).body
