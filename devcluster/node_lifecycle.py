@@ -23,6 +23,7 @@ from kubeloop.kube.resources import LEASES, NODES, PODS
 JSON = dict[str, Any]
 ZoneState = Literal["initial", "normal", "partial disruption", "full disruption"]
 
+MONITOR_SECONDS = 5.0  # between two looks at a node: kube-controller-manager's --node-monitor-period
 _EVICTIONS_PER_SECOND, _REDUCED_EVICTIONS_PER_SECOND = 0.1, 0.01  # nodes, per zone
 _LARGE_ZONE = 50  # nodes; smaller ones get no evictions at all under partial disruption
 _UNHEALTHY_SHARE = 0.55
@@ -86,6 +87,7 @@ class NodeLifecycle:
         self._health: dict[str, _Health] = {}
         self._zones: dict[str, _Zone] = {}
         self._changed = False  # the health of a zone, since it was last judged
+        self._looked_at = 0.0  # when a node was last checked
 
     def observe(self, node: JSON) -> JSON:
         """A node is new or has changed: taint it by its conditions. Returns the node as it is now."""
@@ -125,6 +127,7 @@ class NodeLifecycle:
         if node is None or health is None:
             return
         now = self._simulation.now()
+        self._excuse_standstill(now)
         condition = ready_condition(node)
         heartbeat = "" if condition is None else condition.get("lastHeartbeatTime") or ""
         lease = self._simulation.store.get(LEASES, LEASE_NAMESPACE, name)
@@ -138,6 +141,13 @@ class NodeLifecycle:
             self._judge_zones()
         if condition is not None:
             self._evict(name, condition.get("status"))
+
+    def _excuse_standstill(self, now: float) -> None:
+        """Time in which this whole process did not run (stopped, suspended) is no silence of the kubelets in it."""
+        gap, self._looked_at = now - self._looked_at, now
+        if gap > 2 * MONITOR_SECONDS:
+            for health in self._health.values():
+                health.probed_at = min(now, health.probed_at + gap)
 
     def _lost(self, node: JSON) -> None:
         """The kubelet has not been heard of for too long."""

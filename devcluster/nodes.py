@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster import node_objects
 from kubeloop.devcluster.kubelet import Kubelets
-from kubeloop.devcluster.node_lifecycle import NodeLifecycle
+from kubeloop.devcluster.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
 from kubeloop.devcluster.node_objects import LEASE_NAMESPACE, NodeSettings
 from kubeloop.devcluster.pod_collection import OUT_OF_SERVICE, OrphanedPods, force_deleted, out_of_service
 from kubeloop.devcluster.simulated_pod import ANNOTATION, SimulatedNode, SimulatedPod
@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 
 _BATCH = 50  # pieces of work between two turns for everybody else on the event loop: about 5 ms
 _MAX_SLICES = 100  # leases and reports of all nodes are spread over this many points of their period
-_MONITOR_SECONDS = 5.0  # kube-controller-manager's --node-monitor-period
 
 
 class SimulatedNodes:
@@ -119,7 +118,7 @@ class SimulatedNodes:
             # as real kubelets every 10 s, unless somebody wants silence to be noticed sooner
             self._beat((0, min(self._settings.lease_renew_seconds, grace / 5), self._renew_lease))
             self._beat((0, self._settings.status_report_seconds, self._report))
-            self._beat((0, min(_MONITOR_SECONDS, grace / 10), self._monitor))
+            self._beat((0, min(MONITOR_SECONDS, grace / 10), self._monitor))
             while True:
                 await self._work_through()
                 alarm, due = None, self._simulation.agenda.next_due()

@@ -431,3 +431,20 @@ def test_evictions_stop_in_small_zones_under_partial_disruption_and_slow_down_in
     assert evictions_per_second("full disruption", 5) == 0.1
     assert evictions_per_second("partial disruption", 50) == 0.0
     assert evictions_per_second("partial disruption", 51) == 0.01
+
+
+async def test_a_process_that_stood_still_does_not_take_its_own_silence_for_the_kubelets():
+    async with running() as cluster:
+        await asyncio.sleep(20)
+        simulation = cluster.nodes._simulation
+        true_time, stood_still = simulation.now, 0.0
+        simulation.now = lambda: true_time() + stood_still
+        stood_still = 600.0  # as after SIGSTOP and SIGCONT: monitor and kubelets wake up in any order
+        for name in ("node-0", "node-1", "node-2"):
+            cluster.nodes._lifecycle.check(name)
+        assert [cluster.ready(f"node-{index}")[0] for index in range(3)] == ["True"] * 3
+        stood_still = 700.0
+        for _ in range(12):
+            stood_still += 9.0  # nobody renews in these steps: now it is silence
+            cluster.nodes._lifecycle.check("node-0")
+        assert cluster.ready()[0] == "Unknown"
