@@ -189,6 +189,8 @@ class Extender:
         except TimeoutError as error:
             late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
             raise ExtenderError(f'Post "{url}": {late}') from error
+        except aiohttp.ClientSSLError as error:
+            raise ExtenderError(f'Post "{url}": {error}') from error
         except aiohttp.ClientConnectorError as error:
             why = os.strerror(error.os_error.errno).lower() if error.os_error.errno else str(error)
             raise ExtenderError(f'Post "{url}": dial tcp {error.host}:{error.port}: connect: {why}') from error
