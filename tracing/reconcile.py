@@ -96,19 +96,25 @@ class Reconcile:
                 self._links.append(link)
 
     def caused(self, controller: str, key: str) -> None:
-        """It writes an object that is then `controller`'s to reconcile: the next reconcile of `key` that changes
-        something is linked with this one. To be said before the write, whose event may arrive before its answer."""
+        """It writes an object that is then `controller`'s to reconcile: the reconcile of `key` that answers to that is
+        linked with this one. To be said before the write, whose event may arrive before its answer."""
         self._owner._note_cause(controller, key, self.traceparent)
 
-    def finish(self, changed: bool | None = None, error: str | None = None) -> None:
+    def finish(self, changed: bool | None = None, error: str | None = None, *, answered: bool | None = None) -> None:
         """It is over. Unless it changed something (or tried and failed), nothing is recorded.
 
-        changed: None means, whether anything was noted that did not fail."""
+        changed: None means, whether anything was noted that did not fail. answered: whether it answers to what
+        another reconcile wrote (`caused`); None means, if it changed anything.
+        """
         current.set(None)
         if changed is None:
             changed = bool(self._actions)
-        if not changed and self._cause:
-            self._owner._not_heard(self.controller, self.key, self._cause)
+        if self._cause and (changed if answered is None else answered):
+            cause = Link(self._cause, "cause")
+            if cause not in self._links[:4]:
+                self._links.insert(0, cause)
+        elif self._cause:
+            self._owner._not_answered(self.controller, self.key, self._cause)
         if not changed and error is None and not self._logged:
             return
         if self.traceparent and self._context is not None and self._owner._records(self._context):
@@ -179,7 +185,6 @@ class ReconcileTraces:
         reconcile = Reconcile(self, controller, key, reason)
         if self._causes:
             reconcile._cause = self._causes.pop((controller, key), "")
-            reconcile.link(reconcile._cause)
         current.set(reconcile)
         return reconcile
 
@@ -191,8 +196,8 @@ class ReconcileTraces:
         if len(self._causes) > MAX_CAUSES:
             del self._causes[next(iter(self._causes))]
 
-    def _not_heard(self, controller: str, key: str, traceparent: str) -> None:
-        """The reconcile that was to be linked with it found nothing to do yet: its caches did not show the write."""
+    def _not_answered(self, controller: str, key: str, traceparent: str) -> None:
+        """The reconcile of `key` was about something else: its caches did not show that write yet."""
         self._causes.setdefault((controller, key), traceparent)
 
     def _records(self, context: TraceContext) -> bool:

@@ -266,6 +266,8 @@ class ReplicaSetController:
         caught_up = self.expectations.met(key)  # do the caches show our last creations and deletions?
         reconcile = self._traces.reconcile(self.name, key, reason)
         reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
+        new_spec = caught_up and rs.metadata.generation != rs.status.observed_generation
+        plan = ReplicaPlan()
         try:
             active, terminating = await self._claim_pods(rs, selector, reconcile)
             failure: Exception | None = None
@@ -280,9 +282,9 @@ class ReplicaSetController:
             if failure is not None:
                 raise failure
         except Exception as error:
-            reconcile.finish(error=str(error))
+            reconcile.finish(error=str(error), answered=new_spec or plan.asks)
             raise
-        reconcile.finish()
+        reconcile.finish(answered=new_spec or plan.asks)
         if rs.spec.min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
             # Every ready Pod has woken us for its time; this is for those whose time was told by another clock.
             ready = itertools.chain.from_iterable(pods.values() for facts, pods in active.items() if facts.ready)

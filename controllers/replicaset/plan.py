@@ -29,6 +29,11 @@ class ReplicaPlan:
     create: int = 0
     delete: tuple[Pod, ...] = ()  # first to go first
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.create or self.delete)
+
 
 def plan_replicas(
     rs: ReplicaSet, active: Groups, related: Callable[[], NodeCounts], now: datetime, *, burst: int

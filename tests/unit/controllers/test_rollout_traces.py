@@ -14,7 +14,7 @@ from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from kubeloop.tracing.lifecycle import PodTraces
 from kubeloop.tracing.reconcile import ReconcileTraces
 from kubeloop.tracing.spans import Link, Trace
-from support.memory_cluster import MemoryCluster, deployment
+from support.memory_cluster import MemoryCluster, Pace, deployment
 
 pytestmark = pytest.mark.virtual_time
 
@@ -66,6 +66,57 @@ async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
     assert created.attributes["kubeloop.reason"]
     assert any(action.startswith("create pod") for action in created.attributes["kubeloop.actions"])
     assert any(root.attributes["kubeloop.key"] == "default/web" for root in roots)
+
+
+async def test_every_step_of_a_rollout_is_linked_with_the_pods_it_led_to(clock: VirtualClock):
+    """Though a ReplicaSet is reconciled for many reasons, and may be so just before it sees that it is to grow."""
+    finished: list[Trace] = []
+    cluster = MemoryCluster(
+        clock,
+        random.Random(1),
+        traces=ReconcileTraces(
+            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
+        ),
+        pod_traces=PodTraces(clock=clock, rng=random.Random(3)),
+    )
+    cluster.apply("deployments", deployment(replicas=6))
+    await played(cluster, 60.0)
+    cluster.apply("deployments", deployment(replicas=6, image="app:2"))
+    await played(cluster, 120.0)
+
+    roots = {trace.spans[0].span_id: trace.spans[0] for trace in finished}
+    for root in roots.values():
+        assert root.attributes.get("kubeloop.actions"), "nothing was done and it was recorded"
+        actions = " ".join(root.attributes["kubeloop.actions"])
+        if root.name != "reconcile replicaset" or not ("create pod" in actions or "delete pod" in actions):
+            continue
+        causes = [roots[link.traceparent.split("-")[2]] for link in root.links if link.relation == "cause"]
+        name = root.attributes["kubeloop.key"].removeprefix("default/")
+        assert any(
+            f"{verb} replicaset {name}" in " ".join(cause.attributes["kubeloop.actions"])
+            for cause in causes
+            for verb in ("create", "scale")
+        ), (root.attributes, causes)
+        assert actions.count("create pod") == sum(link.relation == "pod" for link in root.links)
+
+
+async def test_a_failed_write_is_a_span_with_its_error_and_the_reconcile_fails_with_it(clock: VirtualClock):
+    finished: list[Trace] = []
+    cluster = MemoryCluster(
+        clock,
+        random.Random(1),
+        Pace(fault=1.0),
+        traces=ReconcileTraces(
+            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
+        ),
+    )
+    cluster.apply("deployments", deployment(replicas=2))
+    await played(cluster, 1.0)
+    root, *children = finished[0].spans
+    assert root.error
+    assert "kubeloop.actions" not in root.attributes
+    assert children[0].name == "create replicaset"
+    assert children[0].error == root.error
 
 
 async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualClock):
