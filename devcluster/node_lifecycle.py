@@ -145,7 +145,7 @@ class NodeLifecycle:
     def _excuse_standstill(self, now: float) -> None:
         """Time in which this whole process did not run (stopped, suspended) is no silence of the kubelets in it."""
         gap, self._looked_at = now - self._looked_at, now
-        if gap > 2 * MONITOR_SECONDS:
+        if gap > self._simulation.settings.monitor_grace_seconds / 4:  # nodes are looked at ten times per grace period
             for health in self._health.values():
                 health.probed_at = min(now, health.probed_at + gap)
 
