@@ -33,8 +33,8 @@ class Explains(Protocol):
 class NodeVerdicts:
     """Why nodes were rejected in one cycle. Filters that work on rows explain them only when somebody asks.
 
-    A node is rejected by one filter; what is set by name counts before that. absent: the status of nodes that were not
-    looked at. Axis: N nodes.
+    A node is rejected by one filter; what is overridden counts before that, and what is set by name before both.
+    absent: the status of nodes that were not looked at. Axis: N nodes.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -44,6 +44,7 @@ class NodeVerdicts:
         self._statuses: list[Status] = []
         self._set: dict[str, Status] = {}
         self._unasked: list[tuple[str, Rows, Explains]] = []  # not yet in _codes
+        self._overridden: list[tuple[Rows, RowReasons]] = []  # likewise
 
     def __len__(self) -> int:
         self._explain_all()
@@ -58,6 +59,10 @@ class NodeVerdicts:
     def reject_rows(self, plugin: str, rows: Rows, explain: Explains) -> None:
         """`rows` of the snapshot were rejected by `plugin`."""
         self._unasked.append((plugin, rows, explain))
+
+    def override_rows(self, rows: Rows, reasons: RowReasons) -> None:
+        """`rows` are rejected for these reasons, whatever filters have said of them."""
+        self._overridden.append((rows, reasons))
 
     def get(self, node_name: str) -> Status | None:
         status = self._set.get(node_name)
@@ -115,10 +120,17 @@ class NodeVerdicts:
         return counts
 
     def plugins(self) -> dict[str, int]:
-        """Plugin -> number of nodes it rejected. Asks nobody to explain."""
-        counts: Counter[str] = Counter(status.plugin for status in self._set.values())
-        if len(self._codes):
-            return dict(Counter(status.plugin for _, status in self.items()))
+        """Plugin -> number of nodes it rejected. Asks nobody to explain, unless a node was rejected twice."""
+        counts: Counter[str] = Counter()
+        if len(self._codes) or self._overridden or (self._set and self._unasked):
+            self._explain_all()
+            by_status = np.bincount(self._codes[self._codes >= 0], minlength=len(self._statuses)).tolist()
+            for status, number in zip(self._statuses, by_status, strict=True):
+                if number:
+                    counts[status.plugin] += number
+            counts.update(status.plugin for status in self._elsewhere().values())
+            return dict(counts)
+        counts.update(status.plugin for status in self._set.values())
         for plugin, rows, _ in self._unasked:
             counts[plugin] += len(rows)
         return dict(counts)
@@ -144,12 +156,16 @@ class NodeVerdicts:
             reasons = explain.all(rows)
             self._codes[rows] = reasons.codes + len(self._statuses)
             self._statuses.extend(reasons.statuses)
-        if fresh or self._unasked:
+        for rows, reasons in self._overridden:
+            self._codes[rows] = reasons.codes + len(self._statuses)
+            self._statuses.extend(reasons.statuses)
+        if fresh or self._unasked or self._overridden:
             row_of = self._snapshot.row_of
             for name, status in self._set.items():
                 if name in row_of:
                     self._note(row_of[name], status)
         self._unasked.clear()
+        self._overridden.clear()
 
 
 @dataclass(slots=True)

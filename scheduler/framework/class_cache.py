@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.beside_nominated import BesideNominated
 from kubeloop.scheduler.framework.interface import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
@@ -35,9 +36,6 @@ KEPT_BYTES, MAX_CLASSES = 64 << 20, 2048
 _BYTES_PER_NODE = 12  # of a class: first_rejecting, base, and a little of raw scores that are not the same everywhere
 _FEW_ROWS = 4  # asked one by one, which is cheaper than as arrays: what changes between two pods
 
-KnownVerdict = tuple[NodeInfo, list[PodInfo], Status | None]
-"""(node, pods nominated to it, the verdict with them there): good for as long as node and pods are the same objects."""
-
 
 class ClassResults:
     """Results of one class, right for the snapshot's `layout`, and for its rows as of a generation.
@@ -46,7 +44,7 @@ class ClassResults:
     the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do;
     weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes. Of these two,
     scores that are the same on all nodes, as most often, take no memory, and are not to be written to.
-    beside_nominated: by row, of pods whose filters only sum up what other pods request.
+    beside_nominated: by priority, for pods whose filters only sum up what other pods request.
     statuses: why row-local filters rejected a row, as far as somebody asked, until the row changes.
     """
 
@@ -71,7 +69,7 @@ class ClassResults:
         self.base: Scores = np.zeros(len(snapshot), np.int64)
         self.raw: dict[str, Scores] = {}
         self.scored_by: tuple[str, ...] = ()
-        self.beside_nominated: dict[int, KnownVerdict] = {}
+        self.beside_nominated: dict[int, BesideNominated] = {}
         self.statuses: dict[int, Status] = {}
         self.weighted: dict[str, Scores] = {}
 

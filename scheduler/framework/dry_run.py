@@ -95,16 +95,12 @@ class DryRuns:
             return _Sums(self._framework, self._filters, self._summing, self._state, self._pod, node)
         return _Copy(self._framework, self._state, self._pod, node)
 
-    def nominated(self, node: NodeInfo) -> list[PodInfo]:
-        """Pods nominated to the node that count against this one."""
-        return self._framework.nominated(self._pod, node.name)
-
     def room(self, node: NodeInfo, snapshot: Snapshot) -> Room | None:
         """The room on a node of the snapshot, where that is all that decides; None: it is not, or other filters have
         something against the node."""
         if self._needed is None or not self._others_pass(snapshot)[snapshot.row_of[node.name]]:
             return None
-        return Room(self._needed, node, self.nominated(node))
+        return Room(self._needed, node, self._framework.nominated(self._pod, node.name))
 
     def _others_pass(self, snapshot: Snapshot) -> Mask:
         """What the filters say that look at no pods at all: bool [N]."""

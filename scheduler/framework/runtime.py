@@ -8,7 +8,7 @@ Axes: N nodes, K rows. Source: pkg/scheduler/framework/runtime of v1.36.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,9 +20,10 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework import interface
+from kubeloop.scheduler.framework.beside_nominated import BesideNominated
 from kubeloop.scheduler.framework.binding_points import BindingPoints, raised, status_of
-from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, KnownVerdict, compact
-from kubeloop.scheduler.framework.dry_run import DryRuns, sums_suffice
+from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
+from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named, of_all
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (
@@ -195,12 +196,13 @@ class Framework(BindingPoints):
         On nodes to which pods of the same or higher priority are nominated, the pod must fit both with and without
         them. Raises SchedulingError if a plugin fails.
         """
-        nominated = self._nominations(pod, snapshot, rows)
         if self._class_cache is not None and rows is snapshot.all_rows:
             left = self._run_filters_by_class(self._class_cache, state, pod, snapshot, diagnosis)
         else:
             left = self._run_filters_afresh(state, pod, snapshot, rows, diagnosis)
-        return self._recheck_nominated(nominated, state, pod, snapshot, left, diagnosis) if nominated else left
+        if not self._nominator().nodes():
+            return left
+        return self._beside_nominated(state, pod, snapshot, rows, left, diagnosis)
 
     def _run_filters_afresh(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
@@ -377,47 +379,44 @@ class Framework(BindingPoints):
             if each.priority >= pod.priority and each.uid != pod.uid
         ]
 
-    def _nominations(self, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> dict[int, list[PodInfo]]:
-        """Row -> pods nominated to it that count against `pod`, of those among `rows` that have any, ascending."""
-        found = {}
-        for name in self._nominator().nodes():
-            row = snapshot.row_of.get(name)
-            nominated = self.nominated(pod, name) if row is not None else None
-            if row is not None and nominated:
-                found[row] = nominated
-        among = found.keys() if rows is snapshot.all_rows else found.keys() & set(rows.tolist())
-        return {row: found[row] for row in sorted(among)}
-
-    def _recheck_nominated(
-        self,
-        nominated: dict[int, list[PodInfo]],
-        state: CycleState,
-        pod: PodInfo,
-        snapshot: Snapshot,
-        left: Rows,
-        diagnosis: Diagnosis,
+    def _beside_nominated(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, left: Rows, diagnosis: Diagnosis
     ) -> Rows:
-        """Those of `left` where the pod fits beside the nominated pods, too."""
+        """Those of `left` where the pod fits beside the nominated pods, too. All of `rows` that have any are judged:
+        the reasons told are those beside them."""
+        nominator, dry_runs, row_of = self._nominator(), DryRuns(self, state, pod), snapshot.row_of
         keep = np.zeros(len(snapshot), np.bool_)
         keep[left] = True
-        known: dict[int, KnownVerdict] = {}
-        if self._class_cache is not None and sums_suffice(self, state):
-            known = self._class_cache.results(pod, snapshot).beside_nominated
-        dry_run_on = DryRuns(self, state, pod)
-        for row, others in nominated.items():
+        one_by_one: Iterable[str] = nominator.nodes()
+        if self._class_cache is not None and rows is snapshot.all_rows and dry_runs.by_sums:
+            by_priority = self._class_cache.results(pod, snapshot).beside_nominated
+            beside = by_priority.setdefault(pod.priority, BesideNominated())
+            own_node = nominator.node_of(pod.uid)
+            rejected, reasons = beside.rejections(
+                snapshot, nominator, own_node, lambda node: self._beside_others(dry_runs, pod, node)
+            )
+            if len(rejected):
+                diagnosis.verdicts.override_rows(rejected, reasons)
+                for code in np.unique(reasons.codes).tolist():
+                    diagnosis.note(reasons.statuses[code])
+                keep[rejected] = False
+            one_by_one = [own_node] if own_node else []
+        among = None if rows is snapshot.all_rows else set(rows.tolist())
+        for row in sorted(row_of[name] for name in one_by_one if name in row_of):
             node = snapshot.node_infos[row]
-            verdict = known.get(row)
-            if verdict is None or verdict[0] is not node or verdict[1] != others:
-                verdict = known[row] = (node, others, dry_run_on(node).verdict())
-            status = verdict[2]
-            if status is None:
-                continue
-            if not status.is_rejection:
-                raise SchedulingError(status.message, status.plugin)
-            diagnosis.verdicts.set(node.name, status)
-            diagnosis.note(status)
-            keep[row] = False
+            status = self._beside_others(dry_runs, pod, node) if among is None or row in among else None
+            if status is not None:
+                diagnosis.verdicts.set(node.name, status)
+                diagnosis.note(status)
+                keep[row] = False
         return np.flatnonzero(keep)
+
+    def _beside_others(self, dry_runs: DryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
+        """The verdict beside the pods nominated to the node, if there are any. Raises SchedulingError."""
+        status = dry_runs(node).verdict() if self.nominated(pod, node.name) else None
+        if status is not None and not status.is_rejection:
+            raise SchedulingError(status.message, status.plugin)
+        return status
 
     def extends(self, state: CycleState) -> bool:
         """Does any PreFilter extension that applies want to hear of pods that come and go?"""

@@ -49,13 +49,14 @@ _NO_VICTIMS = "No preemption victims found for incoming pod"
 class Candidate:
     """A node where the pod fits once `victims` are gone, the most important first; pdb_violations: among them.
 
-    rank: the lower, the better; of equal ones the victims' start decides.
+    rank: the lower, the better; of equal ones the victims' start decides: earliest_start, once it is known for good.
     """
 
     node: str
     victims: tuple[PodInfo, ...]
     pdb_violations: int
     rank: tuple[int, ...] = field(init=False)
+    earliest_start: datetime | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
         # Priorities moved above 0, so that more victims of negative priority are not better than fewer.
@@ -63,8 +64,8 @@ class Candidate:
         self.rank = (self.pdb_violations, self.victims[0].priority, priorities, len(self.victims))
 
 
-_Tried = tuple["NodeInfo", "list[PodInfo]", Candidate | Status]
-"""(node, pods nominated to it, what a dry run there came to)"""
+_Tried = tuple["NodeInfo", int, Candidate | Status]
+"""(node, stamp of the nominations to it, what a dry run there came to)"""
 
 
 class _DryRunFailed(Exception):
@@ -198,17 +199,20 @@ class DefaultPreemption:
         budgets = [_Budget(each) for each in self._handle.listers.pod_disruption_budgets.list()]
         without_violations = 0
         dry_runs = self._handle.dry_runs(state, pod)
+        nominator = self._handle.nominator
+        own_node = nominator.node_of(pod.uid)  # where others of its class are in another case
         known = self._tried_before(pod, snapshot) if dry_runs.by_sums else {}
         for index in range(len(nodes)):
             info = snapshot.get(nodes[(offset + index) % len(nodes)])
             assert info is not None
-            nominated = dry_runs.nominated(info)
+            stamp = nominator.stamp(info.name)
             before = known.get(info.name)
-            if before is not None and before[0] is info and before[1] == nominated:
+            if before is not None and before[0] is info and before[1] == stamp and info.name != own_node:
                 tried = before[2]
             else:
                 tried = self._try_node(dry_runs, pod, info, snapshot, budgets)
-                known[info.name] = (info, nominated, tried)
+                if info.name != own_node:
+                    known[info.name] = (info, stamp, tried)
             if isinstance(tried, Status):
                 found.rejections[info.name] = tried
                 continue
@@ -367,7 +371,14 @@ def best_candidate(candidates: Sequence[Candidate], start_time: Callable[[PodInf
 
 
 def _earliest_start(candidate: Candidate, start_time: Callable[[PodInfo], datetime]) -> datetime:
+    if candidate.earliest_start is not None:
+        return candidate.earliest_start
     highest = candidate.victims[0].priority
+    if all(victim.pod.status.start_time for victim in candidate.victims):  # else it is the time of asking
+        candidate.earliest_start = min(
+            [start_time(victim) for victim in candidate.victims if victim.priority == highest]
+        )
+        return candidate.earliest_start
     return min([start_time(victim) for victim in candidate.victims if victim.priority == highest])
 
 

@@ -5,10 +5,12 @@ Source: pkg/scheduler/backend/queue/nominator.go of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 
 from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
+
+_MAX_CHANGES = 4096  # remembered
 
 
 class Nominator:
@@ -18,6 +20,9 @@ class Nominator:
         self._lookup = lookup
         self._by_node: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> pod, in order of nomination
         self._node_of: dict[str, str] = {}  # UID -> node
+        self._stamps: dict[str, int] = {}  # of the nodes in _by_node
+        self._changed: list[str] = []  # nodes whose nominations changed, the last ones
+        self._forgotten = 0  # changes before those
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
         """Nominate the pod to `node_name`; None: to the node its status names, if it names one.
@@ -36,6 +41,7 @@ class Nominator:
             return
         self._node_of[info.uid] = node
         self._by_node.setdefault(node, {})[info.uid] = info
+        self._note(node)
 
     def update(self, old: Pod | None, info: PodInfo) -> None:
         """Take over another version of the pod. A nomination that neither version knows of yet is kept."""
@@ -51,10 +57,34 @@ class Nominator:
         if node is not None:
             pods = self._by_node[node]
             del pods[uid]
+            self._note(node)
             if not pods:
                 del self._by_node[node]
+                del self._stamps[node]
 
-    def nodes(self) -> Collection[str]:
+    def _note(self, node: str) -> None:
+        if len(self._changed) >= _MAX_CHANGES:
+            self._forgotten += len(self._changed) // 2
+            del self._changed[: len(self._changed) // 2]
+        self._changed.append(node)
+        self._stamps[node] = self.version
+
+    @property
+    def version(self) -> int:
+        """Grows with every nomination that comes or goes."""
+        return self._forgotten + len(self._changed)
+
+    def changed_since(self, version: int) -> set[str] | None:
+        """The nodes whose nominations changed after `version`; None: that is too long ago to tell."""
+        if version < self._forgotten:
+            return None
+        return set(self._changed[version - self._forgotten :])
+
+    def stamp(self, node_name: str) -> int:
+        """Equal as long as the nominations to the node are the same; 0 for none."""
+        return self._stamps.get(node_name, 0)
+
+    def nodes(self) -> Set[str]:
         """The nodes somebody is nominated to."""
         return self._by_node.keys()
 
@@ -68,3 +98,4 @@ class Nominator:
         """The two indexes say the same."""
         assert self._node_of == {uid: node for node, pods in self._by_node.items() for uid in pods}
         assert all(self._by_node.values())
+        assert self._stamps.keys() == self._by_node.keys()

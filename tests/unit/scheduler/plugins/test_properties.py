@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -231,7 +232,9 @@ def evaluated(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[i
         return [], [], {"": rejection}
     diagnosis = Diagnosis(NodeVerdicts(snapshot))
     rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
+    by_plugin = diagnosis.verdicts.plugins()
     reasons = dict(diagnosis.verdicts.items())
+    assert by_plugin == Counter(status.plugin for status in reasons.values())
     if len(rows) == 0:
         return [], [], reasons
     framework.run_pre_score(state, info, snapshot, rows)
@@ -244,18 +247,27 @@ def test_the_class_cache_changes_no_verdict_and_no_score(made: Any, data: st.Dat
     small = cluster(*made)
     cached, plain = small.make_framework(), small.make_framework(class_cache=False)
     templates = [data.draw(pods(f"template-{number}")) for number in range(2)]
+    names = st.sampled_from([info.name for info in small.snapshot.node_infos])
     for step in range(5):
         template = templates[data.draw(st.integers(0, 1))]
         incoming = PodInfo(renamed(template, f"new-{step}", ""))
+        for number in range(data.draw(st.integers(0, 2), label="nominations")):  # the incoming one's own is the first
+            pod = data.draw(pods(f"nominated-{data.draw(st.integers(0, 3))}")) if number else incoming.pod
+            small.pods.put(pod.key, pod)
+            small.nominator.add(PodInfo(with_priority(pod, data.draw(st.integers(-1, 1)))), data.draw(names))
         with_cache = evaluated(cached, small.snapshot, incoming)
         assert with_cache == evaluated(plain, small.snapshot, incoming)
+        small.nominator.check()
         if with_cache[0]:
             chosen = small.snapshot.node_infos[with_cache[0][int(np.argmax(with_cache[1]))]].name
             small.cache.assume_pod(renamed(template, f"new-{step}", chosen))
         small.refresh()
 
 
-def renamed(pod: Pod, name: str, node_name: str) -> Pod:
+def with_priority(pod: Pod, priority: int) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority))
 
+
+def renamed(pod: Pod, name: str, node_name: str) -> Pod:
     metadata = msgspec.structs.replace(pod.metadata, name=name, uid=name)
     return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=node_name))

@@ -1,0 +1,67 @@
+"""What is remembered of nodes with nominated pods is what judging them again comes to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.interface import CycleState
+
+
+def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:
+    """(rows where the pod fits, why not elsewhere, by how many plugins said so)"""
+    state, diagnosis = CycleState(), Diagnosis(NodeVerdicts(snapshot))
+    framework.run_pre_filter(state, info, snapshot)
+    rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis).tolist()
+    return rows, dict(diagnosis.verdicts.items()), diagnosis.verdicts.plugins()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pods_and_nominations_come_and_go_between_pods_of_a_class(
+    seed: int, cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+) -> None:
+    rng = random.Random(seed)
+    names = [f"n{number}" for number in range(5)]
+    nodes = {name: node(name, allocatable={"cpu": "4", "pods": str(rng.randrange(3, 6))}) for name in names}
+    here = cluster(nodes.values())
+    cached, plain = here.make_framework(), here.make_framework(class_cache=False)
+    placed: list[Any] = []
+    nominated: list[str] = []
+    beside = 0
+    for step in range(60):
+        if rng.random() < 0.4:
+            placed.append(pod(f"there-{step}", rng.choice(names), cpu=f"{rng.randrange(1, 4)}"))
+            here.cache.add_pod(placed[-1])
+        elif placed and rng.random() < 0.5:
+            here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+        if rng.random() < 0.5:
+            waiting = pod(f"nominated-{step}", cpu=f"{rng.randrange(1, 4)}", priority=rng.randrange(3))
+            here.pods.put(waiting.key, waiting)
+            here.nominator.add(PodInfo(waiting), rng.choice(names))
+            nominated.append(waiting.metadata.uid)
+        elif nominated and rng.random() < 0.6:
+            here.nominator.remove(nominated.pop(rng.randrange(len(nominated))))
+        if rng.random() < 0.1:
+            name = rng.choice(names)
+            here.cache.remove_node(nodes[name])
+            here.refresh()
+            here.cache.add_node(nodes[name])
+        here.refresh()
+        incoming = pod(f"incoming-{step}", cpu="1", priority=rng.randrange(1, 3))
+        here.pods.put(incoming.key, incoming)
+        if rng.random() < 0.3:
+            here.nominator.add(PodInfo(incoming), rng.choice(names))
+            nominated.append(incoming.metadata.uid)
+        with_cache = verdicts(cached, here.snapshot, PodInfo(incoming))
+        assert with_cache == verdicts(plain, here.snapshot, PodInfo(incoming)), step
+        here.nominator.check()
+        state = CycleState()
+        cached.run_pre_filter(state, PodInfo(incoming), here.snapshot)
+        alone = [cached.run_filters_on_node(state, PodInfo(incoming), each) for each in here.snapshot.node_infos]
+        beside += alone.count(None) - len(with_cache[0])
+    assert beside > 5, "the nominated pods made no difference"
