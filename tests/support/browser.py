@@ -112,7 +112,8 @@ class Page:
     async def click(self, selector: str) -> None:
         """In the middle of the first element that matches, as a mouse does."""
         where = await self.wait_for(
-            f"(() => {{ const b = document.querySelector({json.dumps(selector)})?.getBoundingClientRect();"
+            f"(() => {{ const node = document.querySelector({json.dumps(selector)});"
+            " node?.scrollIntoView({block: 'nearest'}); const b = node?.getBoundingClientRect();"
             " return b && b.width && {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"
         )
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):

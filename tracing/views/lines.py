@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeloop.tracing.views.phases import OTHER, phase_index
+from kubeloop.tracing.views.phases import OTHER, START, phase_index
 
 Document = Mapping[str, Any]
 """{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
@@ -77,6 +77,11 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
         segments = self.segments
         for at in range(0, len(segments), 3):
             yield segments[at], segments[at + 1], segments[at + 2]
+
+    @property
+    def bound_after_us(self) -> int:
+        """From creation to binding, of a pod that is bound: its trace may go on until it is ready."""
+        return next((offset for phase, offset, _ in self.triples() if phase == START), self.duration_us)
 
     @property
     def end_us(self) -> int:

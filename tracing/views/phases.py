@@ -35,6 +35,7 @@ PHASES: Final = (
 )
 OTHER: Final = len(PHASES) - 1
 KEYS: Final = tuple(phase.key for phase in PHASES)
+START: Final = KEYS.index("start")
 
 
 def phase_index(span_name: str) -> int:

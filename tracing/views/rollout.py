@@ -33,7 +33,7 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel"):
     """The pods of one owner (or of everything), by start. Times in microseconds.
 
     stages  number of pods by stage
-    phases  those that any pod had, in the order of a pod's way; total: from creation to the end, of finished pods
+    phases  those that any pod had, in the order of a pod's way; total: from creation to binding
     rate    pods bound per second, between the first pod's creation and the last one's binding; 0 if none is bound
     """
 
@@ -72,7 +72,7 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
     pods = sorted(lines, key=lambda line: (line.start_us, line.name))
     start_us = pods[0].start_us if pods else 0
     finished = [line for line in pods if line.stage in _FINISHED]
-    last_bound_us = max((line.end_us for line in finished), default=start_us)
+    last_bound_us = max((line.start_us + line.bound_after_us for line in finished), default=start_us)
     end_us = max((line.end_us for line in pods), default=start_us)
     seconds = (last_bound_us - start_us) / 1e6
     everything_us = sum(line.duration_us for line in pods)
@@ -81,7 +81,7 @@ def rollout(title: str, lines: Iterable[PodLine]) -> Rollout:
         times = sorted(sums[index] for sums in map(phase_sums, pods) if sums[index])
         if times:
             phases.append(_times(phase.key, times, everything_us))
-    totals = sorted(line.duration_us for line in finished)
+    totals = sorted(line.bound_after_us for line in finished)
     return Rollout(
         title=title,
         start_us=start_us,

@@ -105,7 +105,8 @@ def waterfall(document: Mapping[str, Any], *, max_rows: int | None = None) -> Wa
 
 
 def _latest_first(spans: list[Span]) -> list[Span]:
-    return sorted(spans, key=lambda span: (span["start"], span["end"]), reverse=True)
+    """To be popped from the end: by start, and those of one moment as they were."""
+    return sorted(spans, key=lambda span: (span["start"], span["end"]))[::-1]
 
 
 def _bar(span: Span, start: int, end: int, columns: int) -> Text:

@@ -15,7 +15,7 @@
   const makePod = () => {
     const row = Kubeloop.element("div", { class: "row", role: "row" });
     row.parts = {
-      dot: Kubeloop.element("i", { class: "dot", "aria-hidden": "true" }), name: Kubeloop.element("b"), namespace: Kubeloop.element("small"),
+      dot: Kubeloop.element("i", { class: "dot", "aria-hidden": "true" }), name: Kubeloop.element("b", {}, Kubeloop.element("span"), Kubeloop.element("span")), namespace: Kubeloop.element("small"),
       stage: cell("stage-name"), node: cell("node"), attempts: cell("attempts"), fill: Kubeloop.element("span", { class: "fill" }), took: cell("took"),
     };
     const parts = row.parts;
@@ -25,7 +25,10 @@
   const showPod = (row, line) => {
     const parts = row.parts, took = pods.duration(line);
     row.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
-    parts.name.textContent = line.name || "(being created)";
+    /* where there is no room, the end of a name is what tells pods of one owner apart */
+    const name = line.name || "(being created)", tail = Math.max(0, name.lastIndexOf("-"));
+    parts.name.firstChild.textContent = name.slice(0, tail);
+    parts.name.lastChild.textContent = name.slice(tail);
     parts.namespace.textContent = line.namespace;
     parts.stage.textContent = line.stage;
     row.title = [line.reason, line.attempts > 1 ? `${line.attempts} scheduling attempts` : ""].filter(Boolean).join("\n");
@@ -51,10 +54,14 @@
     parts.name.textContent = rollout.owner;
     parts.namespace.textContent = rollout.namespace;
     parts.count.textContent = `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(total)}`;
+    parts.count.classList.toggle("behind", rollout.finished < total);
     parts.rate.textContent = rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : "";
-    const shares = [["ready", rollout.finished], ["waiting", rollout.waiting], ["queue", total - rollout.finished - rollout.waiting]];
-    parts.bar.replaceChildren(...shares.filter(([, count]) => count).map(([phase, count]) =>
-      Kubeloop.element("i", { "data-phase": phase, class: "share", style: { width: `${(100 * count) / total}%` } })));
+    const all = rollout.sums.reduce((sum, each) => sum + each, 0);
+    Kubeloop.PHASES.forEach((phase, index) => {
+      const share = parts.bar.children[index] || parts.bar.appendChild(Kubeloop.element("i", { "data-phase": phase.key, class: "share" }));
+      share.style.width = `${all ? (100 * rollout.sums[index]) / all : 0}%`;
+    });
+    row.title = "where the time of its pods went";
     parts.took.textContent = rollout.p99Us ? `p99 ${Kubeloop.duration(rollout.p99Us)}` : "";
   };
 
@@ -207,6 +214,7 @@
       event.stopPropagation();
     } else if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
+      draw(); /* what is written may not have been drawn yet */
       list.focus();
       shown.move(shown.first());
       if (event.key === "Enter" && state.shown.length === 1) shown.open(state.shown[0]);

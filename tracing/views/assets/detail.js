@@ -154,7 +154,7 @@ Kubeloop.Detail = class {
     if (!changed && this.table.firstChild) return;
     this.told = rollout.lines.length + ":" + this.pods.heardAt;
     this.picture.draw(rollout);
-    const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.FINISHED.has(line.stage)), (line) => line.durationUs).sort();
+    const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.FINISHED.has(line.stage)), Kubeloop.boundAfter).sort();
     const at = (share) => Kubeloop.percentile(totals, share);
     this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods),
       { pods: totals.length, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: totals.at(-1) || 0 }));

@@ -67,6 +67,13 @@ Kubeloop.ORDERS = {
   name: (a, b) => (a.namespace + "/" + a.name < b.namespace + "/" + b.name ? -1 : 1),
 };
 
+/* Microseconds from creation to binding, of a pod that is bound: traces may go on until it is ready. */
+Kubeloop.START = Kubeloop.PHASES.findIndex((phase) => phase.key === "start");
+Kubeloop.boundAfter = (line) => {
+  for (let at = 0; at < line.segments.length; at += 3) if (line.segments[at] === Kubeloop.START) return line.segments[at + 1];
+  return line.durationUs;
+};
+
 /* Pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, p50Us, p99Us, rate }. */
 Kubeloop.rollouts = (lines, pods) => {
   const byOwner = new Map();
@@ -88,10 +95,12 @@ Kubeloop.rollout = (key, lines, pods) => {
     startUs = Math.min(startUs, line.startUs);
     endUs = Math.max(endUs, line.startUs + pods.duration(line));
   }
-  for (const line of finished) boundUs = Math.max(boundUs, line.startUs + line.durationUs);
-  const totals = Float64Array.from(finished, (line) => line.durationUs).sort();
+  for (const line of finished) boundUs = Math.max(boundUs, line.startUs + Kubeloop.boundAfter(line));
+  const totals = Float64Array.from(finished, Kubeloop.boundAfter).sort();
+  const sums = new Float64Array(Kubeloop.PHASES.length);
+  for (const line of traced) Kubeloop.addPhases(sums, line, pods);
   return {
-    key, lines, traced, startUs, endUs,
+    key, lines, traced, startUs, endUs, sums,
     namespace: key.slice(0, slash),
     owner: key.slice(slash + 1),
     finished: lines.filter((line) => Kubeloop.FINISHED.has(line.stage)).length,
@@ -113,6 +122,13 @@ Kubeloop.ROLLOUT_ORDERS = {
 Kubeloop.percentile = (ordered, share) =>
   ordered.length ? ordered[Math.max(0, Math.ceil(ordered.length * share) - 1)] : 0;
 
+/* Add the microseconds that a line was in each phase; what it was last seen doing, it does until now. */
+Kubeloop.addPhases = (sums, line, pods) => {
+  const segments = line.segments;
+  for (let at = 0; at < segments.length; at += 3) sums[segments[at]] += segments[at + 2];
+  if (line.isOpen && segments.length) sums[segments.at(-3)] += Math.max(0, pods.duration(line) - line.durationUs);
+};
+
 /* Per phase that any line has: { index, pods, p50, p99, max, share, bins }. Times in microseconds. */
 Kubeloop.phaseTimes = (lines, pods) => {
   const count = Kubeloop.PHASES.length;
@@ -121,9 +137,7 @@ Kubeloop.phaseTimes = (lines, pods) => {
   let everything = 0;
   for (const line of lines) {
     own.fill(0);
-    const segments = line.segments;
-    for (let at = 0; at < segments.length; at += 3) own[segments[at]] += segments[at + 2];
-    if (line.isOpen && segments.length) own[segments.at(-3)] += Math.max(0, pods.duration(line) - line.durationUs);
+    Kubeloop.addPhases(own, line, pods);
     for (let index = 0; index < count; index++) {
       if (own[index]) { sums[index].push(own[index]); everything += own[index]; }
     }
@@ -152,8 +166,8 @@ Kubeloop.boundPer = (lines, fromUs, toUs, buckets) => {
   const counts = new Uint32Array(buckets);
   const width = (toUs - fromUs) / buckets;
   for (const line of lines) {
-    if (!line.segments.length || line.isOpen || !Kubeloop.FINISHED.has(line.stage)) continue;
-    const at = Math.floor((line.startUs + line.durationUs - fromUs) / width);
+    if (!line.segments.length || !Kubeloop.FINISHED.has(line.stage)) continue;
+    const at = Math.floor((line.startUs + Kubeloop.boundAfter(line) - fromUs) / width);
     if (at >= 0 && at < buckets) counts[at]++;
   }
   return counts;

@@ -54,14 +54,17 @@ Kubeloop.RolloutPicture = class {
     context.scale(ratio, ratio);
     const colors = Kubeloop.PHASES.map((phase) => styles.getPropertyValue(`--${phase.key}`));
     const each = this.high / Math.max(1, this.lines.length), gap = each > 4 ? Math.min(3, each * 0.25) : 0;
-    const step = Math.max(1, Math.floor(0.5 / each)); /* no more than two lines a pixel are painted */
-    for (let index = 0; index < this.lines.length; index += step) {
+    /* whole device pixels: lines that share one would only blur it, the last of them is drawn */
+    const pixel = (css) => Math.round(css * ratio) / ratio;
+    for (let index = 0; index < this.lines.length; index++) {
+      const top = pixel(this.top(index)), high = pixel(this.top(index + 1)) - top;
+      if (high <= 0) continue;
       const line = this.lines[index], offset = line.startUs - this.startUs, segments = line.segments;
       for (let at = 0; at < segments.length; at += 3) {
         const last = at + 3 >= segments.length;
         const took = last ? this.pods.duration(line) - segments[at + 1] : segments[at + 2];
         context.fillStyle = colors[segments[at]];
-        context.fillRect(((offset + segments[at + 1]) / this.totalUs) * wide, this.top(index), Math.max(0.6, (took / this.totalUs) * wide), Math.max(each * step - gap, 0.7));
+        context.fillRect(((offset + segments[at + 1]) / this.totalUs) * wide, top, Math.max(0.6, (took / this.totalUs) * wide), high - gap);
       }
     }
     if (this.active >= 0) {

@@ -46,7 +46,7 @@ Kubeloop.tree = (spans) => {
     const parent = ids.has(span.parentSpanId) && span.parentSpanId !== span.spanId ? span.parentSpanId : "";
     if (children.has(parent)) children.get(parent).push(span); else children.set(parent, [span]);
   }
-  const latestFirst = (list) => [...list].sort((a, b) => b.start - a.start || b.end - a.end);
+  const latestFirst = (list) => [...list].reverse().sort((a, b) => b.start - a.start || b.end - a.end);
   const waiting = latestFirst(children.get("") || []).map((span) => [span, 0]);
   while (waiting.length) {
     const [span, depth] = waiting.pop();

@@ -220,6 +220,16 @@ def test_a_rollout_sums_up_its_pods():
     assert plain["phases"][0]["p50Us"] == 4000
 
 
+def test_what_comes_after_the_binding_does_not_count_as_time_to_it():
+    line = line_of(
+        document(span("bind", 0, 60), span("start sandbox", 60, 80), span("start init", 80, 100), outcome="ready")
+    )
+    assert phases(line) == [("bind", 0, 60), ("start", 60, 40)]
+    assert line.bound_after_us == 60_000
+    found = rollout("x", [line])
+    assert (found.total.max_us, found.rate, found.duration_us) == (60_000, pytest.approx(1 / 0.06), 100_000)
+
+
 def test_a_rollout_of_no_pods_is_drawn_as_such():
     found = rollout("deployment shop/web", [])
     assert found.rate == 0.0
