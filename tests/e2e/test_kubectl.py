@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 pytestmark = pytest.mark.usefixtures("needs_kubectl")
+
+OLD_AND_NEW = ("OldReplicaSets", "NewReplicaSet")
 
 
 @pytest.fixture
@@ -112,6 +115,112 @@ def test_describe_deployment_shows_conditions_and_scaling_events(kubectl, deploy
     assert re.search(
         rf"ScalingReplicaSet .* deployment-controller +Scaled up replica set {deployment}-\S+ from 0 to 3", page
     )
+
+
+def test_describe_deployment_tells_the_story_of_a_rollout(kubectl, deployment):
+    kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
+    kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+    page = kubectl("describe", "deploy", deployment)
+    old, new = (re.search(rf"{which}: +({deployment}-[0-9a-z]+) ", page).group(1) for which in OLD_AND_NEW)
+    assert f"{old} (0/0 replicas created)" in page
+    assert f"{new} (3/3 replicas created)" in page
+    assert re.search(r"Replicas: +3 desired \| 3 updated \| 3 total \| 3 available \| 0 unavailable", page)
+    assert re.search(r"deployment.kubernetes.io/revision: 2", page)
+    steps = re.findall(r"Normal +ScalingReplicaSet .* deployment-controller +(Scaled .*)", page)
+    # One Pod more and none missing: three times a step up and a step down, each after the one before.
+    expected = [f"Scaled up replica set {old} from 0 to 3"]
+    for size in range(3):
+        expected.append(f"Scaled up replica set {new} from {size} to {size + 1}")
+        expected.append(f"Scaled down replica set {old} from {3 - size} to {2 - size}")
+    assert steps == expected
+
+
+def test_history_shows_causes_and_undo_goes_to_the_revision_asked_for_even_underway(kubectl, deployment):
+    for number in (2, 3):
+        kubectl("set", "image", f"deploy/{deployment}", f"*=registry.example/web:{number}")
+        kubectl("annotate", f"deploy/{deployment}", f"kubernetes.io/change-cause=version {number}", "--overwrite")
+        kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+    history = kubectl("rollout", "history", f"deploy/{deployment}")
+    assert re.findall(r"^(\d+) +(.*\S)", history, re.MULTILINE) == [
+        ("1", "<none>"),
+        ("2", "version 2"),
+        ("3", "version 3"),
+    ]
+    kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:4")
+    kubectl("rollout", "undo", f"deploy/{deployment}", "--to-revision=2")
+    kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+    history = kubectl("rollout", "history", f"deploy/{deployment}")
+    revisions = [revision for revision, _ in re.findall(r"^(\d+) +(.*\S)", history, re.MULTILINE)]
+    assert "2" not in revisions, "a revision that is rolled back to becomes the newest"
+    shown = kubectl("rollout", "history", f"deploy/{deployment}", f"--revision={revisions[-1]}")
+    assert "registry.example/web:2" in shown
+    refused = kubectl.run("rollout", "undo", f"deploy/{deployment}", "--to-revision=77")
+    assert refused.returncode != 0
+    assert "unable to find specified revision 77 in history" in refused.stderr
+
+
+def test_a_paused_deployment_is_neither_undone_nor_restarted_but_scaled(kubectl, deployment):
+    kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
+    kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+    kubectl("rollout", "pause", f"deploy/{deployment}")
+    for command, told in (
+        ("pause", "is already paused"),
+        ("undo", "cannot rollback a paused deployment"),
+        ("restart", "can't restart paused deployment"),
+    ):
+        refused = kubectl.run("rollout", command, f"deploy/{deployment}")
+        assert refused.returncode != 0
+        assert told in refused.stderr
+    kubectl("scale", f"deploy/{deployment}", "--replicas=4")
+    kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.availableReplicas}=4", "--timeout=30s")
+    assert re.search(r"Progressing +Unknown +DeploymentPaused", kubectl("describe", "deploy", deployment))
+    kubectl("rollout", "resume", f"deploy/{deployment}")
+    kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+    kubectl("wait", f"deploy/{deployment}", "--for=condition=Progressing=True", "--timeout=30s")
+
+
+def test_a_rollout_that_gets_nowhere_is_told_when_its_deadline_passes(kubectl, deployment):
+    change = '{"spec": {"progressDeadlineSeconds": 2, "template": {"spec": {"nodeSelector": {"no": "where"}}}}}'
+    kubectl("patch", "deploy", deployment, "-p", change)
+    stuck = kubectl.run("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+    assert stuck.returncode != 0
+    assert f'deployment "{deployment}" exceeded its progress deadline' in stuck.stderr
+    page = kubectl("describe", "deploy", deployment)
+    assert re.search(r"Available +True +MinimumReplicasAvailable", page)
+    assert re.search(r"Progressing +False +ProgressDeadlineExceeded", page)
+    kubectl("rollout", "undo", f"deploy/{deployment}")
+    assert "successfully rolled out" in kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=30s")
+
+
+def test_what_an_autoscaler_writes_to_the_scale_subresource_takes_effect(kubectl, deployment):
+    path = f"/apis/apps/v1/namespaces/default/deployments/{deployment}/scale"
+    scale = json.loads(kubectl("get", "--raw", path))
+    assert (scale["kind"], scale["spec"], scale["status"]["replicas"]) == ("Scale", {"replicas": 3}, 3)
+    assert scale["status"]["selector"] == f"app={deployment}"
+    scale["spec"]["replicas"] = 6
+    kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(scale))
+    kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.availableReplicas}=6", "--timeout=30s")
+    kubectl("patch", "deploy", deployment, "--subresource=scale", "--type=merge", "-p", '{"spec": {"replicas": 2}}')
+    kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.replicas}=2", "--timeout=30s")
+    late = kubectl.run("replace", "--raw", path, "-f", "-", stdin=json.dumps(scale))
+    assert late.returncode != 0
+    assert "the object has been modified" in late.stderr
+
+
+def test_an_autoscaler_object_is_kept_and_listed(kubectl, deployment):
+    manifest = f"""
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: {deployment}}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {deployment}}}
+  minReplicas: 2
+  maxReplicas: 8
+  metrics: [{{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 50}}}}}}]
+"""
+    kubectl("apply", "-f", "-", stdin=manifest)
+    assert re.search(rf"{deployment} +Deployment/{deployment} +.*50% +2 +8 ", kubectl("get", "hpa", deployment))
+    kubectl("delete", "hpa", deployment)
 
 
 def test_a_pod_that_fits_nowhere_says_why_and_is_scheduled_once_it_does(kubectl):

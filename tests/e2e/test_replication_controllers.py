@@ -1,0 +1,111 @@
+"""An application of the time before Deployments: ReplicationControllers and Services, as the old guestbook was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.driving import Kubectl, cluster_up
+
+# Two documents, the second one a List; no selector but the template's labels, as the oldest examples had it.
+GUESTBOOK = """\
+apiVersion: v1
+kind: ReplicationController
+metadata:
+  name: redis-master
+  labels: {app: redis, role: master}
+spec:
+  replicas: 1
+  template:
+    metadata:
+      labels: {app: redis, role: master}
+    spec:
+      containers:
+        - name: master
+          image: registry.example/redis:e2e
+          resources: {requests: {cpu: 100m, memory: 100Mi}}
+          ports: [{containerPort: 6379}]
+---
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: v1
+    kind: Service
+    metadata: {name: redis-master, labels: {app: redis}}
+    spec:
+      ports: [{port: 6379}]
+      selector: {app: redis, role: master}
+  - apiVersion: v1
+    kind: Service
+    metadata: {name: frontend}
+    spec:
+      ports: [{port: 80}]
+      selector: {app: guestbook, tier: frontend}
+  - apiVersion: v1
+    kind: ReplicationController
+    metadata: {name: frontend}
+    spec:
+      replicas: 3
+      selector: {app: guestbook, tier: frontend}
+      template:
+        metadata:
+          labels: {app: guestbook, tier: frontend}
+        spec:
+          containers:
+            - name: php-redis
+              image: registry.example/gb-frontend:v4
+              resources: {requests: {cpu: 100m, memory: 100Mi}}
+              ports: [{containerPort: 80}]
+"""
+
+
+@pytest.fixture
+def guestbook(tmp_path):
+    path = tmp_path / "guestbook.yaml"
+    path.write_text(GUESTBOOK)
+    return path
+
+
+def test_it_comes_up_with_one_command(kubeloop, guestbook):
+    done = kubeloop.run("up", "--once", "--json", "-f", guestbook)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    names = [pod["name"].rpartition("-")[0] for pod in document["pods"]]
+    assert sorted(names) == ["frontend", "frontend", "frontend", "redis-master"]
+    assert all(pod["ready"] and pod["node"] and pod["traceId"] for pod in document["pods"])
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_its_controllers_keep_scale_adopt_and_release_pods(kubeloop, guestbook, tmp_path):
+    with cluster_up(kubeloop, tmp_path, "-f", guestbook) as (_, kubectl):
+        pods = names(kubectl)
+        assert len(pods) == 3
+        kubectl("delete", f"pod/{pods[0]}")
+        kubectl("wait", "rc/frontend", "--for=jsonpath={.status.availableReplicas}=3", "--timeout=30s")
+        assert pods[0] not in names(kubectl)
+
+        kubectl("scale", "rc/frontend", "--replicas=5")
+        kubectl("wait", "rc/frontend", "--for=jsonpath={.status.readyReplicas}=5", "--timeout=30s")
+        status = kubectl.json("get", "rc", "frontend")["status"]
+        assert "terminatingReplicas" not in status, "no field of a ReplicationController's status"
+        kubectl("scale", "rc/frontend", "--replicas=2")
+        kubectl("wait", "rc/frontend", "--for=jsonpath={.status.replicas}=2", "--timeout=30s")
+
+        released = names(kubectl)[0]
+        kubectl("label", f"pod/{released}", "tier=debug", "--overwrite")
+        kubectl("wait", "rc/frontend", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=30s")
+        assert "ownerReferences" not in kubectl.json("get", "pod", released)["metadata"]
+
+        page = kubectl("describe", "rc", "frontend")
+        assert "2 current / 2 desired" in page
+        assert f"Created pod: {pods[0]}" in page
+        assert "replication-controller" in page
+        kubectl("delete", "rc", "frontend")
+        kubectl("wait", "--for=delete", "pods", "-l", "tier=frontend", "--timeout=30s")
+        assert kubectl.json("get", "pod", released)["metadata"]["name"] == released
+
+
+def names(kubectl: Kubectl) -> list[str]:
+    pods = kubectl.json("get", "pods", "-l", "tier=frontend")["items"]
+    return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
