@@ -167,8 +167,12 @@ class OtlpSink:
             with self._changed:
                 if self._stop_at is None and self._spans < self._settings.batch_spans:
                     self._changed.wait(self._settings.delay_seconds)
-                batch = self._take()
                 stopping = self._stop_at is not None
+                too_late = self._stop_at is not None and time.monotonic() >= self._stop_at
+                dropped = sum(self._forget_oldest() for _ in range(len(self._queue))) if too_late else 0
+                batch = self._take()
+            if dropped:
+                self._lost("shutdown", dropped)
             if batch:
                 self._send(batch)
             elif stopping:

@@ -6,13 +6,14 @@
               next process goes on with the notes
 
 One file of frames (length, kind, msgpack) per process, which holds a lock on it while it lives: a file that can be
-locked is of a process that is gone. Written without buffers, so that SIGKILL loses nothing; not synced, so that a
-machine that loses power may. A second file takes over when the first has grown; what is still wanted is copied to it a
-slice at a time. May import `kubeloop.kube` and this room.
+locked is of a process that is gone. What is noted in one turn of the loop is written when the turn ends, and then
+SIGKILL loses it no more; nothing is synced, so that a machine that loses power may. A second file takes over when the
+first has grown; what is still wanted is copied to it a slice at a time. May import `kubeloop.kube` and this room.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import logging
@@ -28,7 +29,7 @@ import msgspec
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.context import TraceContext
 from kubeloop.tracing.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
-from kubeloop.tracing.spans import Trace
+from kubeloop.tracing.spans import Link, Span, SpanEvent, Trace
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _SUFFIX: Final = ".trace-journal"
 _FORMAT: Final = 1
 _HEADER, _OPEN, _FINISHED, _RECONCILE, _GONE = range(5)
 _frame = struct.Struct("<IB")
-_FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in ("context", "facts", "saved_facts"))
+_FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in ("context", "facts", "saved_revision"))
 
 _encode = msgspec.msgpack.encode
 
@@ -71,6 +72,7 @@ class Journal:
         self._old: tuple[Path, int] | None = None  # path and descriptor of the file that is being replaced
         self._to_copy: Iterator[str] = iter(())
         self._written: set[str] = set()  # keys written to the new file, while there is an old one
+        self._unwritten: list[bytes] = []  # in this turn of the loop
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path, self._descriptor = self._new_file()
@@ -83,7 +85,7 @@ class Journal:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def save(self, record: PodRecord) -> None:
-        record.saved_facts = len(record.facts)
+        record.saved_revision = record.revision
         self._write(_OPEN, record.context.traceparent, record)
 
     def forget(self, record: PodRecord) -> None:
@@ -129,6 +131,7 @@ class Journal:
 
     def close(self) -> None:
         """The end. What is still in it is for the next process; an empty file is taken away."""
+        self.write_out()
         if self._descriptor < 0:
             return
         if self._old is not None:
@@ -150,8 +153,17 @@ class Journal:
     def _append(self, kind: int, content: bytes) -> None:
         if self._descriptor < 0:
             return
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self.write_out)
+        self._unwritten += (_frame.pack(len(content), kind), content)
+
+    def write_out(self) -> None:
+        """Hand what was noted in this turn of the loop to the operating system."""
+        content = memoryview(b"".join(self._unwritten))
+        self._unwritten.clear()
         try:
-            os.write(self._descriptor, _frame.pack(len(content), kind) + content)
+            while content and self._descriptor >= 0:
+                content = content[os.write(self._descriptor, content) :]
         except OSError as error:
             log.warning("the journal of traces ends here: a crash would lose traces", extra={"error": str(error)})
             self.close()
@@ -163,6 +175,7 @@ class Journal:
             log.warning("the journal of traces cannot be renewed, it grows", extra={"error": str(error)})
             self._rotate_bytes *= 2
             return
+        self.write_out()
         self._old = self._path, self._descriptor
         self._path, self._descriptor = path, descriptor
         self._to_copy = iter([*self._live])
@@ -199,6 +212,7 @@ class Journal:
             for _, descriptor in taken:
                 os.close(descriptor)
             raise
+        self.write_out()
         for path, descriptor in taken:
             path.unlink(missing_ok=True)
             os.close(descriptor)
@@ -266,7 +280,7 @@ def _collect(files: list[_Frames], left: Left) -> None:
     for kind, content in states.values():
         try:
             if kind == _RECONCILE:
-                left.reconciles.append(msgspec.convert(content, Trace))
+                left.reconciles.append(_trace(content))
             elif kind == _FINISHED:
                 left.finished.append(_record(content))
             else:
@@ -295,3 +309,13 @@ def _record(content: Any) -> PodRecord:
         for what, at_ns, first, second in facts
     ]
     return record
+
+
+def _trace(content: Any) -> Trace:
+    """msgspec would not decide between a list of texts and one of numbers; both are what they are."""
+    spans = []
+    for fields in content["spans"]:
+        links = tuple(Link(**link) for link in fields.pop("links"))
+        events = tuple(SpanEvent(**event) for event in fields.pop("events"))
+        spans.append(Span(links=links, events=events, **fields))
+    return Trace(content["trace_id"], tuple(spans))

@@ -338,7 +338,7 @@ class PodTraces:
         self._max_facts = max(FEWEST_FACTS, min(MAX_FACTS, ALL_FACTS // (self.open_count() + 1)))
         if self.saved is not None:
             for record in self.open_records():
-                if record.saved_facts != len(record.facts):
+                if record.saved_revision != record.revision:
                     self.saved.save(record)
 
     def check(self) -> None:

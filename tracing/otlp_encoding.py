@@ -15,12 +15,16 @@ from kubeloop.tracing.context import parse_traceparent
 from kubeloop.tracing.spans import AttributeValue, Link, Span, SpanEvent, Trace
 
 _MAX_CACHED = 20_000  # attributes; names of nodes, owners and reasons repeat, those of pods do not
+_OF_ONE_POD = frozenset({"k8s.pod.name", "k8s.pod.uid"})  # not worth keeping
+_TAGS = tuple(bytes((tag,)) for tag in range(0x80))
 _KINDS = {"internal": b"\x30\x01", "client": b"\x30\x03", "consumer": b"\x30\x05"}
 _SAMPLED, _REMOTE_KNOWN, _REMOTE = 0x001, 0x100, 0x200  # SpanFlags
 _times = struct.Struct("<cQcQ").pack
 _fixed64 = struct.Struct("<Q").pack
 _fixed32 = struct.Struct("<I").pack
 _double = struct.Struct("<d").pack
+_FLAGS = b"\x85\x01" + _fixed32(_SAMPLED | _REMOTE_KNOWN)
+_FLAGS_OF_REMOTE = b"\x85\x01" + _fixed32(_SAMPLED | _REMOTE_KNOWN | _REMOTE)
 
 
 class TraceEncoder:
@@ -44,40 +48,48 @@ class TraceEncoder:
         return b"".join([_field(0x12, self._span(trace_id, span, span is root)) for span in trace.spans])
 
     def _span(self, trace_id: bytes, span: Span, is_root: bool) -> bytes:
-        parts = [trace_id, b"\x12\x08", bytes.fromhex(span.span_id)]
-        if span.parent_span_id:
-            parts += (b"\x22\x08", bytes.fromhex(span.parent_span_id))
+        parent_id = span.parent_span_id
         name = self._names.get(span.name)
         if name is None:
             name = _text(0x2A, span.name)
             if len(self._names) < _MAX_CACHED:
                 self._names[span.name] = name
-        parts += (name, _KINDS[span.kind], _times(b"\x39", span.start_ns, b"\x41", span.end_ns))
+        parts = [
+            trace_id,
+            bytes.fromhex(f"1208{span.span_id}2208{parent_id}" if parent_id else f"1208{span.span_id}"),
+            name,
+            _KINDS[span.kind],
+            _times(b"\x39", span.start_ns, b"\x41", span.end_ns),
+        ]
         if span.attributes:
             parts.append(self._attributes(0x4A, span.attributes))
-        parts += [_field(0x5A, self._event(event)) for event in span.events]
-        parts += [_field(0x6A, link) for link in map(self._link, span.links) if link]
+        if span.events:
+            parts += [_field(0x5A, self._event(event)) for event in span.events]
+        if span.links:
+            parts += [_field(0x6A, link) for link in map(self._link, span.links) if link]
         if span.error is not None:
             parts.append(_field(0x7A, _text(0x12, span.error) + b"\x18\x02"))
-        remote = _REMOTE if is_root and span.parent_span_id else 0
-        parts.append(b"\x85\x01" + _fixed32(_SAMPLED | _REMOTE_KNOWN | remote))
+        parts.append(_FLAGS_OF_REMOTE if is_root and parent_id else _FLAGS)
         return b"".join(parts)
 
     def _attributes(self, tag: int, attributes: Mapping[str, AttributeValue]) -> bytes:
         parts = []
         cached = self._cached
-        for key, value in attributes.items():
-            if isinstance(value, list | float | bool):  # True and 1 are the same key
+        tag_byte = _TAGS[tag]
+        for item in attributes.items():
+            key, value = item
+            kind = type(value)
+            if (kind is not str and kind is not int) or key in _OF_ONE_POD:  # True and 1 would be the same key
                 parts.append(_field(tag, _key_value(key, value)))
                 continue
-            encoded = cached.get((key, value))
+            encoded = cached.get(item)
             if encoded is None:
                 encoded = _key_value(key, value)
                 encoded = _varint(len(encoded)) + encoded
                 if len(cached) >= _MAX_CACHED:
                     cached.clear()
-                cached[key, value] = encoded
-            parts.append(bytes((tag,)) + encoded)
+                cached[item] = encoded
+            parts += (tag_byte, encoded)
         return b"".join(parts)
 
     def _event(self, event: SpanEvent) -> bytes:

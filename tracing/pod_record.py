@@ -100,7 +100,7 @@ class PodRecord:
         "parent_span_id",
         "reason",
         "reconstructed",
-        "saved_facts",
+        "saved_revision",
         "scheduler",
         "start_ns",
         "template_hash",
@@ -131,7 +131,7 @@ class PodRecord:
         self.kept_by = ""  # the tail rule that keeps it although the sampler did not choose it
         self.reconstructed = False  # from what stands on the object, not from what was seen
         self.facts: list[Fact] = []  # in the order in which they were noted
-        self.saved_facts = -1  # how many of them the journal has
+        self.saved_revision = -1  # what the journal has
 
     def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
         """Beyond `limit` facts the middle ones give way."""
@@ -141,6 +141,12 @@ class PodRecord:
             first, dropped = limit // 3, limit // 3
             gap_at_ns = facts[first][1]
             facts[first : first + dropped] = [(GAP, gap_at_ns, None, None)]
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever something was noted."""
+        last_ns = self.facts[-1][1] if self.facts else 0
+        return last_ns + len(self.facts) + self.create_end_ns + self.observed_ns + self.bound_ns
 
     @property
     def traceparent(self) -> str:

@@ -108,6 +108,11 @@ def exported():
 
 
 @pytest.fixture(scope="session")
+def make_exported():
+    return Exported
+
+
+@pytest.fixture(scope="session")
 def make_tracing():
     def make(clock, sink=None, **options):
         options.setdefault("environ", {})
