@@ -6,6 +6,7 @@ A plugin is a class made as `PluginClass(args, handle)`. Its args are a msgspec 
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from importlib.metadata import entry_points
 from typing import Any
@@ -28,9 +29,12 @@ def plugin_class(name: str) -> type[Any]:
     for entry_point in entry_points(group=ENTRY_POINT_GROUP):
         if entry_point.name == name:
             return _from_path(name, entry_point.value)
+    known = difflib.get_close_matches(name, _OWN, n=1)
     raise UserError(
         f"no scheduler plugin named {name!r}",
-        hint=f"install one that declares the entry point group {ENTRY_POINT_GROUP!r}, or name it as 'module:Class'",
+        hint=f"did you mean {known[0]!r}?"
+        if known
+        else f"install one that declares the entry point group {ENTRY_POINT_GROUP!r}, or name it as 'module:Class'",
     )
 
 

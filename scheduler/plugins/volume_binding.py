@@ -167,6 +167,10 @@ class VolumeBinding:
             return None
         try:
             await self._write(found, node_name)
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
+            return failed(self.name, error)
+        try:
             async with asyncio.timeout(self._timeout_seconds):
                 pause = _LOOK_AGAIN_SECONDS
                 while not self._is_done(found, node_name):
@@ -174,7 +178,7 @@ class VolumeBinding:
                     pause = min(2 * pause, _LOOK_AGAIN_AT_MOST_SECONDS)
         except TimeoutError:
             return failed(self.name, "binding volumes: context deadline exceeded")
-        except (ApiError, ServerUnreachable, ClaimError, TranslationError) as error:
+        except (ClaimError, TranslationError) as error:
             log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
             return failed(self.name, f"binding volumes: {error}")
         return None

@@ -278,3 +278,6 @@ async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
         registry.plugin_class("no.such:Plugin")
     with pytest.raises(UserError, match="no scheduler plugin named 'NoSuch'"):
         registry.plugin_class("NoSuch")
+    with pytest.raises(UserError) as mistyped:
+        registry.plugin_class("NodeResourceFit")
+    assert mistyped.value.hint == "did you mean 'NodeResourcesFit'?"
