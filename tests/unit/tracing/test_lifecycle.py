@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.tracing import lifecycle
+from kubeloop.tracing.current import current_headers, log_traceparent
 from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+from kubeloop.tracing.phase_times import phase_times
 from kubeloop.tracing.pod_record import MAX_FACTS, pod_trace
+from kubeloop.tracing.sampling import TailRules
 from kubeloop.tracing.spans import Link
 
 MS = 1_000_000
@@ -419,3 +423,282 @@ def test_whatever_is_called_in_whatever_order_every_trace_is_one_nested_tree(scr
         trace.check()
         assert trace == pod_trace(record, now_ns=clock.ns)
         assert explained_share(trace) >= 0.99
+
+
+async def test_until_ready_the_trace_goes_on_as_the_conditions_tell(make_tracing, pod, hand_clock, exported):
+    clock = hand_clock  # 12:00:00.400
+    tracing = make_tracing(clock, exported, until_ready=True)
+    web, traceparent = request_pod(tracing, pod, clock)
+    tracing.pods.bind_started(web, "n1")
+    tracing.pods.bind_finished(web)
+    clock.pass_ms(5)
+
+    def shown(*conditions):
+        since = dict.fromkeys(conditions, "2026-01-01T12:00:00Z")
+        tracing.pods.observed(pod(traceparent=traceparent, node="n1", conditions=since))
+
+    for milliseconds, conditions in (
+        (0, ()),
+        (100, ("PodReadyToStartContainers",)),
+        (20, ("PodReadyToStartContainers", "Initialized")),
+        (200, ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")),
+    ):
+        assert exported.traces == []
+        clock.pass_ms(milliseconds)
+        shown(*conditions)
+    trace = await finished(tracing, exported)
+    trace.check()
+    assert trace.root.attributes["kubeloop.outcome"] == "ready"
+    assert trace.root.error is None
+    starts = [(s.name, (s.end_ns - s.start_ns) / MS, s.attributes["kubeloop.condition"]) for s in trace.spans[-4:]]
+    assert starts == [
+        ("start sandbox", 100, "PodReadyToStartContainers"),
+        ("start init", 20, "Initialized"),
+        ("start containers", 200, "ContainersReady"),
+        ("start readiness", 0, "Ready"),
+    ]
+    assert explained_share(trace) >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome", "error"), [("Succeeded", "completed", None), ("Failed", "failed", "its containers failed")]
+)
+async def test_until_ready_a_pod_that_ends_before_ends_its_trace(
+    make_tracing, pod, hand_clock, exported, phase, outcome, error
+):
+    tracing = make_tracing(hand_clock, exported, until_ready=True)
+    _, traceparent = request_pod(tracing, pod, hand_clock)
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    hand_clock.pass_ms(300)
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1", phase=phase))
+    trace = await finished(tracing, exported)
+    assert (trace.root.attributes["kubeloop.outcome"], trace.root.error) == (outcome, error)
+    assert explained_share(trace) >= 0.99
+
+
+async def test_until_ready_a_pod_deleted_on_its_node_is_told_so(make_tracing, pod, hand_clock, exported):
+    tracing = make_tracing(hand_clock, exported, until_ready=True)
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    hand_clock.pass_ms(300)
+    tracing.pods.deleted(web)
+    trace = await finished(tracing, exported)
+    assert trace.root.error == "deleted before it was ready"
+    assert trace.spans[-1].name == "start sandbox"
+
+
+async def test_a_template_with_a_trace_of_its_own_is_the_parent_of_its_pods(tracing, pod, hand_clock, exported):
+    theirs = "00-11111111111111111111111111111111-2222222222222222-01"
+    traceparent = tracing.pods.new_traceparent(theirs)
+    annotations = tracing.pods.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="x", start_ns=hand_clock.ns, inherited=theirs
+    )
+    assert annotations["tracing.k8s.io/traceparent"] == traceparent
+    web = pod(annotations=annotations)
+    tracing.pods.created(traceparent, web, hand_clock.ns)
+    tracing.pods.observed(pod(annotations=annotations, node="n1"))
+    trace = await finished(tracing, exported)
+    assert (trace.trace_id, trace.root.parent_span_id) == ("1" * 32, "2" * 16)
+
+
+async def test_a_restart_remembers_whose_child_the_pod_is_and_which_reconcile_made_it(
+    make_tracing, pod, hand_clock, exported
+):
+    theirs = "00-11111111111111111111111111111111-2222222222222222-01"
+    link = "00-33333333333333333333333333333333-4444444444444444-01"
+    before = make_tracing(hand_clock)
+    annotations = before.pods.create_requested(
+        before.pods.new_traceparent(theirs),
+        namespace="shop",
+        owner_kind="ReplicaSet",
+        owner_name="x",
+        start_ns=hand_clock.ns,
+        link=link,
+        inherited=theirs,
+    )
+    after = make_tracing(hand_clock, exported, seed=2)
+    after.pods.observed(pod(annotations=annotations))
+    after.pods.observed(pod(annotations=annotations, node="n1"))
+    trace = await finished(after, exported)
+    assert (trace.trace_id, trace.root.parent_span_id) == ("1" * 32, "2" * 16)
+    assert trace.root.links == (Link(link, "reconcile"),)
+
+
+async def test_pods_that_this_process_neither_creates_nor_schedules_are_not_its_to_trace(tracing, pod):
+    tracing.pods.take_part(schedules=lambda name: name == "mine", creators=frozenset())
+    tracing.pods.observed(pod("theirs"))
+    tracing.pods.observed(pod("ours", scheduler="mine"))
+    assert [record.name for record in tracing.pods.open_records()] == ["ours"]
+
+
+async def test_a_creator_without_a_scheduler_ends_the_trace_and_a_scheduler_elsewhere_adds_to_it(
+    make_tracing, pod, hand_clock, make_exported
+):
+    creating, scheduling = make_exported(), make_exported()
+    creator = make_tracing(hand_clock, creating, seed=1)
+    creator.pods.take_part(schedules=lambda name: False, creators=frozenset({"ReplicaSet"}))
+    scheduler = make_tracing(hand_clock, scheduling, seed=2)
+    scheduler.pods.take_part(schedules=lambda name: True, creators=frozenset())
+    traceparent = creator.pods.new_traceparent()
+    annotations = creator.pods.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=hand_clock.ns
+    )
+    web = pod(annotations=annotations)
+    creator.pods.created(traceparent, web, hand_clock.ns)
+    for tracing in (creator, scheduler):
+        tracing.pods.observed(web)
+    hand_clock.pass_ms(50)
+    for tracing in (creator, scheduler):
+        tracing.pods.observed(pod(annotations=annotations, node="n1"))
+    whole, part = await finished(creator, creating), await finished(scheduler, scheduling)
+    assert whole.root.span_id == traceparent[36:52]
+    assert "other scheduler" in {span.name for span in whole.spans}
+    assert (part.trace_id, part.root.parent_span_id) == (whole.trace_id, whole.root.span_id)
+    assert not {span.span_id for span in whole.spans} & {span.span_id for span in part.spans}
+
+
+async def test_a_standby_exports_nothing_and_says_what_it_did_not_see_when_it_leads(tracing, pod, hand_clock, exported):
+    tracing.leads = False
+    tracing.pods.observed(pod("done"))
+    waiting = pod("waiting")
+    tracing.pods.observed(waiting)
+    tracing.pods.queued(waiting, "active", "PodAdd")
+    tracing.pods.observed(pod("done", node="n1"))
+    hand_clock.pass_ms(100)
+    await tracing.flush()
+    assert exported.traces == []
+    tracing.begin_to_lead()
+    hand_clock.pass_ms(10)
+    attempt(tracing, waiting, hand_clock, 1, AttemptFacts("scheduled", node="n1"))
+    tracing.pods.observed(pod("waiting", node="n1"))
+    trace = await finished(tracing, exported)
+    lengths = {span.name: (span.end_ns - span.start_ns) / MS for span in trace.spans}
+    assert lengths["not followed"] == 100
+    assert lengths["queue active"] == 10
+
+
+async def test_a_pod_that_terminates_while_it_is_pending_says_what_it_waits_for(tracing, pod, hand_clock, exported):
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    tracing.pods.queued(web, "unschedulable", "no room")
+    hand_clock.pass_ms(10)
+    going = pod(traceparent=traceparent, deleted="2026-01-01T12:00:05Z")
+    tracing.pods.observed(going)
+    tracing.pods.observed(going)
+    hand_clock.pass_ms(30)
+    tracing.pods.deleted(going)
+    trace = await finished(tracing, exported)
+    lengths = [(span.name, (span.end_ns - span.start_ns) / MS) for span in trace.spans[-2:]]
+    assert lengths == [("queue unschedulable", 10), ("terminating", 30)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept_by"),
+    [
+        ({}, None),
+        ({"failed": True}, "failed"),
+        ({"preempted": True}, "preempted"),
+        ({"slower_than_seconds": 0.05}, "slower-than=0.05s"),
+        ({"slower_than_seconds": 5.0}, None),
+    ],
+)
+async def test_tail_rules_keep_what_the_sampler_left_out(make_tracing, pod, hand_clock, exported, rules, kept_by):
+    tracing = make_tracing(hand_clock, exported, environ={"OTEL_TRACES_SAMPLER": "always_off"}, keep=TailRules(**rules))
+    reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
+    web, traceparent = request_pod(tracing, pod, hand_clock, link=reconcile.traceparent)
+    reconcile.finish(changed=True)
+    assert traceparent.endswith("-00") if rules else traceparent == ""
+    assert tracing.trace_id(web) == ""
+    facts = AttemptFacts("unschedulable", nodes=1, nominated_node="n1", victims=2)
+    attempt(tracing, web, hand_clock, 1, facts)
+    hand_clock.pass_ms(100)
+    annotations = web.metadata.annotations
+    tracing.pods.observed(pod(annotations=annotations, node="n1"))
+    calm = pod("calm", owner="")
+    tracing.pods.observed(calm)
+    tracing.pods.observed(pod("calm", owner="", node="n1"))
+    await tracing.flush()
+    kept = [trace.root.attributes.get("kubeloop.kept_by") for trace in exported.traces if trace.root.name == "pod"]
+    assert kept == ([kept_by] if kept_by else [])
+    reconciles = [trace for trace in exported.traces if trace.root.name == "reconcile replicaset"]
+    assert len(reconciles) == len(kept), "a pod that is kept keeps the reconcile that it is linked to"
+    assert (tracing.trace_id(web) != "") is bool(kept_by)
+
+
+async def test_with_the_sampler_off_a_pod_of_somebody_who_traces_is_traced_as_parentbased_says(
+    make_tracing, pod, hand_clock, exported
+):
+    tracing = make_tracing(hand_clock, exported, environ={"OTEL_TRACES_SAMPLER": "parentbased_always_off"})
+    theirs = "00-11111111111111111111111111111111-2222222222222222-01"
+    tracing.pods.observed(pod("a", owner="", traceparent=theirs))
+    tracing.pods.observed(pod("b", owner=""))
+    assert [record.name for record in tracing.pods.open_records()] == ["a"]
+
+
+def test_the_notes_of_very_many_pods_are_bounded_together(make_tracing, pod, hand_clock, monkeypatch):
+    monkeypatch.setattr(lifecycle, "ALL_FACTS", 1_000)
+    tracing = make_tracing(hand_clock)
+    pods = [pod(f"p{number}") for number in range(20)]
+    for web in pods:
+        tracing.pods.observed(web)
+    tracing.pods.sweep()
+    for number in range(100):
+        for web in pods:
+            attempt(tracing, web, hand_clock, number, AttemptFacts("unschedulable"))
+    assert sum(len(record.facts) for record in tracing.pods.open_records()) <= 1_000
+
+
+def test_the_running_task_knows_whose_work_it_does(tracing, pod, hand_clock):
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    assert current_headers() is None
+    tracing.pods.attempt_started(web, 1)
+    assert log_traceparent() == traceparent
+    assert current_headers() == {"traceparent": traceparent}
+    tracing.pods.attempt_finished(web, AttemptFacts("scheduled"))
+    assert log_traceparent() == ""
+    reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
+    assert current_headers() == {"traceparent": reconcile.traceparent}
+    reconcile.finish(changed=False)
+    assert current_headers() is None
+    assert tracing.memory.reconciles() == []
+
+
+def test_a_reconcile_that_logged_something_has_a_trace_to_be_found(tracing):
+    reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
+    traceparent = log_traceparent()
+    reconcile.finish(changed=False)
+    (document,) = tracing.memory.reconciles()
+    assert document["traceId"] == traceparent.split("-")[1]
+
+
+def test_who_wrote_an_object_is_the_cause_of_its_next_reconcile(tracing):
+    first = tracing.reconciles.reconcile("deployment", "shop/web")
+    first.caused("replicaset", "shop/web-5f")
+    first.finish(changed=True)
+    second = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
+    second.finish(changed=True)
+    third = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
+    third.finish(changed=True)
+    links = [document["spans"][0]["links"] for document in tracing.memory.reconciles()]
+    cause = {"traceId": first.traceparent.split("-")[1], "spanId": first.traceparent.split("-")[2]}
+    assert links == [[], [{**cause, "attributes": {"kubeloop.link": "cause"}}], []]
+
+
+def test_phase_times_are_what_the_spans_add_up_to(tracing, pod, hand_clock):
+    web, traceparent = request_pod(tracing, pod, hand_clock)
+    for number in (1, 2):
+        tracing.pods.queued(web, "active", "NodeAdd")
+        hand_clock.pass_ms(7)
+        attempt(tracing, web, hand_clock, number, AttemptFacts("unschedulable", nodes=3))
+        tracing.pods.queued(web, "unschedulable", "x")
+        hand_clock.pass_ms(100)
+    attempt(tracing, web, hand_clock, 3, AttemptFacts("scheduled"))
+    bind(tracing, web, hand_clock, "n1")
+    tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
+    record = tracing.memory.finished(web.metadata.uid)
+    trace = pod_trace(record)
+    sums = {}
+    for span in trace.spans[1:]:
+        if span.parent_span_id == trace.root.span_id:
+            sums[span.name] = sums.get(span.name, 0) + span.end_ns - span.start_ns
+    sums["total"] = trace.root.end_ns - trace.root.start_ns
+    assert phase_times(record) == sums
