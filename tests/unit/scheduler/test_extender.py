@@ -303,7 +303,7 @@ async def test_an_extender_that_is_not_there_is_an_error(cluster):
 
 async def test_an_extender_that_takes_too_long_is_an_error(server, cluster):
     url, answers, _ = server
-    answers["filter"] = lambda body: asyncio.sleep(5)
+    answers["filter"] = lambda body: asyncio.sleep(0.2)
     config = ExtenderConfiguration(url, filter_verb="filter", http_timeout_seconds=0.05)
     extender = Extender(config, WholeObjects(cluster))
     with pytest.raises(ExtenderError) as error:

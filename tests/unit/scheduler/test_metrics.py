@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeloop.metrics import PrometheusSchedulerMetrics
+
+pytestmark = pytest.mark.virtual_time
 
 PROFILE = {"profile": "default-scheduler"}
 
