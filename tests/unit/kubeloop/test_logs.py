@@ -1,0 +1,88 @@
+"""Log records carry the trace they belong to, as text and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import random
+import sys
+
+import pytest
+
+from kubeloop.kube.clock import SystemClock
+from kubeloop.logs import configure_logging
+from kubeloop.tracing.provider import Tracing
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """Configure logging with a format; gives the logger and what it wrote."""
+    root = logging.getLogger()
+    before, levels = root.handlers[:], (root.level, logging.getLogger("kubeloop").level)
+    written = io.StringIO()
+
+    def configure(log_format):
+        monkeypatch.setattr(sys, "stderr", written)
+        root.handlers.clear()
+        configure_logging("info", log_format)
+        return logging.getLogger("kubeloop.test"), written
+
+    yield configure
+    root.handlers[:] = before
+    root.setLevel(levels[0])
+    logging.getLogger("kubeloop").setLevel(levels[1])
+
+
+def traced():
+    return Tracing(clock=SystemClock(), rng=random.Random(1), environ={}).reconciles.reconcile("deployment", "a/b")
+
+
+def test_text_says_what_a_record_is_about_and_whose_trace_it_belongs_to(logged):
+    log, written = logged("text")
+    reconcile = traced()
+    log.warning("binding failed", extra={"pod": "a/web-1", "node": "n1"})
+    reconcile.finish(changed=True)
+    log.info("idle")
+    first, second = written.getvalue().splitlines()
+    _, trace_id, span_id, _ = reconcile.traceparent.split("-")
+    assert first.endswith(
+        f"WARNING kubeloop.test: binding failed [pod=a/web-1 node=n1 trace_id={trace_id} span_id={span_id}]"
+    )
+    assert second.endswith("INFO kubeloop.test: idle")
+
+
+def test_json_is_one_object_a_line_with_the_ids_by_their_standard_names(logged):
+    log, written = logged("json")
+    reconcile = traced()
+    log.warning("failed %d times", 3, extra={"pod": "a/web-1", "level": "mine", "error": ValueError("x")})
+    reconcile.finish(changed=True)
+    try:
+        raise OSError("no\ndisk")
+    except OSError:
+        log.exception("crashed")
+    first, second = map(json.loads, written.getvalue().splitlines())
+    _, trace_id, span_id, _ = reconcile.traceparent.split("-")
+    assert first.pop("time").endswith("+00:00")
+    assert first == {
+        "level": "warning",
+        "logger": "kubeloop.test",
+        "message": "failed 3 times",
+        "pod": "a/web-1",
+        "level_": "mine",
+        "error": "x",
+        "trace_id": trace_id,
+        "span_id": span_id,
+    }
+    assert "trace_id" not in second
+    assert "OSError: no\ndisk" in second["error"]
+
+
+def test_other_libraries_records_carry_no_trace_and_make_none(logged):
+    _, written = logged("json")
+    tracing = Tracing(clock=SystemClock(), rng=random.Random(1), environ={})
+    reconcile = tracing.reconciles.reconcile("deployment", "a/b")
+    logging.getLogger("somebody").warning("else")
+    reconcile.finish(changed=False)
+    assert "trace_id" not in json.loads(written.getvalue())
+    assert tracing.memory.reconciles() == []

@@ -1,0 +1,67 @@
+"""Histograms of phases with exemplars, read by prometheus_client's own parsers."""
+
+from __future__ import annotations
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from kubeloop.endpoint import Endpoint
+from kubeloop.trace_metrics import PrometheusTraceMetrics
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PHASES = "kubeloop_pod_phase_duration_seconds"
+
+
+def filled():
+    registry = CollectorRegistry()
+    metrics = PrometheusTraceMetrics(registry)
+    for seconds in (0.003, 0.004, 7.0, 1e6):
+        metrics.phase("queue active", seconds, TRACE)
+    metrics.phase("total", 0.1, TRACE)
+    metrics.spans_exported(5)
+    metrics.spans_dropped("queue full", 3)
+    metrics.trace_lost("too many open")
+    return registry
+
+
+def samples(families):
+    return {(s.name, *sorted(s.labels.items())): s for family in families for s in family.samples}
+
+
+def test_phases_are_histograms_whose_buckets_name_a_trace():
+    found = samples(parse_openmetrics(openmetrics(filled()).decode()))
+
+    def bucket(bound):
+        return found[f"{PHASES}_bucket", ("le", bound), ("phase", "queue_active")]
+
+    assert [bucket(bound).value for bound in ("0.0025", "0.005", "5.0", "10.0", "3600.0", "+Inf")] == [0, 2, 2, 3, 3, 4]
+    assert bucket("0.005").exemplar.labels == {"trace_id": TRACE}
+    assert bucket("0.005").exemplar.value == 0.004
+    assert bucket("0.0025").exemplar is None
+    assert found[f"{PHASES}_count", ("phase", "queue_active")].value == 4
+    assert found[f"{PHASES}_sum", ("phase", "queue_active")].value == 1000007.007
+    assert found["kubeloop_pod_created_to_bound_duration_seconds_count",].value == 1
+    assert found["kubeloop_trace_spans_dropped_total", ("reason", "queue_full")].value == 3
+    assert found["kubeloop_trace_spans_exported_total",].value == 5
+    assert found["kubeloop_traces_lost_total", ("reason", "too_many_open")].value == 1
+
+
+async def test_metrics_are_openmetrics_for_those_who_ask_and_text_for_the_others():
+    async with Endpoint(filled()).serving("127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+
+        async def scrape(accept):
+            async with session.get(f"{url}/metrics", headers={"Accept": accept}) as answer:
+                return answer.headers["Content-Type"], await answer.text()
+
+        wanted = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2"
+        kind, text = await scrape(wanted)
+        assert kind.startswith("application/openmetrics-text")
+        assert f'# {{trace_id="{TRACE}"}}' in text
+        assert samples(parse_openmetrics(text))
+        kind, text = await scrape("*/*")
+        assert kind.startswith("text/plain")
+        assert "trace_id" not in text
+        assert samples(parse_text(text))
