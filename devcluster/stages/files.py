@@ -7,6 +7,7 @@ Source: KWOK's pkg/apis/v1alpha1/stage_types.go.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,11 +108,9 @@ class Stage:
 def read_stages(paths: Iterable[Path]) -> list[Stage]:
     """The stages of all files, in order; documents of other kinds are refused. Raises UserError."""
     stages = [stage for path in paths for stage in _read(path)]
-    seen: dict[str, str] = {}
-    for stage in stages:
-        if stage.name in seen:
-            raise UserError(f"stage {stage.name!r} stands twice", hint="give each stage a name of its own")
-        seen[stage.name] = stage.name
+    for name, count in Counter(stage.name for stage in stages).items():
+        if count > 1:
+            raise UserError(f"stage {name!r} stands twice", hint="give each stage a name of its own")
     return stages
 
 

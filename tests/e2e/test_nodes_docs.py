@@ -156,7 +156,9 @@ def test_nodes_refuses_what_it_cannot_do(kubeloop, tmp_path):
         assert "'sick'" in refusal("fail", "node-0", "--mode", "sick")
 
 
-def test_the_page_names_all_modes_and_functions():
+def test_the_page_names_all_modes_and_functions(kubeloop):
+    offered = kubeloop.run("nodes", "fail", "--help").stdout
+    assert all(mode in offered for mode in FAILURE_MODES)
     assert all(f"`{mode}`" in section("A node fails") for mode in FAILURE_MODES)
     stages = section("Stages")
     sprig = re.search(r"of Sprig's: `(.*?)`", stages, re.DOTALL)

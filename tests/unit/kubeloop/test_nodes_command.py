@@ -1,0 +1,140 @@
+"""`kubeloop nodes`: which cluster it speaks to, which names and zones new nodes get, and what it refuses to touch."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.nodes import Chosen, NewNodes, _kubeconfig, _new_names, _place, _taint, _template, fail
+
+
+def new(**options) -> NewNodes:
+    defaults = {
+        "names": (),
+        "count": 1,
+        "prefix": "node-",
+        "cpu": "8",
+        "memory": "32Gi",
+        "pods": 110,
+        "zone": "",
+        "labels": (),
+        "taints": (),
+    }
+    return NewNodes(**{**defaults, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "present", "names"),
+    [
+        pytest.param({"count": 2}, ["node-0", "node-7", "other-9"], ["node-8", "node-9"], id="after the highest"),
+        pytest.param({}, [], ["node-0"], id="the first"),
+        pytest.param(
+            {"prefix": "gpu.", "count": 2}, ["gpuX5", "gpu.a"], ["gpu.0", "gpu.1"], id="a prefix as it stands"
+        ),
+        pytest.param({"names": ("a", "b", "a")}, ["c"], ["a", "b"], id="by name, once each"),
+    ],
+)
+def test_names_of_new_nodes(options, present, names):
+    assert _new_names(new(**options), present) == names
+
+
+def test_a_name_in_use_is_refused():
+    with pytest.raises(UserError, match="'b' exists already"):
+        _new_names(new(names=("a", "b")), ["b"])
+
+
+@pytest.mark.parametrize(
+    ("zone", "zones", "place"),
+    [
+        ("", {("local", "b"): 1, ("local", "a"): 1, ("local", "c"): 2}, ("local", "a")),
+        ("", {}, ("", "")),
+        ("c", {("eu", "c"): 2}, ("eu", "c")),
+        ("d", {("eu", "c"): 2}, ("local", "d")),
+    ],
+)
+def test_the_zone_of_a_new_node_is_the_one_with_the_fewest(zone, zones, place):
+    assert _place(zone, zones) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "taint"),
+    [
+        ("k=v:NoSchedule", {"key": "k", "value": "v", "effect": "NoSchedule"}),
+        ("example.com/k:NoExecute", {"key": "example.com/k", "effect": "NoExecute"}),
+        ("k=:PreferNoSchedule", {"key": "k", "effect": "PreferNoSchedule"}),
+    ],
+)
+def test_taints_are_written_as_for_kubectl(text, taint):
+    assert _taint(text) == taint
+
+
+@pytest.mark.parametrize("text", ["k", "k=v", "k=v:Never", ":NoSchedule", "=v:NoSchedule"])
+def test_what_is_no_taint_is_refused(text):
+    with pytest.raises(UserError, match="a taint is"):
+        _taint(text)
+
+
+def test_labels_and_capacity_are_checked():
+    template = _template(new(labels=("a=b,c=", "d=e=f"), cpu="500m"))
+    labels = template["metadata"]["labels"]
+    assert (labels["a"], labels["c"], labels["d"]) == ("b", "", "e=f")
+    assert template["status"]["allocatable"]["cpu"] == "500m"
+    for wrong in ({"labels": ("a",)}, {"labels": ("=b",)}, {"cpu": "0"}, {"memory": "much"}):
+        with pytest.raises(UserError):
+            _template(new(**wrong))
+
+
+def test_the_users_own_kubeconfig_is_never_taken_by_default(tmp_path, monkeypatch):
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("a real cluster's")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    with pytest.raises(UserError, match="no kubeloop up runs"):
+        _kubeconfig(None)
+    monkeypatch.setenv("KUBECONFIG", "named")
+    assert _kubeconfig(None) == "named"
+    assert _kubeconfig(tmp_path / "given") == str(tmp_path / "given")
+
+
+def test_a_real_cluster_is_left_alone(tmp_path):
+    asked = []
+
+    class Real(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append(("GET", self.path))
+            body = json.dumps({"major": "1", "minor": "36", "gitVersion": "v1.36.0"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names http.server asks for
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Real)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        kubeconfig = tmp_path / "config"
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context]}
+        config |= {"current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}]}
+        kubeconfig.write_text(json.dumps(config))
+        with pytest.raises(UserError, match="is no development cluster of kubeloop"):
+            fail(Chosen(("node-0",), "", False), "unreachable", kubeconfig=kubeconfig, as_json=False)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert asked == [("GET", "/version")]
