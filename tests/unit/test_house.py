@@ -91,3 +91,4 @@ def test_the_wheel_holds_kubeloop_alone(tmp_path):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"kubeloop"}
     assert "kubeloop/scheduler/framework/interface.py" in names
     assert "kubeloop/py.typed" in names
+    assert "kubeloop/tracing/views/assets/app.js" in names

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from kubeloop.tracing.views.lines import PodLine, line_of
 MAX_PODS: Final = 30_000  # followed at a time: all that the memory keeps, and as many again without a trace
 MAX_ANSWER: Final = 500  # lines in one answer, some 150 KB and 25 ms
 LOOK_SECONDS: Final = 0.5
-_COMPARED_AT_ONCE: Final = 2_000  # pods compared before other tasks get a turn: about 1 ms
+_COMPARED_AT_ONCE: Final = 1_000  # pods compared before other tasks get a turn: about 1 ms
 _MADE_AT_ONCE: Final = 40  # lines made before other tasks get a turn: about 2 ms
 _REMEMBERED_REMOVALS: Final = 10_000
 
@@ -158,11 +158,11 @@ class PodFeed:
             if loop.time() - self._looked_at < LOOK_SECONDS:
                 return
             present: set[str] = set()
-            for number, (key, record, pod) in enumerate([*self._everything()]):
+            for number, (key, record, pod) in enumerate(self._everything()):
                 self._compare(key, record, pod)
                 present.add(key)
                 if number % _COMPARED_AT_ONCE == _COMPARED_AT_ONCE - 1:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # what changes meanwhile is seen now or the next time
             for key in [key for key in self._entries if key not in present]:
                 del self._entries[key]
                 self._version += 1
@@ -172,7 +172,10 @@ class PodFeed:
             self._looked_at = loop.time()
 
     def _everything(self) -> Iterator[tuple[str, PodRecord | None, Pod | None]]:
-        """Every trace with the pod it is of, then the pods without one; the newest traces, if there are too many."""
+        """Every trace with the pod it is of, then the pods without one; the newest traces, if there are too many.
+
+        Goes over copies: the caller awaits in between.
+        """
         records = [*self._memory.records()][-self._max_pods :]
         pods = self._pods
         traced: set[str] = set()
@@ -183,8 +186,10 @@ class PodFeed:
             if record.uid:
                 traced.add(record.uid)
             yield record.context.span_id, record, pod
-        if len(records) < self._max_pods and len(pods) > 0:
-            yield from _untraced(pods.list(), traced, self._max_pods - len(records))
+        room = self._max_pods - len(records)
+        if room > 0:
+            untraced = (pod for pod in pods.list() if pod.metadata.uid not in traced)
+            yield from ((pod.metadata.uid, None, pod) for pod in islice(untraced, room))
 
     def _compare(self, key: str, record: PodRecord | None, pod: Pod | None) -> None:
         entry = self._entries.get(key)
@@ -256,8 +261,3 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
         reason=(scheduled.message or scheduled.reason) if scheduled is not None and refused else "",
         is_open=not pod.spec.node_name,
     )
-
-
-def _untraced(pods: Iterable[Pod], traced: set[str], most: int) -> Iterator[tuple[str, None, Pod]]:
-    found = ((pod.metadata.uid, None, pod) for pod in pods if pod.metadata.uid not in traced)
-    yield from islice(found, most)
