@@ -148,7 +148,10 @@ def incoming_per_node(snapshot: Snapshot, kind: str, terms: tuple[IncomingTerm, 
 
 
 class ExistingTerms:
-    """Terms of existing pods against one incoming pod after another; `weigh` picks the terms of a class of pods."""
+    """Terms of existing pods against one incoming pod after another; `weigh` picks the terms of a class of pods.
+
+    kind: names what is counted, for everybody who shares the snapshot; equal names must weigh alike.
+    """
 
     def __init__(self, kind: str, weigh: Weigh) -> None:
         self._kind = kind

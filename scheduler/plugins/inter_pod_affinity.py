@@ -127,8 +127,9 @@ class InterPodAffinity:
         self._not_away = unschedulable(self.name, "node(s) didn't match pod anti-affinity rules")
         self._unwanted = unschedulable(self.name, "node(s) didn't satisfy existing pods anti-affinity rules")
         self._existing_anti_affinity = ExistingTerms("anti-affinity", _anti_affinity)
-        self._existing_preferences = ExistingTerms("preferences", self._preferences)
-        self._existing_mentions = ExistingTerms("mentions", self._mentions)
+        # What is counted is kept in the snapshot, which other profiles share: hence the weight in the name.
+        self._existing_preferences = ExistingTerms(f"preferences/{self._hard_weight}", self._preferences)
+        self._existing_mentions = ExistingTerms(f"mentions/{self._hard_weight}", self._mentions)
         self._last_deleted: tuple[Pod | None, AffinityClass] = (None, NO_AFFINITY)
 
     # --- filter ----------------------------------------------------------------------------------------------------
