@@ -119,6 +119,8 @@ def fail(chosen: Chosen, mode: str, *, kubeconfig: Path | None, as_json: bool) -
 
     async def act(client: Client) -> int:
         nodes = await _chosen(client, chosen)
+        if not mode and chosen.everyone:
+            nodes = [node for node in nodes if ANNOTATION_FAIL in (node["metadata"].get("annotations") or {})]
         for node in nodes:
             if not is_simulated(node):
                 name = node["metadata"]["name"]
