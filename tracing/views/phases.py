@@ -20,12 +20,14 @@ class Phase:
     starts: tuple[str, ...]
 
 
+_STEPS: Final = ("snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score")  # of an attempt, its children
+
 PHASES: Final = (
     Phase("create", "create", "POST of the pod, sent to answered", "blue", ("create",)),
     Phase("delivery", "delivery", "created, until the watch delivered it", "bright_blue", ("watch delivery",)),
     Phase("queue", "queue", "ready to be scheduled, waiting for its turn", "yellow", ("queue active",)),
     Phase("waiting", "waiting", "rejected, backing off or gated", "magenta", ("queue",)),
-    Phase("scheduling", "scheduling", "filter, score, and choice of a node", "cyan", ("scheduling attempt",)),
+    Phase("scheduling", "scheduling", "filter, score, and choice of a node", "cyan", ("scheduling attempt", *_STEPS)),
     Phase("permit", "permit", "reserve, permit and pre-bind", "bright_cyan", ("reserve", "permit", "pre-bind")),
     Phase("bind", "bind", "POST of the binding, sent to answered", "bright_magenta", ("bind",)),
     Phase("confirmation", "confirm", "bound, until the watch showed it", "green", ("confirmation",)),

@@ -5,6 +5,7 @@ May import rich, the standard library and this folder only.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -151,13 +152,14 @@ def _bar(line: PodLine, start_us: int, total_us: int, columns: int) -> Text:
         for column in range(max(0, int(first)), min(columns, int(last) + 1)):
             covered = min(last, column + 1) - max(first, column)
             by_column[column][phase] += max(0, round(covered * 1000))
-    text = Text()
+    cells = []
     for filled in by_column:
         most = max(filled)
-        if most:
-            text.append("█" if sum(filled) >= 500 else "▌", style=PHASES[filled.index(most)].color)
-        else:
-            text.append(" ")
+        mark = "█" if sum(filled) >= 500 else "▌"
+        cells.append((mark, PHASES[filled.index(most)].color) if most else (" ", ""))
+    text = Text()
+    for cell, same in itertools.groupby(cells):
+        text.append(cell[0] * len([*same]), style=cell[1])
     if not text.plain.strip():
         at = min(columns - 1, int(offset / total_us * columns))
         text = Text.assemble(" " * at, ("▏", "white"), " " * (columns - at - 1))

@@ -6,7 +6,7 @@
   const isFile = Boolean(find("lines"));
   const pods = new Kubeloop.Pods();
   const source = isFile ? new Kubeloop.FileSource() : new Kubeloop.LiveSource();
-  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), held: false, lost: "", shown: [], draws: 0 };
+  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), held: false, lost: "", shown: [], chosen: [], stale: true, workedOutAt: 0 };
   const list = find("list"), search = find("search"), order = find("sort"), live = find("live"), help = find("help");
 
   /* --- rows ------------------------------------------------------------------------------------------------- */
@@ -88,33 +88,48 @@
     draw();
   };
 
+  /* Everything is worked out anew when pods changed, or what is asked of them; while only time goes on, now and then. */
   const draw = () => {
-    state.draws++;
+    const asked = `${state.query}|${[...state.stages]}|${state.order}|${state.tab}`;
+    const now = performance.now();
+    if (state.stale || asked !== state.asked || now - state.workedOutAt > 5000) {
+      Object.assign(state, { stale: false, asked, workedOutAt: now });
+      workOut();
+    } else {
+      drawRate(state.chosen);
+      shown.draw();
+    }
+    detail.draw();
+  };
+
+  const workOut = () => {
     const all = [...pods.byKey.values()], matches = Kubeloop.search(state.query, pods);
     const found = state.query ? all.filter(matches) : all;
     const counts = new Map();
     for (const line of found) counts.set(line.stage, (counts.get(line.stage) || 0) + 1);
     stages.draw(counts, found.length);
     const chosen = state.stages.size ? found.filter((line) => state.stages.has(line.stage)) : found;
+    state.chosen = chosen;
     state.longestUs = 0;
+    const owners = new Set();
     for (const line of chosen) {
       line.shownUs = pods.duration(line);
       if (line.segments.length && line.shownUs > state.longestUs) state.longestUs = line.shownUs;
+      if (line.owner) owners.add(`${line.namespace}/${line.owner}`);
     }
     find("pods-total").textContent = Kubeloop.count(found.length);
     drawRate(chosen);
     phases.draw(Kubeloop.phaseTimes(chosen, pods));
-    const rollouts = Kubeloop.rollouts(chosen, pods);
     find("shown-pods").textContent = Kubeloop.count(chosen.length);
-    find("shown-rollouts").textContent = Kubeloop.count(rollouts.length);
-    state.shown = state.tab === "pods" ? chosen.sort(Kubeloop.ORDERS[state.order]) : rollouts.sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
+    find("shown-rollouts").textContent = Kubeloop.count(owners.size);
+    state.shown = state.tab === "pods" ? [...chosen].sort(Kubeloop.ORDERS[state.order])
+      : Kubeloop.rollouts(chosen, pods).sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
     shown.set(state.shown);
     const nothing = find("empty");
     nothing.hidden = state.shown.length > 0;
     nothing.textContent = state.lost && !all.length ? state.lost
       : all.length ? (state.tab === "pods" ? "No pod is like that." : "No rollout: none of these pods has an owner.")
         : isFile ? "No pod's trace is in this file." : "No pods yet. As soon as one is created, it is here.";
-    detail.draw();
   };
 
   const drawRate = (lines) => {
@@ -258,7 +273,7 @@
   source.start((answer) => {
     const first = !pods.byKey.size && answer.lines.length > 0;
     if (state.lost) { state.lost = ""; status(); }
-    pods.apply(answer);
+    if (pods.apply(answer)) state.stale = true;
     if (answer.title) {
       document.title = `${answer.title} · kubeloop traces`;
       find("said").textContent = `${Kubeloop.plural(answer.lines.length, "pod")} of ${answer.title}`;
@@ -269,6 +284,7 @@
     }
     changed();
   }, (problem) => {
+    state.stale = true;
     state.lost = isFile ? problem : `The process does not answer (${problem}). It is asked again.`;
     status();
     changed();
