@@ -2,7 +2,7 @@
 
 /debug/traces          one trace: ?pod= | ?deployment= (its slowest pod) | ?key= | ?trace= | the slowest of all
 /debug/traces/lines    pods as lines, those that changed since ?cursor=; of ?namespace= and ?owner=
-/debug/traces/stream   every trace of ?pod= | ?deployment= | ?namespace=, and the reconciles they are linked to
+/debug/traces/stream   every trace of ?pod= | ?deployment= | ?namespace=, and what caused them
 /traces                the page, and its files
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import functools
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -130,21 +130,26 @@ class TracePages:
     async def _documents(
         self, documents: Iterable[dict[str, Any]], records: Iterable[PodRecord]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """These, and then the reconciles they are linked to."""
-        linked: dict[str, None] = {}
+        """These, and then what caused them: reconciles, what caused those, and requests."""
+        waiting: dict[str, None] = {}  # ids of traces, in order, each once
         for document in documents:
-            linked |= dict.fromkeys(link["traceId"] for span in document["spans"] for link in span["links"])
+            waiting |= dict.fromkeys(causes_of(document))
             yield document
         for number, record in enumerate(records):
             document = self._memory.document(record)
-            linked |= dict.fromkeys(link["traceId"] for link in document["spans"][0]["links"])
+            waiting |= dict.fromkeys(causes_of(document))
             yield document
             if number % 50 == 49:
                 await asyncio.sleep(0)  # a socket that takes everything at once gives no turn to anybody else
-        for trace_id in linked:
-            reconcile = self._memory.of_reconcile(trace_id)
-            if reconcile is not None:
-                yield reconcile
+        told: set[str] = set()
+        while waiting:
+            trace_id = next(iter(waiting))
+            del waiting[trace_id]
+            told.add(trace_id)
+            cause = self._memory.of_reconcile(trace_id)
+            if cause is not None:
+                yield cause
+                waiting |= dict.fromkeys(each for each in causes_of(cause) if each not in told)
 
     def _of_key(self, key: str) -> dict[str, Any] | None:
         found = self._feed.document(key)
@@ -172,6 +177,14 @@ class TracePages:
         if self._deployments is not None:
             known |= {(each.metadata.namespace, each.metadata.name) for each in self._deployments.values()}
         return resolve("deployment", name, namespace, known)
+
+
+def causes_of(document: Mapping[str, Any]) -> Iterator[str]:
+    """Ids of the traces that a trace is linked to, but for the pods that a reconcile created."""
+    for span in document["spans"]:
+        for link in span["links"]:
+            if link.get("attributes", {}).get("kubeloop.link") != "pod":
+                yield link["traceId"]
 
 
 def _same(file: File, _query: Mapping[str, str]) -> File:

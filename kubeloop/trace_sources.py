@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop import asking
 from kubeloop.kube.errors import UserError
-from kubeloop.trace_pages import PATH, Target, resolve
+from kubeloop.trace_pages import PATH, Target, causes_of, resolve
 from kubeloop.tracing.views.feed import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 from kubeloop.tracing.views.otlp import NotOtlp, from_otlp
@@ -31,7 +31,7 @@ class Traces(Protocol):
         ...
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
-        """Whole traces, and the reconciles that they are linked to."""
+        """Whole traces, and those of what caused them."""
         ...
 
 
@@ -132,9 +132,15 @@ class FileTraces:
             return
         chosen = [document for _, document in self._chosen(target)]
         yield from chosen
-        linked = {link["traceId"] for document in chosen for span in document["spans"] for link in span["links"]}
-        linked -= {document["traceId"] for document in chosen}
-        yield from (document for document in self._documents if document["traceId"] in linked)
+        by_id = {document["traceId"]: document for document in self._documents}
+        told = {document["traceId"] for document in chosen}
+        waiting = [cause for document in chosen for cause in causes_of(document)]
+        while waiting:
+            trace_id = waiting.pop()
+            if trace_id not in told and trace_id in by_id:
+                told.add(trace_id)
+                yield by_id[trace_id]
+                waiting += causes_of(by_id[trace_id])
 
     def _chosen(self, target: Target) -> list[tuple[PodLine, dict[str, Any]]]:
         everything = [*self._lines.values()]

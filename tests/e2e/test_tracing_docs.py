@@ -70,6 +70,19 @@ def test_a_file_shows_what_the_process_showed(mixed):
     assert {span["spanId"] for span in again["spans"]} == {span["spanId"] for span in live["spans"]}
 
 
+def test_a_file_of_one_pod_has_all_that_caused_it(mixed):
+    kubeloop, folder = mixed
+    path = folder / "one.json"
+    name = kubeloop.json("trace", "deploy/frontend", "--json")["slowest"][0]
+    for source in ([], ["--from", path]):
+        done = kubeloop.run("trace", f"pod/{name}", *source, "--otlp", path)
+        assert "wrote" in done.stderr
+        (resource,) = json.loads(path.read_text())["resourceSpans"]
+        spans = resource["scopeSpans"][0]["spans"]
+        roots = sorted(span["name"] for span in spans if "parentSpanId" not in span)
+        assert roots == ["apply", "pod", "reconcile deployment", "reconcile replicaset"]
+
+
 def test_a_watched_pod_ends_with_its_trace_and_tells_each_span_once(mixed):
     kubeloop, _ = mixed
     name = kubeloop.json("trace", "deploy/frontend", "--json")["slowest"][0]

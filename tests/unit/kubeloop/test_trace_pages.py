@@ -61,20 +61,24 @@ async def test_a_pod_that_was_not_sampled_is_told_apart():
         assert "it was not sampled" in (await answer.json())["error"]
 
 
-async def test_a_stream_has_every_trace_once_and_the_reconciles_behind_them():
+async def test_a_stream_has_every_trace_once_and_what_caused_them():
     pods = TracedPods()
+    cause = pods.tracing.reconciles.reconcile("deployment", "shop/web", "added")
+    cause.finish(True)
     reconcile = pods.tracing.reconciles.reconcile("replicaset", "shop/web-5f", "replicas")
+    reconcile.link(cause.traceparent)
     pods.creator = reconcile.traceparent
     for number in range(120):
         pods.pending(f"web-5f-{number}")
     reconcile.finish(True)
     async with pods.serving() as url, aiohttp.ClientSession() as session:
-        for query, count in {"": 121, "?deployment=web": 121, "?pod=web-5f-7": 2, "?namespace=shop": 121}.items():
+        for query, count in {"": 122, "?deployment=web": 122, "?pod=web-5f-7": 3, "?namespace=shop": 122}.items():
             async with session.get(f"{url}/debug/traces/stream{query}") as answer:
                 assert answer.content_type == "application/x-ndjson"
                 lines = (await answer.text()).splitlines()
             assert len(lines) == len(set(lines)) == count
-            assert "reconcile replicaset" in lines[-1]
+            assert "reconcile replicaset" in lines[-2]
+            assert "reconcile deployment" in lines[-1]
         async with session.get(f"{url}/debug/traces/stream?namespace=other") as answer:
             assert answer.status == 404
 
