@@ -5,10 +5,11 @@ Source: pkg/scheduler/apis/config/validation of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.kube.fielderrors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
+from kubeloop.kube.nodeselector import NodeSelectorMatcher, NodeSelectorTermMatcher
 from kubeloop.scheduler.config.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.types import (
     ExtenderConfiguration,
@@ -165,7 +166,7 @@ def _is_extended(name: str) -> bool:
 # --- Arguments of plugins ------------------------------------------------------------------------------------------
 
 
-def validate_args(name: str, args: Any, path: str) -> list[FieldError]:
+def validate_args(name: str, args: Any, path: str) -> Sequence[FieldError | str]:
     """What is wrong with the arguments of a default plugin."""
     check = _ARGS.get(name)
     return check(args, path) if check is not None else []
@@ -191,6 +192,20 @@ def _inter_pod_affinity(args: Any, path: str) -> list[FieldError]:
     if 0 <= weight <= 100:
         return []
     return [invalid(f"{path}.hardPodAffinityWeight", weight, "not in valid range [0, 100]")]
+
+
+def _node_affinity(args: Any, path: str) -> list[str]:
+    added = args.added_affinity
+    errors: list[str] = []
+    if added is not None and added.required is not None:
+        at = f"{path}.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        errors += NodeSelectorMatcher(added.required, at).errors
+    for index, term in enumerate(added.preferred if added is not None else ()):
+        at = f"{path}.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+        preference = term.preference
+        if term.weight and (preference.match_expressions or preference.match_fields):
+            errors += NodeSelectorTermMatcher(preference, at).errors
+    return errors
 
 
 def _pod_topology_spread(args: Any, path: str) -> list[FieldError]:
@@ -306,9 +321,10 @@ def _dynamic_resources(args: Any, path: str) -> list[FieldError]:
     return errors
 
 
-_ARGS = {
+_ARGS: Mapping[str, Callable[[Any, str], Sequence[FieldError | str]]] = {
     "DefaultPreemption": _default_preemption,
     "InterPodAffinity": _inter_pod_affinity,
+    "NodeAffinity": _node_affinity,
     "NodeResourcesBalancedAllocation": _balanced_allocation,
     "NodeResourcesFit": _node_resources_fit,
     "PodTopologySpread": _pod_topology_spread,

@@ -203,3 +203,25 @@ def test_what_is_wrong_with_a_section_is_said_as_kube_scheduler_does(section, pr
 
 def test_without_election_its_times_do_not_matter():
     assert load("leaderElection: {leaderElect: false, leaseDuration: 5s}").leader_election is not None
+
+
+def test_an_added_affinity_that_cannot_be_read_is_refused_with_its_path():
+    with pytest.raises(UserError) as error:
+        load("""
+            profiles:
+            - pluginConfig:
+              - name: NodeAffinity
+                args:
+                  addedAffinity:
+                    requiredDuringSchedulingIgnoredDuringExecution:
+                      nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: Is, values: [ssd]}]}]
+                    preferredDuringSchedulingIgnoredDuringExecution:
+                    - {weight: 1, preference: {matchFields: [{key: metadata.name, operator: In, values: [a, b]}]}}
+        """)
+    at = "profiles[0].pluginConfig[0].args.addedAffinity"
+    assert str(error.value) == (
+        f"{at}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator: "
+        'Unsupported value: "Is": supported values: "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"; '
+        f"{at}.preferredDuringSchedulingIgnoredDuringExecution[0].matchFields[0].values: "
+        'Invalid value: ["a","b"]: must have one element'
+    )
