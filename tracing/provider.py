@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 2 ms
-BUSY_SHARE = 0.04  # of the loop's time that may be spent on that; more, the fuller the outbox is
+BUSY_SHARE, IDLE_SHARE = 0.025, 0.25  # of the loop's time that may be spent on that, with other work and without
+BUSY_SECONDS = 0.001  # a loop that wakes us so late has other work
 OUTBOX_LIMIT = 20_000  # finished traces that wait for that; beyond, the oldest are dropped, with a log
 SHUTDOWN_SECONDS = 5.0
 
@@ -177,6 +178,7 @@ class Tracing:
         """Turn traces into spans at leisure: a rollout under way is worth more than its traces being exported at once,
         and the journal has them."""
         loop = asyncio.get_running_loop()
+        late = 0.0
         while True:
             while not self._outbox:
                 await asyncio.sleep(SWEEP_SECONDS)
@@ -184,8 +186,12 @@ class Tracing:
             began_ns = self._clock.time_ns()
             self._export(SLICE_LIMIT)
             spent = max(loop.time() - started, (self._clock.time_ns() - began_ns) / 1e9)
-            share = BUSY_SHARE + (1 - BUSY_SHARE) * min(1.0, 2 * len(self._outbox) / OUTBOX_LIMIT)
-            await asyncio.sleep(spent * (1 / share - 1))
+            share = BUSY_SHARE if late > BUSY_SECONDS else IDLE_SHARE
+            crowded = max(0.0, 2 * len(self._outbox) / OUTBOX_LIMIT - 1)  # from half full on: before any is dropped
+            pause = spent * (1 / (share + (1 - share) * crowded) - 1)
+            due = loop.time() + pause
+            await asyncio.sleep(pause)
+            late = loop.time() - due
 
     async def flush(self) -> None:
         """Hand everything that is finished to the exporter, a slice at a time."""
