@@ -15,9 +15,11 @@ Any other span there is somebody else's, and the root's parent. May import `kube
 
 from __future__ import annotations
 
+import itertools
 import logging
+import operator
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Protocol
 
@@ -60,6 +62,8 @@ FEWEST_FACTS = 24  # ... so many
 FAILED_CREATE_SECONDS = 10.0  # the answer to a create may be lost and the pod be there: the watch shows it by then
 UNANSWERED_BIND_SECONDS = 60.0  # after which a pod that was seen bound needs no answer to its bind request any more
 DEFAULT_CREATORS = frozenset({"ReplicaSet", "ReplicationController"})
+SAVED_AT_ONCE = 1_000  # in one sweep, some 10 ms
+COMPARED_AT_ONCE = 20_000
 _CONDITIONS = tuple(condition for condition, _ in START_PHASES)
 
 
@@ -109,6 +113,7 @@ class PodTraces:
         self._followed: dict[str, PodRecord] = {}  # by uid, oldest first
         self._failed: dict[str, int] = {}  # by traceparent, of those requested: since when, in order
         self._awaiting_answer: dict[str, int] = {}  # by uid, of those followed: seen bound since, in order
+        self._to_save: Iterator[PodRecord] | None = None  # in this round
         self._adopted: dict[str, tuple[PodRecord, int]] = {}  # by uid or traceparent; until when it was followed
 
     def now_ns(self) -> int:
@@ -337,9 +342,21 @@ class PodTraces:
             self._finish(uid, record, self._outcome(record), since_ns)
         self._max_facts = max(FEWEST_FACTS, min(MAX_FACTS, ALL_FACTS // (self.open_count() + 1)))
         if self.saved is not None:
-            for record in self.open_records():
-                if record.saved_revision != record.revision:
-                    self.saved.save(record)
+            self._save_some(self.saved)
+
+    def _save_some(self, saved: OpenRecords) -> None:
+        """Of those that changed; what is left over is next second's."""
+        if self._to_save is None:
+            self._to_save = iter([*self.open_records()])
+        left = SAVED_AT_ONCE
+        for record in itertools.islice(self._to_save, COMPARED_AT_ONCE):
+            if not record.outcome and record.saved_revision != record.revision:
+                saved.save(record)
+                left -= 1
+                if not left:
+                    return
+        if operator.length_hint(self._to_save) == 0:
+            self._to_save = None
 
     def check(self) -> None:
         assert self._failed.keys() <= self._requested.keys()

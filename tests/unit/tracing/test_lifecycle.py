@@ -702,3 +702,30 @@ def test_phase_times_are_what_the_spans_add_up_to(tracing, pod, hand_clock):
             sums[span.name] = sums.get(span.name, 0) + span.end_ns - span.start_ns
     sums["total"] = trace.root.end_ns - trace.root.start_ns
     assert phase_times(record) == sums
+
+
+def test_open_records_are_saved_when_they_changed_and_never_too_many_at_once(tracing, pod, hand_clock, monkeypatch):
+    class Saved:
+        def __init__(self):
+            self.names = []
+
+        def save(self, record):
+            record.saved_revision = record.revision
+            self.names.append(record.name)
+
+        def forget(self, record):
+            self.names.append(f"not {record.name}")
+
+    monkeypatch.setattr(lifecycle, "SAVED_AT_ONCE", 3)
+    tracing.pods.saved = saved = Saved()
+    pods = [pod(f"p{number}") for number in range(5)]
+    for web in pods:
+        tracing.pods.observed(web)
+    for expected in (3, 5, 5):
+        tracing.pods.sweep()
+        assert len(saved.names) == expected
+    hand_clock.pass_ms(1)
+    tracing.pods.queued(pods[4], "active", "x")
+    tracing.pods.sweep()
+    tracing.pods.sweep()
+    assert saved.names == ["p0", "p1", "p2", "p3", "p4", "p4"]
