@@ -277,14 +277,12 @@ def _node_resources_fit(args: Any, path: str) -> list[FieldError]:
         if not 0 < resource.weight <= 100:
             text = f"resource weight of {resource.name} not in valid range (0, 100]"
             errors.append(invalid(f"{at}.resources[{index}].weight", resource.weight, text))
-    ratio, ratio_path = strategy.requested_to_capacity_ratio, f"{at}.requestedToCapacityRatio"
-    if strategy.type == "RequestedToCapacityRatio":
-        if ratio is None:
-            errors.append(required(ratio_path, "must be specified when type is RequestedToCapacityRatio"))
-        else:
-            errors += _shape_errors(ratio.shape, f"{ratio_path}.shape")
-    elif ratio is not None:
-        errors.append(forbidden(ratio_path, "must be nil when type is not RequestedToCapacityRatio"))
+    ratio = strategy.requested_to_capacity_ratio
+    if ratio is not None:
+        errors += _shape_errors(ratio.shape, f"{at}.shape")
+    elif strategy.type == "RequestedToCapacityRatio":  # kube-scheduler crashes over it
+        rule = "must be specified when type is RequestedToCapacityRatio"
+        errors.append(required(f"{at}.requestedToCapacityRatio", rule))
     return errors
 
 

@@ -225,3 +225,26 @@ def test_an_added_affinity_that_cannot_be_read_is_refused_with_its_path():
         f"{at}.preferredDuringSchedulingIgnoredDuringExecution[0].matchFields[0].values: "
         'Invalid value: ["a","b"]: must have one element'
     )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "problem"),
+    [
+        pytest.param(
+            "{type: RequestedToCapacityRatio}",
+            "requestedToCapacityRatio: Required value: must be specified when type is RequestedToCapacityRatio",
+            id="no shape at all",
+        ),
+        pytest.param(
+            "{requestedToCapacityRatio: {shape: [{utilization: 50}, {utilization: 50, score: 11}]}}",
+            "shape[1].utilization: Invalid value: 50: values must be sorted in increasing order; "
+            "{at}shape[1].score: Invalid value: 11: not in valid range [0, 10]",
+            id="a shape is checked whatever the type",
+        ),
+    ],
+)
+def test_the_shape_of_a_scoring_strategy_is_checked(strategy, problem):
+    with pytest.raises(UserError) as error:
+        load(f"profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {{scoringStrategy: {strategy}}}}}]}}]")
+    at = "profiles[0].pluginConfig[0].args.scoringStrategy."
+    assert str(error.value) == at + problem.replace("{at}", at)
