@@ -26,7 +26,8 @@ from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.metrics import MeasuredTransport, new_registry
 from kubeloop.running import RunningProcess, announced, runtime_directory
 from kubeloop.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
-from kubeloop.trace_pages import PAGE_PATH, trace_pages
+from kubeloop.trace_pages import trace_pages
+from kubeloop.trace_targets import PAGE_PATH
 from kubeloop.tracing.journal import Journal
 from kubeloop.tracing.sampling import parse_tail_rules
 

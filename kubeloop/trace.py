@@ -12,8 +12,9 @@ from typing import Any
 
 from kubeloop import __version__, asking
 from kubeloop.kube.errors import UserError
-from kubeloop.trace_pages import Target
 from kubeloop.trace_sources import FileTraces, RunningProcessTraces, Traces
+from kubeloop.trace_targets import Target
+from kubeloop.tracing.views.lines import PodLine
 
 
 def show(
@@ -56,7 +57,7 @@ def _print_json(traces: Traces, wanted: Target) -> int:
     from kubeloop.tracing.views.rollout import rollout
 
     if wanted.kind == "deployment":
-        document = rollout(str(wanted), traces.lines(wanted)).document()
+        document = rollout(str(wanted), _traced(traces.lines(wanted), wanted)).document()
     else:
         document = traces.one(wanted)
     sys.stdout.write(json.dumps(document) + "\n")
@@ -75,16 +76,26 @@ def _draw(traces: Traces, wanted: Target) -> int:
         console.print(waterfall(traces.one(wanted)))
         return 0
     lines = traces.lines(wanted)
-    if not lines:
-        raise UserError(f"no pod of {wanted} has a trace", hint="OTEL_TRACES_SAMPLER decides which pods are traced")
-    if wanted.kind == "deployment":
-        console.print(rollout_view(rollout(str(wanted), lines)))
-    else:
-        console.print(rollout_view(rollout(str(wanted), lines), max_lines=0))
-        console.print()
-        console.print("slowest pod:", style="dim")
+    traced = _traced(lines, wanted)
+    found = rollout(str(wanted), traced)
+    console.print(rollout_view(found) if wanted.kind else rollout_view(found, max_lines=0))
+    if len(lines) > len(traced):
+        console.print(f"{len(lines) - len(traced)} more have no trace: see OTEL_TRACES_SAMPLER", style="dim")
+    if not wanted.kind:
+        console.print("\nslowest pod:", style="dim")
         console.print(waterfall(traces.one(wanted)))
     return 0
+
+
+def _traced(lines: list[PodLine], wanted: Target) -> list[PodLine]:
+    """Those that have a trace. Raises UserError if there are none."""
+    traced = [line for line in lines if line.trace_id]
+    if traced:
+        return traced
+    where = f"of {wanted}" if wanted.kind else f"in {wanted}"
+    if lines:
+        raise UserError(f"none of the {len(lines)} pods {where} has a trace", hint="see OTEL_TRACES_SAMPLER")
+    raise UserError(f"there is no pod {where} yet", hint="kubectl get pods -A lists what there is")
 
 
 # --- files -------------------------------------------------------------------------------------------------------

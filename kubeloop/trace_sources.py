@@ -11,8 +11,8 @@ import msgspec
 
 from kubeloop import asking
 from kubeloop.kube.errors import UserError
-from kubeloop.trace_pages import PATH, Target, causes_of, resolve
-from kubeloop.tracing.views.feed import Answer
+from kubeloop.trace_targets import PATH, Target, causes_of, resolve
+from kubeloop.tracing.views.answers import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 from kubeloop.tracing.views.otlp import NotOtlp, from_otlp
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.trace_pages import Target
 from kubeloop.trace_sources import RunningProcessTraces
+from kubeloop.trace_targets import Target
 from kubeloop.tracing.views import units
 from kubeloop.tracing.views.lines import line_of, pod_span
 from kubeloop.tracing.views.remarks import remarks_on, title
@@ -85,7 +85,7 @@ def _watch_rollout(traces: RunningProcessTraces, wanted: Target, *, as_json: boo
                 for line in changed:
                     _say(msgspec.json.encode(line).decode())
             else:
-                found = rollout(str(wanted), changing.now())
+                found = rollout(str(wanted), [line for line in changing.now() if line.trace_id])
                 if draw is not None:
                     draw(functools.partial(_rollout, found))
                 elif (now := one_line(found)) != last:

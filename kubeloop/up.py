@@ -29,6 +29,7 @@ from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.manifests import Manifest, apply, read_manifests
 from kubeloop.progress import Progress
 from kubeloop.running import RunningProcess, announced
+from kubeloop.trace_targets import PAGE_PATH
 from kubeloop.tracing.sampling import parse_tail_rules
 
 if TYPE_CHECKING:
@@ -197,8 +198,6 @@ class Look:
 
     async def run(self) -> int:
         """Apply, watch, sum up; then stay, unless the user wished to go. Returns the exit code."""
-        from kubeloop.trace_pages import PAGE_PATH
-
         loop = asyncio.get_running_loop()
         await self._plane.synced.wait()
         self._say(f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.driving import MIXED, ROOT, Kubeloop, cluster_up
+from support.driving import MIXED, ROOT, WEB, Kubeloop, cluster_up
 
 PAGE = (ROOT / "docs" / "tracing.md").read_text()
 COMMANDS = [
@@ -121,6 +121,17 @@ def test_errors_say_what_to_try(mixed, arguments, problem, hint):
     error, told = done.stderr.splitlines()
     assert problem in error
     assert hint in told
+
+
+def test_without_traces_it_is_told_that_there_are_none(tmp_path):
+    kubeloop = Kubeloop(tmp_path)
+    with kubeloop.running("up", "--nodes", "3", "-f", WEB, OTEL_TRACES_SAMPLER="always_off") as up:
+        up.wait_for("stays up until Ctrl-C")
+        for arguments in (["trace"], ["trace", "deploy/web"], ["trace", "deploy/web", "--json"]):
+            done = kubeloop.run(*arguments)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert re.search(r"none of the \d+ pods .* has a trace", done.stderr)
+            assert "OTEL_TRACES_SAMPLER" in done.stderr
 
 
 def test_the_pictures_are_there_at_the_sizes_of_a_desk_and_of_a_phone():

@@ -6,7 +6,7 @@
     otlp      OTLP as JSON, written and read
     perfetto  Chrome trace events
     page      the browser page, served or as one file
-    feed      what the page is told while the process runs
+    feed, answers   what the page is told while the process runs
 
 All work on documents, so that a trace looks the same whether it comes from the running process or from a file. May
 import rich, msgspec, `kubeloop.kube`, `kubeloop.informers` and `kubeloop.tracing`.

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
-
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects import Pod
 from kubeloop.tracing.memory import TraceMemory
 from kubeloop.tracing.pod_record import PodRecord
+from kubeloop.tracing.views.answers import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 
 MAX_PODS: Final = 30_000  # followed at a time: all that the memory keeps, and as many again without a trace
@@ -27,27 +26,6 @@ LOOK_SECONDS: Final = 0.5
 _COMPARED_AT_ONCE: Final = 1_000  # pods compared before other tasks get a turn: about 1 ms
 _MADE_AT_ONCE: Final = 40  # lines made before other tasks get a turn: about 2 ms
 _REMEMBERED_REMOVALS: Final = 10_000
-
-
-class Answer(msgspec.Struct, kw_only=True, rename="camel"):
-    """What changed since a cursor.
-
-    cursor   to ask with the next time; opaque
-    reset    forget everything told before: the cursor is of another process, or too old
-    more     there is more to be had at once
-    lines    pods that are new or changed, oldest change first
-    removed  keys of pods that are forgotten
-    now_us   the clock's time, microseconds since the epoch; lines of pods on their way reach up to it
-    pods     in the cluster, as the informer sees it
-    """
-
-    cursor: str
-    reset: bool
-    more: bool
-    lines: list[PodLine]
-    removed: list[str]
-    now_us: int
-    pods: int
 
 
 class _Entry:
