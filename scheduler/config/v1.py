@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import JSON, without_nulls
+from kubeloop.kube.objects import JSON, Struct, without_nulls
 from kubeloop.scheduler.config.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
@@ -35,6 +35,7 @@ from kubeloop.scheduler.config.types import (
 )
 from kubeloop.scheduler.config.validation import validate_args, validate_configuration
 from kubeloop.scheduler.framework.registry import args_type
+from kubeloop.scheduler.plugins.args import with_defaults
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
@@ -330,6 +331,8 @@ def plugin_arguments(name: str, given: Mapping[str, JSON], path: str) -> Any:
         args = msgspec.convert(without_nulls(fields), type_)
     except msgspec.ValidationError as error:
         raise UserError(f"decoding args for plugin {name}: {error}", hint=f"see {name}Args") from error
+    if isinstance(args, Struct):
+        args = with_defaults(args)
     errors = validate_args(name, args, path)
     if errors:
         raise UserError("; ".join(map(str, errors)), hint=f"see {name}Args")

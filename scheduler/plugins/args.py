@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kubeloop.kube.objects import NodeAffinity, Struct, TopologySpreadConstraint
 
 
@@ -29,7 +31,7 @@ CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 class ScoringStrategy(Struct):
     """type: LeastAllocated, MostAllocated or RequestedToCapacityRatio (which needs its parameter)."""
 
-    type: str = "LeastAllocated"
+    type: str = ""
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
 
@@ -39,7 +41,7 @@ class NodeResourcesFitArgs(Struct):
 
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
-    scoring_strategy: ScoringStrategy = ScoringStrategy()
+    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
 
 
 class NodeResourcesBalancedAllocationArgs(Struct):
@@ -83,6 +85,24 @@ class DefaultPreemptionArgs(Struct):
 class DynamicResourcesArgs(Struct):
     filter_timeout: str = "10s"
     binding_timeout: str = "10m0s"
+
+
+def with_defaults(args: Struct) -> Struct:
+    """Fills in what is empty or zero. Source: pkg/scheduler/apis/config/v1/defaults.go."""
+    match args:
+        case NodeResourcesFitArgs():
+            strategy = args.scoring_strategy
+            strategy = msgspec.structs.replace(strategy, resources=_weighed(strategy.resources))
+            return msgspec.structs.replace(args, scoring_strategy=strategy)
+        case NodeResourcesBalancedAllocationArgs():
+            return msgspec.structs.replace(args, resources=_weighed(args.resources))
+        case PodTopologySpreadArgs(defaulting_type=""):
+            return msgspec.structs.replace(args, defaulting_type="System")
+    return args
+
+
+def _weighed(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
+    return tuple(ResourceSpec(name=each.name, weight=each.weight or 1) for each in resources or CPU_AND_MEMORY)
 
 
 class NoArgs(Struct):

@@ -236,10 +236,17 @@ def test_an_added_affinity_that_cannot_be_read_is_refused_with_its_path():
             id="no shape at all",
         ),
         pytest.param(
-            "{requestedToCapacityRatio: {shape: [{utilization: 50}, {utilization: 50, score: 11}]}}",
+            "{type: MostAllocated, requestedToCapacityRatio: "
+            "{shape: [{utilization: 50}, {utilization: 50, score: 11}]}}",
             "shape[1].utilization: Invalid value: 50: values must be sorted in increasing order; "
             "{at}shape[1].score: Invalid value: 11: not in valid range [0, 10]",
             id="a shape is checked whatever the type",
+        ),
+        pytest.param(
+            "{resources: [{name: cpu}]}",
+            'type: Unsupported value: "": supported values: "LeastAllocated", "MostAllocated", '
+            '"RequestedToCapacityRatio"',
+            id="a strategy needs its type",
         ),
     ],
 )
@@ -248,3 +255,22 @@ def test_the_shape_of_a_scoring_strategy_is_checked(strategy, problem):
         load(f"profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {{scoringStrategy: {strategy}}}}}]}}]")
     at = "profiles[0].pluginConfig[0].args.scoringStrategy."
     assert str(error.value) == at + problem.replace("{at}", at)
+
+
+def test_zeros_and_empty_lists_stand_for_the_defaults():
+    config = load("""
+        profiles:
+        - pluginConfig:
+          - name: NodeResourcesFit
+            args: {scoringStrategy: {type: MostAllocated, resources: []}}
+          - name: NodeResourcesBalancedAllocation
+            args: {resources: [{name: cpu, weight: 0}, {name: example.com/gpu}]}
+          - name: PodTopologySpread
+            args: {defaultingType: ""}
+        """)
+    args = config.profiles[0].args
+    fit = args["NodeResourcesFit"].scoring_strategy
+    assert [(each.name, each.weight) for each in fit.resources] == [("cpu", 1), ("memory", 1)]
+    balanced = args["NodeResourcesBalancedAllocation"].resources
+    assert [(each.name, each.weight) for each in balanced] == [("cpu", 1), ("example.com/gpu", 1)]
+    assert args["PodTopologySpread"].defaulting_type == "System"
