@@ -1,6 +1,7 @@
 """CPU time of one scheduling cycle, from the snapshot's update to the chosen node, without the API.
 
-    python benchmarks/scheduler_cycle.py [--nodes 5000] [--pods 20000] [--deployments 100] [--cycles 300] [--profile]
+    python benchmarks/scheduler --cycle [--nodes 5000] [--pods 20000] [--deployments 100] [--cycles 300] [--profile]
+    python benchmarks/scheduler --cycle --workload NAME
 
 Pods of Deployments (default spread constraints, CPU and memory requests) fill the cluster, and then one pod after the
 other is scheduled and assumed. Two runs: all pods of one class, and each pod of another class than the one before it
@@ -53,7 +54,7 @@ class Bench:
     def __init__(self, nodes: int, deployments: int) -> None:
         self.replica_sets: Store[ReplicaSet] = Store()
         self.services: Store[Service] = Store()
-        self.listers = Listers(replica_sets=self.replica_sets, services=self.services)
+        self.listers = Listers(replica_sets=self.replica_sets, services=self.services, pods=Store[Pod]())
         self.cache = Cache(lambda: 0.0)
         self.snapshot = Snapshot()
         self.clock = FixedClock()
@@ -171,10 +172,21 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=20000)
+    parser.add_argument("--memory-pods", type=int, default=50000, help="with how many pods memory is measured at last")
     parser.add_argument("--deployments", type=int, default=100)
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    parser.add_argument("--workload", help='another situation, or "all" of them: see scheduler_situations.py')
+    parser.add_argument("--preemption", action="store_true", help="short for --workload preemption")
     options = parser.parse_args()
+    if options.workload or options.preemption:
+        from scheduler_situations import SITUATIONS, measure_all
+
+        wanted = options.workload or "preemption"
+        if wanted != "all" and wanted not in SITUATIONS:
+            parser.error(f"no workload {wanted}; there are all, {', '.join(SITUATIONS)}")
+        await measure_all(list(SITUATIONS) if wanted == "all" else [wanted], options)
+        return
     bench = Bench(options.nodes, options.deployments)
     for number in range(options.pods):
         name = f"node-{bench.rng.randrange(options.nodes)}"
@@ -195,7 +207,18 @@ async def main() -> None:
             yield name
 
     await bench.measure("a new class each", never_seen(), min(options.cycles, 100), options.profile)
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    print(f"peak memory {peak_mib():.0f} MiB")
+    bench.cache.update_snapshot(bench.snapshot)
+    more = options.memory_pods - bench.cache.sizes()[1]
+    for number in range(more):
+        name = f"node-{bench.rng.randrange(options.nodes)}"
+        bench.cache.add_pod(bench.pod(bench.names[number % options.deployments], name))
+    await bench.measure(f"same class, {options.memory_pods} pods", same, options.cycles, False)
+    print(f"peak memory with {options.memory_pods} pods {peak_mib():.0f} MiB")
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from kubeloop.kube.objects import CSINode, PersistentVolumeClaim, Pod, Volume, VolumeAttachment
 from kubeloop.scheduler.framework.events import ADD, DELETE, POD, UPDATE
 from kubeloop.scheduler.framework.handle import Handle
@@ -18,6 +21,8 @@ from kubeloop.scheduler.framework.interface import (
     CycleState,
     Hint,
     PreFilterResult,
+    Rows,
+    RowVerdicts,
     Status,
 )
 from kubeloop.scheduler.plugins.args import NoArgs
@@ -38,11 +43,14 @@ from kubeloop.scheduler.plugins.csi_translation import (
     inline_handle,
     translated,
 )
-from kubeloop.scheduler.plugins.verdicts import counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_MAX_DRIVERS = 64  # whose limits are kept
 
 
 class NodeVolumeLimits:
@@ -52,6 +60,7 @@ class NodeVolumeLimits:
         self._handle = handle
         handle.listers.volume_attachments.add_index("attached_to", _attached_to)
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
+        self._bounds = VolumeBounds(handle.listers)
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
@@ -82,6 +91,51 @@ class NodeVolumeLimits:
             if driver in limits and counts[driver] + number > limits[driver]:
                 return self._rejection
         return None
+
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        """Most nodes are far from their limits: so many volumes as their pods name are not too many, even if they
+        were all different and of one driver. Only the others are looked at closely. Raises ClaimError."""
+        passed = np.zeros(len(rows), np.bool_)
+        wanted = self._wanted_everywhere(pod.pod)
+        if wanted is not None:
+            most = at(self._bounds.most_volumes(snapshot), rows, snapshot)  # [K]
+            passed = most >= 0
+            for driver, number in Counter(wanted.values()).items():
+                limits = at(self._bounds.limits(snapshot, driver), rows, snapshot)
+                passed &= (most + number <= limits) | (limits == NO_LIMIT)
+        statuses: dict[int, Status] = {}
+        infos = snapshot.node_infos
+        for index in np.flatnonzero(~passed).tolist():
+            status = self.filter(state, pod, infos[rows[index]])
+            if status is None:
+                passed[index] = True
+                continue
+            if status.error is not None:
+                raise status.error
+            statuses[index] = status
+        return RowVerdicts(passed, statuses.__getitem__)
+
+    def _wanted_everywhere(self, pod: Pod) -> dict[str, str] | None:
+        """The pod's volumes if they are the same to all nodes; None: nodes read in-tree volumes each in their way, or
+        there is something wrong."""
+        listers = self._handle.listers
+        for volume in pod.spec.volumes:
+            use = claim_use(pod, volume)
+            if use is None:
+                if in_tree_plugin(volume) is not None:
+                    return None
+                continue
+            claim = listers.persistent_volume_claims.get(f"{pod.metadata.namespace}/{use.claim_name}")
+            if claim is None or use.ephemeral:
+                return None
+            bound = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+            storage_class = listers.storage_classes.get(claim_class(claim))
+            if bound is not None:
+                if in_tree_plugin(bound.spec) is not None:
+                    return None
+            elif storage_class is not None and in_tree_plugin_named(storage_class.provisioner) is not None:
+                return None
+        return self._volumes(pod, None, incoming=True)
 
     def _volumes(self, pod: Pod, csi_node: CSINode | None, *, incoming: bool) -> dict[str, str]:
         """The pod's CSI volumes: "driver/handle" -> driver. Raises ClaimError; what existing pods lack is skipped."""
@@ -179,6 +233,70 @@ class NodeVolumeLimits:
 
     def _after_detach(self, pod: Pod, old: VolumeAttachment | None, new: Any) -> Hint:
         return Hint.QUEUE if any(each.persistent_volume_claim for each in pod.spec.volumes) else Hint.SKIP
+
+
+NO_LIMIT = -1
+
+
+class VolumeBounds:
+    """Per node how many volumes there can be at most, and how many it takes, as arrays [N] kept up to date."""
+
+    def __init__(self, listers: Listers) -> None:
+        self._listers = listers
+        self._stamp: tuple[int, object] = (-1, None)
+        self._generation = -1
+        self._named = np.zeros(0, np.int64)  # by pods
+        self._attached = np.zeros(0, np.int64)
+        self._limits: dict[str, tuple[tuple[int, object], npt.NDArray[np.int64]]] = {}  # by driver
+
+    def most_volumes(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
+        """int64 [N]; -1 where that takes a closer look. Read only."""
+        attachments = self._listers.volume_attachments
+        stamp = (snapshot.layout, attachments.version)
+        infos = snapshot.node_infos
+        if stamp != self._stamp:
+            self._attached = np.zeros(len(infos), np.int64)
+            for attachment in attachments.list():
+                row = snapshot.row_of.get(attachment.spec.node_name)
+                if row is not None:
+                    self._attached[row] += 1
+            if stamp[0] != self._stamp[0]:
+                self._generation = -1
+                self._named = np.zeros(len(infos), np.int64)
+            self._stamp = stamp
+        changed = snapshot.all_rows if self._generation < 0 else snapshot.changed_since(self._generation)
+        for row in changed.tolist():
+            self._named[row] = _named_volumes(infos[row])
+        self._generation = snapshot.generation
+        return np.where(self._named < 0, -1, self._named + self._attached)
+
+    def limits(self, snapshot: Snapshot, driver: str) -> npt.NDArray[np.int64]:
+        """int64 [N], NO_LIMIT where the node says none for the driver. Read only."""
+        csi_nodes = self._listers.csi_nodes
+        stamp = (snapshot.layout, csi_nodes.version)
+        kept = self._limits.get(driver)
+        if kept is None or kept[0] != stamp:
+            found = np.full(len(snapshot), NO_LIMIT, np.int64)
+            for csi_node in csi_nodes.list():
+                row = snapshot.row_of.get(csi_node.metadata.name)
+                if row is not None:
+                    found[row] = _limits(csi_node).get(driver, NO_LIMIT)
+            if len(self._limits) >= _MAX_DRIVERS:
+                self._limits.clear()
+            kept = self._limits[driver] = (stamp, found)
+        return kept[1]
+
+
+def _named_volumes(node: NodeInfo) -> int:
+    """How many claims the pods of the node name; -1 if they have volumes of other kinds that may count."""
+    number = 0
+    for info in node.pods.values():
+        for volume in info.pod.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                number += 1
+            elif _may_count(volume):
+                return -1
+    return number
 
 
 def _counts(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:

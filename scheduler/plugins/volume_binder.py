@@ -6,7 +6,8 @@ plugins/volumebinding/{binder,assume_cache}.go and component-helpers storage/vol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -63,6 +64,14 @@ class PodClaims:
     delayed: tuple[PersistentVolumeClaim, ...]
     immediate: tuple[PersistentVolumeClaim, ...]
     volumes: dict[str, tuple[PersistentVolume, ...]]
+    _suitable: dict[str, SuitableVolumes] = field(default_factory=dict, repr=False)
+
+    def suitable(self, claim: PersistentVolumeClaim) -> SuitableVolumes:
+        """For one of `delayed`. Raises ClaimError."""
+        found = self._suitable.get(claim.key)
+        if found is None:
+            found = self._suitable[claim.key] = SuitableVolumes(claim, self.volumes[claim_class(claim)])
+        return found
 
 
 @dataclass(slots=True)
@@ -102,8 +111,76 @@ def matches_node(affinity: VolumeNodeAffinity | None, node: Node) -> bool:
     """A volume's affinity looks at labels only; one that cannot be parsed matches nothing."""
     if affinity is None or affinity.required is None:
         return True
-    matcher = NodeSelectorMatcher(affinity.required)
+    matcher = affinity_matcher(affinity)
     return not matcher.errors and matcher.matches("", node.metadata.labels)
+
+
+def affinity_matcher(affinity: VolumeNodeAffinity) -> NodeSelectorMatcher:
+    """Of the required terms, which there are. Compiled once for as long as the volume is as it is."""
+    known = _matchers.get(id(affinity))
+    if known is None or known[0] is not affinity:
+        assert affinity.required is not None
+        if len(_matchers) >= _MAX_MATCHERS:
+            _matchers.clear()
+        known = _matchers[id(affinity)] = (affinity, NodeSelectorMatcher(affinity.required))
+    return known[1]
+
+
+_matchers: dict[int, tuple[VolumeNodeAffinity, NodeSelectorMatcher]] = {}  # by identity, which the entry keeps
+_MAX_MATCHERS = 16384
+
+
+class SuitableVolumes:
+    """The volumes that a claim could be bound to on some node, for asking about one node after the other.
+
+    mine: one that is made for the claim, if there is; else `_others`, the smallest first. Most often a volume can be
+    reached from one place (a label and its value), so those are looked up by the labels of the node.
+    """
+
+    __slots__ = ("_anywhere", "_at", "_keys", "_others", "mine")
+
+    def __init__(self, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+        """Raises ClaimError."""
+        found = list(_suitable(claim, volumes))
+        self.mine = next((volume for volume in found if is_bound_to(volume, claim)), None)
+        self._others = sorted(found, key=_capacity_nano) if self.mine is None else []
+        self._anywhere: list[int] = []
+        self._at: dict[tuple[str, str], list[int]] = {}
+        for index, volume in enumerate(self._others):
+            places = _places(volume)
+            if places is None:
+                self._anywhere.append(index)
+            for place in places or ():
+                self._at.setdefault(place, []).append(index)
+        self._keys = {key for key, _ in self._at}
+
+    def on(self, node: Node, chosen: Container[str]) -> PersistentVolume | None:
+        """The volume made for the claim, or the smallest one that will do; none of `chosen`."""
+        if self.mine is not None:
+            free = self.mine.metadata.name not in chosen
+            return self.mine if free and matches_node(self.mine.spec.node_affinity, node) else None
+        labels = node.metadata.labels
+        here = [self._at.get((key, labels[key]), []) for key in self._keys if key in labels]
+        for index in heapq.merge(self._anywhere, *here):
+            volume = self._others[index]
+            if volume.metadata.name not in chosen and matches_node(volume.spec.node_affinity, node):
+                return volume
+        return None
+
+
+def _places(volume: PersistentVolume) -> list[tuple[str, str]] | None:
+    """Labels one of which a node must have to reach the volume; None: there is no such list."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None or len(affinity.required.node_selector_terms) != 1:
+        return None
+    for expression in affinity.required.node_selector_terms[0].match_expressions:
+        if expression.operator == "In":
+            return [(expression.key, value) for value in dict.fromkeys(expression.values)]
+    return None
+
+
+def _capacity_nano(volume: PersistentVolume) -> int:
+    return nano(volume.spec.capacity.get("storage", 0))
 
 
 class VolumeBinder:
@@ -205,7 +282,7 @@ class VolumeBinder:
                 return
         chosen: set[str] = set()
         for claim in sorted(to_match, key=_requested_nano):  # the smallest first, so that each gets the smallest fit
-            volume = find_matching_volume(claim, claims.volumes[claim_class(claim)], node, chosen)
+            volume = claims.suitable(claim).on(node, chosen)
             if volume is None:
                 to_provision.append(claim)
             else:
@@ -296,10 +373,8 @@ def of_class(volumes: Lister[PersistentVolume], name: str) -> list[PersistentVol
     return volumes.by_index("storage_class", name)
 
 
-def find_matching_volume(
-    claim: PersistentVolumeClaim, volumes: Sequence[PersistentVolume], node: Node, chosen: set[str]
-) -> PersistentVolume | None:
-    """The volume made for the claim, or the smallest one that will do; none of `chosen`. Raises ClaimError."""
+def _suitable(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
+    """Of `volumes`, those that would do on a node that reaches them. Raises ClaimError."""
     selector: Selector | None = None
     if claim.spec.selector is not None:
         try:
@@ -307,34 +382,24 @@ def find_matching_volume(
         except ValueError as error:
             raise ClaimError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
     wanted = _requested_nano(claim)
-    smallest: PersistentVolume | None = None
-    smallest_nano = 0
     for volume in volumes:
         spec = volume.spec
         mine = is_bound_to(volume, claim)
-        capacity = nano(spec.capacity.get("storage", 0))
         if (
-            volume.metadata.name in chosen
-            or (spec.claim_ref is not None and not mine)
-            or capacity < wanted
+            (spec.claim_ref is not None and not mine)
+            or _capacity_nano(volume) < wanted
             or (spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem")
             or (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or "")
             or volume.metadata.deletion_timestamp is not None
         ):
             continue
-        reachable = matches_node(spec.node_affinity, node)
-        if mine:
-            return volume if reachable else None
-        if (
+        if mine or (
             volume.status.phase == "Available"
             and (selector is None or selector.matches(volume.metadata.labels))
             and volume_class(volume) == claim_class(claim)
-            and reachable
             and set(claim.spec.access_modes) <= set(spec.access_modes)
-            and (smallest is None or capacity < smallest_nano)
         ):
-            smallest, smallest_nano = volume, capacity
-    return smallest
+            yield volume
 
 
 def _requested_nano(claim: PersistentVolumeClaim) -> int:

@@ -32,6 +32,7 @@ from kubeloop.scheduler.framework.interface import (
     ClusterEventWithHint,
     CycleState,
     Hint,
+    Mask,
     PreFilterResult,
     Rows,
     RowVerdicts,
@@ -46,9 +47,18 @@ from kubeloop.scheduler.plugins.claims import (
     uses_claim,
     volume_class,
 )
-from kubeloop.scheduler.plugins.csi_translation import TranslationError, migrated_plugins
-from kubeloop.scheduler.plugins.verdicts import failed, on, skip, unresolvable
-from kubeloop.scheduler.plugins.volume_binder import NodeVolumes, PodClaims, VolumeBinder, affinity_on, matches_node
+from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, migrated_plugins
+from kubeloop.scheduler.plugins.node_masks import node_selector_mask
+from kubeloop.scheduler.plugins.verdicts import always, at, failed, on, skip, unresolvable
+from kubeloop.scheduler.plugins.volume_binder import (
+    NODE_CONFLICT,
+    NodeVolumes,
+    PodClaims,
+    VolumeBinder,
+    affinity_matcher,
+    affinity_on,
+    matches_node,
+)
 from kubeloop.scheduler.resources import nano
 
 if TYPE_CHECKING:
@@ -69,6 +79,7 @@ class VolumeBinding:
         self._handle = handle
         self._timeout_seconds = float(args.bind_timeout_seconds)
         self._binder = VolumeBinder(handle.listers)
+        self._unreachable = unresolvable(self.name, NODE_CONFLICT)
         handle.listers.persistent_volumes.add_index("storage_class", _class_index)
 
     # --- filter ----------------------------------------------------------------------------------------------------
@@ -109,6 +120,8 @@ class VolumeBinding:
             first = infos[rows[0]]
             verdict = self.filter(state, pod, first)
             statuses = [verdict] * len(rows)
+        elif (reached := self._reached(claims, snapshot, rows)) is not None:
+            return RowVerdicts(reached, always(self._unreachable))
         else:
             statuses = [self.filter(state, pod, infos[row]) for row in rows.tolist()]
         for status in statuses:
@@ -122,6 +135,24 @@ class VolumeBinding:
             return status
 
         return RowVerdicts(passed, explain)
+
+    def _reached(self, claims: PodClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
+        """Which rows [K] reach all volumes, where that decides; None: nodes are to be asked one by one."""
+        if claims.delayed:
+            return None
+        reached = np.ones(len(rows), np.bool_)
+        for claim in claims.bound:
+            volume = self._binder.volume(claim.spec.volume_name)
+            if volume is None or in_tree_plugin(volume.spec) is not None:
+                return None  # lost, or maybe migrated, which each node says for itself
+            affinity = volume.spec.node_affinity
+            if affinity is None or affinity.required is None:
+                continue
+            matcher = affinity_matcher(affinity)
+            if matcher.errors or any(term.fields is not None for term in matcher.terms):
+                return None
+            reached &= at(node_selector_mask(snapshot, matcher), rows, snapshot)
+        return reached
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         return skip(self.name)

@@ -1,0 +1,331 @@
+"""One scheduling cycle in situations that take more than a Deployment's: volumes, affinity, preemption, no room.
+
+    .venv/bin/python benchmarks/scheduler --cycle --workload NAME      (or "all"; --nodes, --pods, --cycles, --profile)
+
+Each has a cluster of its own; CPU time from the pod to the chosen node and back into the cache, or, where the pod fits
+nowhere, to the message of its event and the victims of its preemption. The first cycle is told apart: it fills what is
+kept from cycle to cycle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import itertools
+import pstats
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import msgspec
+from scheduler_cycle import Bench, node, pod
+
+from kubeloop.informers.store import Store
+from kubeloop.kube.objects import (
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+    convert,
+)
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.fit_error import FitError
+from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.interface import CycleState
+from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.tracing.lifecycle import AttemptFacts
+
+JSON = dict[str, Any]
+_DRIVER = "csi.example.com"
+_ZONE = "topology.kubernetes.io/zone"
+
+
+class Situation(Bench):
+    """A cluster of `nodes` with `pods` on it; filled by the functions below."""
+
+    def __init__(self, options: argparse.Namespace, deployments: int = 100) -> None:
+        self.nodes: int = options.nodes
+        self.existing: int = options.pods
+        self.waiting: Store[Pod] = Store()
+        super().__init__(0, deployments)
+        self.nominator = Nominator(self.waiting.get)
+        self.random = random.Random(1)
+
+    def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
+        return DryRuns(self.framework, state, pod)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        work.close()  # nothing is evicted: what is measured is finding whom
+
+    def add_nodes(self, change: Callable[[int, JSON], None] = lambda index, body: None) -> None:
+        for index in range(self.nodes):
+            body = node(index)
+            change(index, body)
+            self.cache.add_node(convert(Node, body))
+
+    def put(self, lister: str, kind: type[Any], body: JSON) -> None:
+        made = convert(kind, body)
+        getattr(self.listers, lister).put(made.key, made)
+
+    def body(self, app: str, change: Callable[[JSON], None], node_name: str = "") -> Pod:
+        made = pod(next(self.serial), app, node_name)
+        change(made)
+        return convert(Pod, made)
+
+    def fill(self, change: Callable[[JSON], None] = lambda body: None) -> None:
+        for number in range(self.existing):
+            app = self.names[number % len(self.names)]
+            self.cache.add_pod(self.body(app, change, f"node-{self.random.randrange(self.nodes)}"))
+
+    async def attempt(self, pending: Pod) -> int:
+        """CPU nanoseconds of one attempt, whatever it comes to."""
+        self.waiting.put(pending.key, pending)
+        start_ns = time.process_time_ns()
+        info, state, facts = PodInfo(pending), CycleState(), AttemptFacts("error")
+        self.cache.update_snapshot(self.snapshot)
+        try:
+            placement = await self.algorithm.schedule(self.framework, state, info, facts)
+        except FitError as error:
+            verdicts = error.diagnosis.verdicts
+            result, status = await self.framework.run_post_filter(state, info, self.snapshot, verdicts)
+            error.diagnosis.post_filter_message = status.message
+            str(error)
+            if result is not None and result.nominated_node_name:
+                self.nominator.add(info, result.nominated_node_name)
+        else:
+            bound = msgspec.structs.replace(
+                pending, spec=msgspec.structs.replace(pending.spec, node_name=placement.node)
+            )
+            self.cache.assume_pod(bound, info.with_pod(bound))
+        return time.process_time_ns() - start_ns
+
+
+Pods = Iterator[Pod]
+
+
+def _volumes(body: JSON, claim: str) -> None:
+    body["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+
+
+def _claim(name: str, volume: str = "", storage_class: str = "") -> JSON:
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "annotations": annotations},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "volumeName": volume,
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Bound" if volume else "Pending"},
+    }
+
+
+def _volume(name: str, claim: str = "", storage_class: str = "", at: tuple[str, str] | None = None) -> JSON:
+    spec: JSON = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "csi": {"driver": _DRIVER, "volumeHandle": name},
+    }
+    if claim:
+        spec["claimRef"] = {"name": claim, "namespace": "default", "uid": claim}
+    if at is not None:
+        expression = {"key": at[0], "operator": "In", "values": [at[1]]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    return {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}}
+
+
+def _bound_volumes(here: Situation, zoned: bool) -> Pods:
+    """Every pod has a bound CSI volume; nodes take 39 of them."""
+    here.add_nodes()
+    for index in range(here.nodes):
+        driver = {"name": _DRIVER, "nodeID": f"node-{index}", "allocatable": {"count": 39}}
+        here.put("csi_nodes", CSINode, {"metadata": {"name": f"node-{index}"}, "spec": {"drivers": [driver]}})
+    numbers = itertools.count()
+
+    def own_volume(body: JSON) -> None:
+        number = next(numbers)
+        at = (_ZONE, f"zone-{number % 3}") if zoned else None
+        here.put("persistent_volumes", PersistentVolume, _volume(f"pv-{number}", f"claim-{number}", at=at))
+        here.put("persistent_volume_claims", PersistentVolumeClaim, _claim(f"claim-{number}", f"pv-{number}"))
+        _volumes(body, f"claim-{number}")
+
+    here.fill(own_volume)
+    return (here.body(here.names[0], own_volume) for _ in itertools.count())
+
+
+def _unbound_claims(here: Situation, provisioner: str) -> Pods:
+    """Every pod waits with a claim of its own, for a local volume of each node or for one to be provisioned."""
+    here.add_nodes()
+    here.fill()
+    mode = {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": provisioner}
+    here.put("storage_classes", StorageClass, {"metadata": {"name": "wait"}, **mode})
+    if provisioner == "kubernetes.io/no-provisioner":
+        for index in range(here.nodes):
+            at = ("kubernetes.io/hostname", f"node-{index}")
+            here.put("persistent_volumes", PersistentVolume, _volume(f"pv-{index}", storage_class="wait", at=at))
+    numbers = itertools.count()
+
+    def own_claim(body: JSON) -> None:
+        name = f"claim-{next(numbers)}"
+        here.put("persistent_volume_claims", PersistentVolumeClaim, _claim(name, storage_class="wait"))
+        _volumes(body, name)
+
+    return (here.body(here.names[0], own_claim) for _ in itertools.count())
+
+
+def _affinity(here: Situation, kind: str, term: JSON, weight: int | None, namespaces: int = 1) -> Pods:
+    """Every pod, running or waiting, has the term about pods of its own app."""
+    for number in range(namespaces):
+        metadata = {"name": f"ns-{number}", "labels": {"team": f"team-{number % 10}"}}
+        here.put("namespaces", Namespace, {"metadata": metadata})
+
+    def with_term(body: JSON) -> None:
+        if namespaces > 1:
+            body["metadata"]["namespace"] = f"ns-{next(here.serial) % namespaces}"
+        own = term | {"labelSelector": {"matchLabels": {"app": body["metadata"]["labels"]["app"]}}}
+        if weight is None:
+            terms: JSON = {"requiredDuringSchedulingIgnoredDuringExecution": [own]}
+        else:
+            weighted = [{"weight": weight, "podAffinityTerm": own}]
+            terms = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+        body["spec"]["affinity"] = {kind: terms}
+
+    here.add_nodes()
+    here.fill(with_term)
+    return (here.body(here.names[number % len(here.names)], with_term) for number in itertools.count())
+
+
+def _full(here: Situation, cpu: str, classes: int, priority: int) -> Pods:
+    """Nodes of 4 CPUs with four pods of 900m and priority 0."""
+
+    def of_four(index: int, body: JSON) -> None:
+        body["status"]["allocatable"] = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+
+    def asks(amount: str, body: JSON) -> None:
+        body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": amount, "memory": "500Mi"}}
+
+    def low(body: JSON) -> None:
+        asks("900m", body)
+        body["status"]["startTime"] = "2026-01-01T00:00:00Z"
+
+    here.add_nodes(of_four)
+    for number in range(4 * here.nodes):
+        here.cache.add_pod(here.body(here.names[number % len(here.names)], low, f"node-{number % here.nodes}"))
+
+    def high(number: int, body: JSON) -> None:
+        asks(cpu, body)
+        body["spec"]["priority"] = priority
+        body["metadata"]["labels"]["class"] = f"c-{number % classes}"
+
+    return (here.body("high", lambda body, number=number: high(number, body)) for number in itertools.count())  # type: ignore[misc]
+
+
+def _deployments(here: Situation) -> Pods:
+    here.add_nodes()
+    here.fill()
+    return (here.pod(app) for app in itertools.cycle(here.names))
+
+
+def _tainted(here: Situation) -> Pods:
+    """A twentieth of the nodes is tainted: what is feasible is not simply all rows."""
+
+    def taint(index: int, body: JSON) -> None:
+        if index % 20 == 0:
+            body["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
+
+    here.add_nodes(taint)
+    here.fill()
+    return (here.pod(here.names[0]) for _ in itertools.count())
+
+
+_NEAR = {"topologyKey": _ZONE}
+SITUATIONS: dict[str, tuple[int, Callable[[Situation], Pods]]] = {
+    "tainted": (100, _tainted),
+    "600-deployments": (600, _deployments),
+    "csi-volumes": (100, lambda here: _bound_volumes(here, zoned=False)),
+    "zonal-volumes": (100, lambda here: _bound_volumes(here, zoned=True)),
+    "local-volumes": (100, lambda here: _unbound_claims(here, "kubernetes.io/no-provisioner")),
+    "provisioned-volumes": (100, lambda here: _unbound_claims(here, _DRIVER)),
+    "preferred-affinity": (100, lambda here: _affinity(here, "podAffinity", _NEAR, 10)),
+    "required-affinity": (100, lambda here: _affinity(here, "podAffinity", _NEAR, None)),
+    "anti-affinity": (
+        100,
+        lambda here: _affinity(here, "podAntiAffinity", {"topologyKey": "kubernetes.io/hostname"}, None),
+    ),
+    "namespace-selector": (
+        100,
+        lambda here: _affinity(
+            here, "podAffinity", _NEAR | {"namespaceSelector": {"matchLabels": {"team": "team-1"}}}, 10, namespaces=100
+        ),
+    ),
+    "no-room": (1, lambda here: _full(here, "3", 1, 0)),
+    "no-room-each-another-class": (1, lambda here: _full(here, "3", 1 << 30, 0)),
+    "preemption": (1, lambda here: _full(here, "3", 1, 10)),
+    "preemption-each-another-class": (1, lambda here: _full(here, "3", 1 << 30, 10)),
+}
+"""name -> (deployments, what makes the cluster and gives its pods)"""
+
+
+async def measure(name: str, options: argparse.Namespace) -> None:
+    """Prints one row."""
+    deployments, situation = SITUATIONS[name]
+    here = Situation(options, deployments)
+    pods = situation(here)
+    here.cache.update_snapshot(here.snapshot)
+    first_ns = await here.attempt(next(pods))
+    for pending in itertools.islice(pods, deployments - 1):  # each class once
+        await here.attempt(pending)
+    profile = cProfile.Profile()
+    taken: list[int] = []
+    for pending in list(itertools.islice(pods, options.cycles)):
+        if options.profile:
+            profile.enable()
+        taken.append(await here.attempt(pending))
+        profile.disable()
+    taken.sort()
+    p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, len(taken) * 99 // 100)]
+    print(
+        f"{name:32}{first_ns / 1000:>12.0f}{p50 / 1000:>10.0f}{p99 / 1000:>10.0f}{taken[-1] / 1000:>10.0f}", flush=True
+    )
+    if options.profile:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+
+
+def heartbeats(options: argparse.Namespace) -> None:
+    """Prints what a kubelet's status update costs cache and snapshot: nothing that matters to scheduling changed."""
+    here = Situation(options)
+    here.add_nodes()
+    here.fill()
+    here.cache.update_snapshot(here.snapshot)
+    old = [info.node for info in here.snapshot.node_infos if info.node is not None]
+    new = []
+    for each in old:
+        body = msgspec.to_builtins(each)
+        body["status"]["conditions"] = [
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:10Z"}
+        ]
+        new.append(convert(Node, body))
+    start_ns = time.process_time_ns()
+    for before, after in zip(old, new, strict=True):
+        here.cache.update_node(before, after)
+    events_ns = time.process_time_ns() - start_ns
+    here.cache.update_snapshot(here.snapshot)
+    all_ns = time.process_time_ns() - start_ns
+    print(
+        f"{len(new)} nodes send their status: {events_ns / len(new) / 1000:.1f} us each in the cache, "
+        f"{(all_ns - events_ns) / len(new) / 1000:.1f} us in the snapshot"
+    )
+
+
+async def measure_all(names: list[str], options: argparse.Namespace) -> None:
+    print(f"{'us of CPU per attempt':32}{'the first':>12}{'p50':>10}{'p99':>10}{'most':>10}")
+    for name in names:
+        await measure(name, options)
+    if len(names) > 1:
+        heartbeats(options)

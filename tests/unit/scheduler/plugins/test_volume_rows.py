@@ -1,0 +1,138 @@
+"""Volumes judged for all nodes at once are those judged node by node, and the smallest volume that will do is found."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+    convert,
+)
+from kubeloop.kube.quantity import value
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.interface import CycleState
+from kubeloop.scheduler.plugins.volume_binder import SuitableVolumes, matches_node
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def volume(name: str, **spec: Any) -> PersistentVolume:
+    places = spec.pop("places", None)
+    if places is not None:
+        expressions = [{"key": key, "operator": operator, "values": values} for key, operator, values in places]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "wait"} | spec
+    body = {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}}
+    return convert(PersistentVolume, body)
+
+
+def claim(name: str, volume_name: str = "", storage: str = "1Gi") -> PersistentVolumeClaim:
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume_name else {}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "volumeName": volume_name,
+        "storageClassName": "wait",
+        "resources": {"requests": {"storage": storage}},
+    }
+    metadata = {"name": name, "namespace": "default", "uid": name, "annotations": annotations}
+    status = {"phase": "Bound" if volume_name else "Pending"}
+    return convert(PersistentVolumeClaim, {"metadata": metadata, "spec": spec, "status": status})
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
+    seed: int, cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+) -> None:
+    rng = random.Random(seed)
+    names = [f"n{number}" for number in range(6)]
+    here = cluster([node(name, labels={ZONE: rng.choice("ab")}) for name in names])
+    here.put("storage_classes", convert(StorageClass, {"metadata": {"name": "wait"}, "provisioner": "x"}))
+    for name in names[:5]:
+        drivers = [{"name": driver, "nodeID": name, "allocatable": {"count": rng.randrange(1, 5)}} for driver in "xy"]
+        spec = {"drivers": drivers[: rng.randrange(3)]}
+        here.put("csi_nodes", convert(CSINode, {"metadata": {"name": name}, "spec": spec}))
+    for number in range(12):
+        kind = {"awsElasticBlockStore": {"volumeID": "v"}} if rng.random() < 0.1 else {
+            "csi": {"driver": rng.choice("xy"), "volumeHandle": f"h{rng.randrange(9)}"}
+        }  # fmt: skip
+        places = rng.choice([None, [(ZONE, "In", ["a"])], [(ZONE, "NotIn", ["a"])]])
+        here.put("persistent_volumes", volume(f"pv{number}", places=places, **kind))
+        here.put("persistent_volume_claims", claim(f"c{number}", f"pv{number}"))
+
+    def some_pod(name: str, node_name: str = "") -> Any:
+        used = [f"c{number}" for number in rng.sample(range(13), rng.randrange(3))]  # c12 is not there
+        volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in used]
+        if rng.random() < 0.1:
+            volumes.append({"name": "inline", "awsElasticBlockStore": {"volumeID": "other"}})
+        return pod(name, node_name, volumes=volumes)
+
+    plugins = [here.framework.plugins[name] for name in ("NodeVolumeLimits", "VolumeBinding")]
+    placed: list[Any] = []
+    compared = rejected = 0
+    for step in range(25):
+        if placed and rng.random() < 0.3:
+            here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+        placed.append(some_pod(f"there-{step}", rng.choice(names)))
+        here.cache.add_pod(placed[-1])
+        if rng.random() < 0.3:
+            spec = {"attacher": "x", "nodeName": rng.choice(names), "source": {"persistentVolumeName": "pv1"}}
+            attachment = {"metadata": {"name": f"a{step}"}, "spec": spec}
+            here.put("volume_attachments", convert(VolumeAttachment, attachment))
+        snapshot, pending = here.refresh(), PodInfo(some_pod(f"pending-{step}"))
+        for plugin in plugins:
+            state = CycleState()
+            if plugin.pre_filter(state, pending, snapshot)[1] is not None:
+                continue
+            for rows in (snapshot.all_rows, snapshot.all_rows[::2].copy()):
+                one_by_one = [plugin.filter(state, pending, snapshot.node_infos[row]) for row in rows.tolist()]
+                if any(status is not None and status.error is not None for status in one_by_one):
+                    continue
+                verdicts = plugin.filter_rows(state, pending, snapshot, rows)
+                at_once = [None if passed else verdicts.explain(i) for i, passed in enumerate(verdicts.passed)]
+                assert at_once == one_by_one, plugin.name
+                compared += 1
+                rejected += len(rows) - one_by_one.count(None)
+    assert compared > 10
+    assert rejected > 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_smallest_volume_that_a_node_reaches_is_chosen(seed: int, node: Callable[..., Any]) -> None:
+    rng = random.Random(seed)
+    keys = ("kubernetes.io/hostname", ZONE, "rack")
+
+    def places() -> list[tuple[str, str, list[str]]] | None:
+        operators = rng.choice([["In"], ["In", "NotIn"], ["NotIn"], ["Exists"]])
+        if rng.random() < 0.2:
+            return None
+        values = ["n0", "n1", "a", "b"]
+        return [
+            (rng.choice(keys), operator, [] if operator == "Exists" else rng.sample(values, rng.randrange(1, 3)))
+            for operator in operators
+        ]
+
+    volumes = [
+        volume(f"pv{number}", places=places(), capacity={"storage": f"{rng.randrange(1, 6)}Gi"}) for number in range(20)
+    ]
+    wanted = claim("c", storage="2Gi")
+    suitable = SuitableVolumes(wanted, volumes)
+    for number in range(8):
+        there = node(f"n{number % 3}", labels={ZONE: rng.choice("ab")} | ({"rack": "a"} if rng.random() < 0.5 else {}))
+        chosen = {f"pv{rng.randrange(20)}" for _ in range(rng.randrange(4))}
+        fitting = [
+            each
+            for each in volumes
+            if each.metadata.name not in chosen
+            and value(each.spec.capacity["storage"]) >= 2 << 30
+            and matches_node(each.spec.node_affinity, there)
+        ]
+        smallest = min(fitting, key=lambda each: value(each.spec.capacity["storage"]), default=None)
+        assert suitable.on(there, chosen) is smallest
