@@ -4,7 +4,7 @@ FILE ?= deploy/examples/web.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test soak kill lint format clean
+.PHONY: up test soak kill schemathesis lint format clean
 
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
@@ -20,6 +20,11 @@ soak: $(VENV)/installed-dev
 
 kill: $(VENV)/installed-dev
 	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s tests/e2e/test_durable.py -k sigkill
+
+# requests drawn from the served OpenAPI
+SCHEMATHESIS_CASES ?= 10000
+schemathesis: $(VENV)/installed-dev
+	KUBELOOP_SCHEMATHESIS_CASES=$(SCHEMATHESIS_CASES) $(BIN)/pytest -s tests/e2e/test_openapi_cases.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

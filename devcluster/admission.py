@@ -85,8 +85,8 @@ class Admission:
             case "persistentvolumes":
                 _protect(obj, "kubernetes.io/pv-protection")
             case "namespaces":
-                labels = obj["metadata"].setdefault("labels", {})
-                labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+                if name := obj["metadata"].get("name"):  # without one it is refused below
+                    obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
             case "priorityclasses.scheduling.k8s.io":
                 self._one_default(obj)
 

@@ -125,6 +125,18 @@ def _is_registered(api_version: str, kind: str) -> bool:
     return (api_version, kind) in BY_KIND or schema.type_for(group, version, kind) is not None
 
 
+def check_type_meta(obj: JSON) -> None:
+    """Are kind and apiVersion, where they are there, text? Raises ValueError in Kubernetes' words."""
+    for name in ("apiVersion", "kind"):
+        value = obj.get(name)
+        if value is not None and not isinstance(value, str):
+            went = decoding.json_kind(value)
+            raise ValueError(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal "
+                f"{went} into Go struct field .{name} of type string"
+            )
+
+
 def check_kind(obj: JSON, resource: Resource[Any]) -> None:
     """Fill in what is missing of kind and apiVersion, refuse what is wrong. Raises StatusError 400."""
     kind = obj.get("kind") or resource.kind
@@ -166,6 +178,7 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
             raw = {}
         if not isinstance(raw, dict):
             raise ValueError("couldn't get version/kind; json parse error: not an object")
+        check_type_meta(raw)
     except ValueError as error:
         raise errors.bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): {error}"

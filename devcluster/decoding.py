@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -170,7 +169,7 @@ def _bytes(value: Any) -> str:
         raise _Mismatch
     try:
         return b64encode(b64decode(value.replace("\n", "").replace("\r", ""), validate=True)).decode()
-    except Base64Error as error:
+    except ValueError as error:  # binascii's own, or of letters that are not ASCII
         good = re.match(r"[A-Za-z0-9+/]*", value)
         raise DecodeError(f"illegal base64 data at input byte {good.end() if good else 0}") from error
 
@@ -389,7 +388,7 @@ def _without_unknown(ref: schema.TypeRef, value: Any, path: str, unknown: list[s
     return value
 
 
-def _json_kind(value: Any, *, number: bool = False) -> str:
+def json_kind(value: Any, *, number: bool = False) -> str:
     if type(value) is bool:
         return "bool"
     if type(value) in (int, float):
@@ -407,7 +406,7 @@ def go_type_text(go_type: str) -> str:
 def _tell_mismatch(struct: schema.StructType, obj: Any) -> NoReturn:
     """Raise DecodeError for the first value of the wrong type. Source: sigs.k8s.io/json UnmarshalTypeError."""
     if type(obj) is not dict:
-        wrong = f"json: cannot unmarshal {_json_kind(obj)} into Go value of type {struct.go_package}.{struct.go_name}"
+        wrong = f"json: cannot unmarshal {json_kind(obj)} into Go value of type {struct.go_package}.{struct.go_name}"
         raise DecodeError(wrong)
     _find_mismatch(schema.TypeRef(struct.name, "struct", named=struct.name), obj, [], struct)
     raise AssertionError("the fast walk found a mismatch that the slow one does not see")
@@ -440,9 +439,9 @@ def _find_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sche
 
 
 def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: schema.StructType) -> NoReturn:
-    kind = _json_kind(value, number=ref.kind in ("int32", "int64") and type(value) in (int, float))
+    kind = json_kind(value, number=ref.kind in ("int32", "int64") and type(value) in (int, float))
     if ref.kind in ("time", "microTime", "duration"):
-        raise DecodeError(f"json: cannot unmarshal {_json_kind(value)} into Go value of type string")
+        raise DecodeError(f"json: cannot unmarshal {json_kind(value)} into Go value of type string")
     if ref.kind == "intOrString":
         raise DecodeError(f"json: cannot unmarshal {kind} into Go value of type int32")
     go_type = ref.go_type if ref.kind in ("struct", "list", "map") else ref.named or ref.go_type

@@ -264,7 +264,7 @@ class _Connection(asyncio.Protocol):
             _STATUS_LINES[response.status],
             b"Content-Type: %s\r\nCache-Control: no-cache, private\r\n" % response.content_type.encode(),
             self._server.date(),
-            *[f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in response.headers],
+            *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],
             more,
         ]
         if not stays:

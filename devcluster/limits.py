@@ -21,12 +21,12 @@ def apply_to_pod(ranges: Sequence[JSON], pod: JSON) -> None:
     notes: list[str] = []
     for item in _items(ranges, "Container"):
         for kind, containers in (("container", "containers"), ("init container", "initContainers")):
-            for container in spec.get(containers, ()):
+            for container in spec.get(containers) or ():
                 notes += _fill(container, kind, item)
     if notes:
         pod["metadata"].setdefault("annotations", {})[_ANNOTATION] = "LimitRanger plugin set: " + "; ".join(notes)
     problems: list[str] = []
-    everyone = [*spec.get("containers", ()), *spec.get("initContainers", ())]
+    everyone = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     for item in _items(ranges, "Container"):
         for container in everyone:
             problems += _bounds("Container", item, container.get("resources", {}))
@@ -61,7 +61,7 @@ def _refuse(resource: Any, obj: JSON, problems: list[str]) -> None:
 
 def _items(ranges: Sequence[JSON], kind: str) -> Iterator[JSON]:
     for each in ranges:
-        for item in each.get("spec", {}).get("limits", ()):
+        for item in each.get("spec", {}).get("limits") or ():
             if item.get("type") == kind:
                 yield item
 
@@ -82,10 +82,10 @@ def pod_total(spec: JSON) -> JSON:
     total: JSON = {}
     for part in ("requests", "limits"):
         summed: dict[str, Quantity] = {}
-        for container in spec.get("containers", ()):
+        for container in spec.get("containers") or ():
             for name, amount in container.get("resources", {}).get(part, {}).items():
                 summed[name] = summed[name] + parse_quantity(amount) if name in summed else parse_quantity(amount)
-        for container in spec.get("initContainers", ()):
+        for container in spec.get("initContainers") or ():
             for name, amount in container.get("resources", {}).get(part, {}).items():
                 quantity = parse_quantity(amount)
                 if name not in summed or quantity.compare(summed[name]) > 0:

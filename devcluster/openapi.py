@@ -62,6 +62,8 @@ _SCALARS_V2: dict[str, JSON] = {
     "raw": {"type": "object"},
 }
 _SCALARS_V3 = _SCALARS_V2 | {
+    "time": {**_SCALARS_V2["time"], "nullable": True},  # a time that is not set is null where it is not left out
+    "microTime": {**_SCALARS_V2["microTime"], "nullable": True},
     "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "intOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
 }
@@ -184,6 +186,8 @@ class _Schemas:
 
     def _property(self, field: Field) -> JSON:
         value = self._value(field.type)
+        if self._v3 and not (field.omit_empty or field.omit_zero) and _may_be_null(field.type):
+            value["nullable"] = True
         kind = field.type.kind
         if field.default is not None:
             value["default"] = field.default
@@ -220,6 +224,11 @@ class _Schemas:
         if struct.atomic:
             result["x-kubernetes-map-type"] = "atomic"
         return result
+
+
+def _may_be_null(ref: TypeRef) -> bool:
+    """Has its Go type a nil? Where such a field is not left out when empty, it is null in JSON."""
+    return ref.pointer or ref.kind in ("list", "map", "bytes")
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
@@ -315,13 +324,18 @@ class _Paths:
             parameter: JSON = {"name": "body", "in": "body", "schema": body}
             operation["parameters"].append(parameter | ({"required": True} if required else {}))
 
+    def _answer(self, verb: str, type_name: str, list_type: str) -> JSON:
+        """The schema of a verb's answer. What was deleted is answered whole, or told of by a Status."""
+        if not type_name:
+            return {"type": "string"}
+        answered = {"list": list_type, "deletecollection": list_type}.get(verb, type_name)
+        if verb not in ("delete", "deletecollection"):
+            return self._schemas.reference(answered)
+        status = self._schemas.reference("meta/v1.Status")
+        return {"anyOf": [status, self._schemas.reference(answered)]} if self._v3 else status
+
     def _responses(self, operation: JSON, verb: str, type_name: str, group: str, version: str, kind: str) -> None:
-        answered = type_name
-        if verb == "list":
-            answered = _kind_type(group, version, f"{kind}List")
-        elif verb in ("delete", "deletecollection"):
-            answered = "meta/v1.Status"
-        body = self._schemas.reference(answered) if answered else {"type": "string"}
+        body = self._answer(verb, type_name, _kind_type(group, version, f"{kind}List"))
         ok: JSON = {"description": "OK"}
         if self._v3:
             ok["content"] = {JSON_TYPE: {"schema": body}}

@@ -302,6 +302,8 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
     if not original and not patch:
         return original
     if not any(isinstance(each, dict) for each in (*original, *patch)):
+        if any(isinstance(each, list) for each in (*original, *patch)):
+            raise PatchError(f"lists of lists cannot be merged: {field.name}")
         merged = list(dict.fromkeys((*original, *patch)))
         return _interleaved(merged, patch, original, "")
     if not key:

@@ -94,7 +94,7 @@ def _require_all(
         part = _MUST_BE_SET[name]
         lacking = [
             container["name"]
-            for container in (*obj["spec"].get("containers", ()), *obj["spec"].get("initContainers", ()))
+            for container in (*(obj["spec"].get("containers") or ()), *obj["spec"].get("initContainers", ()))
             if short not in container.get("resources", {}).get(part, {})
         ]
         if lacking and name not in counted:

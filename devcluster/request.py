@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,3 +75,18 @@ def text_response(status: int, text: str) -> Response:
         "text/plain; charset=utf-8",
         [("X-Content-Type-Options", "nosniff")] if status >= 400 else [],
     )
+
+
+_WARNINGS_CHARACTERS, _WARNING_CHARACTERS = 4096, 256
+
+
+def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Warning headers, each text once. Those that no header can carry are left out; many long ones are cut.
+
+    Source: apiserver endpoints/filters/warning.go and apimachinery util/net NewWarningHeader.
+    """
+    fit = [text for text in dict.fromkeys(texts) if not any(unicodedata.category(each) == "Cc" for each in text)]
+    if sum(map(len, fit)) > _WARNINGS_CHARACTERS:
+        fit = [text[:_WARNING_CHARACTERS] for text in fit][: _WARNINGS_CHARACTERS // _WARNING_CHARACTERS]
+    escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in fit)
+    return [("Warning", f'299 - "{text}"') for text in escaped]

@@ -22,6 +22,7 @@ from kubeloop.devcluster.bodies import (
     Body,
     View,
     check_metadata_form,
+    check_type_meta,
     field_validation,
     media_type,
     negotiate,
@@ -40,10 +41,9 @@ from kubeloop.devcluster.patch_requests import (
     check_patch_options,
     decoded_patch,
     patched_object,
-    quoted,
 )
 from kubeloop.devcluster.registry import EVENTS_V1, SELF_SUBJECT_REVIEWS, VIRTUAL, Served, served
-from kubeloop.devcluster.request import Request, Response, json_response, text_response
+from kubeloop.devcluster.request import Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import Route, verb
 from kubeloop.devcluster.storage import Store, Stored, object_key
@@ -241,7 +241,7 @@ class Rest:
     ) -> Response:
         """One object in the form the client wants."""
         view = view or negotiate(request.headers.get("accept", ""))
-        headers = [("Warning", f"299 - {quoted(text)}") for text in warnings] if warnings else []
+        headers = warning_headers(warnings) if warnings else []
         if view.protobuf and schema.type_for(target.resource.group, target.resource.version, obj["kind"]) is not None:
             return Response(status, protobuf.encode(self._outgoing(target, obj)), PROTOBUF_TYPE, headers)
         if view.form == "objects" and not view.yaml and target.resource is not EVENTS_V1:
@@ -426,7 +426,7 @@ class Rest:
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         if before is None and subresource:
             raise errors.not_found(resource, found.name)
-        given.setdefault("metadata", {})
+        given["metadata"] = given.get("metadata") or {}
         self._check_names(found, given)
         obj = apply_configuration(
             target,
@@ -460,10 +460,15 @@ class Rest:
                 raise errors.bad_request(str(error)) from error
             if not isinstance(raw, dict):
                 raise errors.bad_request("couldn't get version/kind; json parse error: not an object")
-            kind = raw.get("kind", "DeleteOptions")
-            if kind != "DeleteOptions":
-                raise errors.bad_request(f'no kind "{kind}" is registered for version "{raw.get("apiVersion")}"')
-            body = raw
+            try:
+                check_type_meta(raw)
+                kind = raw.get("kind") or "DeleteOptions"
+                if kind != "DeleteOptions":
+                    raise errors.bad_request(f'no kind "{kind}" is registered for version "{raw.get("apiVersion")}"')
+                body, _ = decoding.decode_named("meta/v1.DeleteOptions", raw)
+            except (ValueError, decoding.DecodeError) as error:
+                told = f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {error}'
+                raise errors.bad_request(told) from error
         query = {name: values[0] for name, values in request.query.items() if values and name in _DELETE_QUERY}
         grace = query.get("gracePeriodSeconds")
         if grace is not None:
@@ -527,9 +532,8 @@ class Rest:
             case "log":
                 self._stored(found)
                 return text_response(200, "")
-        raise errors.StatusError(
-            501, "NotImplemented", f"simulated nodes run no containers: there is no {found.subresource}"
-        )
+        self._stored(found)
+        raise errors.bad_request(f"simulated nodes run no containers: there is no {found.subresource}")
 
     def _like_the_object(self, request: Request, found: Route, asked: str, subresource: str) -> Response:
         if asked == "get":

@@ -26,6 +26,7 @@ from kubeloop.devcluster.routes import route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.quantity import QuantityError
 from kubeloop.kube.resources import EVENTS
 
 JSON = dict[str, Any]
@@ -116,6 +117,10 @@ class ApiServer:
             return self._elsewhere(request)
         except errors.StatusError as error:
             return json_response(error.code, error.status, error.headers)
+        except QuantityError as error:
+            # each amount can be read, but they are too far apart to be added (1e99999 and 1m)
+            refusal = errors.bad_request(f"quantities out of range: {error}")
+            return json_response(refusal.code, refusal.status)
         except Exception:
             log.exception("a request failed", extra={"method": request.method, "path": request.path})
             failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")

@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 TOKEN = "for-a-test"
@@ -44,3 +45,27 @@ def kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def serving_plainly(command: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """As serving(), for tests without an event loop: the URL, and what the process has said on stderr so far."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
+        )
+        try:
+            assert process.stdout is not None
+            found = _URL.search(process.stdout.readline())
+
+            def told() -> str:
+                log.seek(0)
+                return log.read()
+
+            assert found, told()
+            yield f"http://{found[1]}", told
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
