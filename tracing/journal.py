@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import operator
 import os
 import struct
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ _FORMAT: Final = 1
 _HEADER, _OPEN, _FINISHED, _RECONCILE, _GONE = range(5)
 _frame = struct.Struct("<IB")
 _FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in ("context", "facts", "saved_revision"))
+_values = operator.attrgetter(*_FIELDS)
 
 _encode = msgspec.msgpack.encode
 
@@ -295,7 +297,7 @@ def _plain(record: PodRecord) -> tuple[Any, ...]:
     return (
         (context.trace_id, context.span_id, context.sampled),
         record.facts,
-        [getattr(record, name) for name in _FIELDS],
+        _values(record),
     )
 
 

@@ -40,8 +40,7 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 2 ms
-BUSY_SHARE, IDLE_SHARE = 0.025, 0.25  # of the loop's time that may be spent on that, with other work and without
-BUSY_SECONDS = 0.001  # a loop that wakes us so late has other work
+BUSY_SHARE, IDLE_SHARE = 0.025, 0.25  # of the loop's time that may be spent on that, while traces end, and after
 OUTBOX_LIMIT = 20_000  # finished traces that wait for that; beyond, the oldest are dropped, with a log
 SHUTDOWN_SECONDS = 5.0
 
@@ -99,6 +98,7 @@ class Tracing:
         self._outbox: deque[tuple[PodRecord | Trace, str]] = deque()
         self._aside = ReconcilesAside()
         self._lost = 0
+        self._posted = 0
         self.leads = True  # False: another process acts, and exports; this one only follows
         self.pods = PodTraces(
             clock=clock,
@@ -178,7 +178,7 @@ class Tracing:
         """Turn traces into spans at leisure: a rollout under way is worth more than its traces being exported at once,
         and the journal has them."""
         loop = asyncio.get_running_loop()
-        late = 0.0
+        seen = 0
         while True:
             while not self._outbox:
                 await asyncio.sleep(SWEEP_SECONDS)
@@ -186,12 +186,10 @@ class Tracing:
             began_ns = self._clock.time_ns()
             self._export(SLICE_LIMIT)
             spent = max(loop.time() - started, (self._clock.time_ns() - began_ns) / 1e9)
-            share = BUSY_SHARE if late > BUSY_SECONDS else IDLE_SHARE
+            share = BUSY_SHARE if self._posted != seen else IDLE_SHARE
+            seen = self._posted
             crowded = max(0.0, 2 * len(self._outbox) / OUTBOX_LIMIT - 1)  # from half full on: before any is dropped
-            pause = spent * (1 / (share + (1 - share) * crowded) - 1)
-            due = loop.time() + pause
-            await asyncio.sleep(pause)
-            late = loop.time() - due
+            await asyncio.sleep(spent * (1 / (share + (1 - share) * crowded) - 1))
 
     async def flush(self) -> None:
         """Hand everything that is finished to the exporter, a slice at a time."""
@@ -281,6 +279,7 @@ class Tracing:
     def _post(self, finished: PodRecord | Trace, key: str) -> None:
         if self._sink is None and isinstance(finished, Trace):
             return
+        self._posted += 1
         self._outbox.append((finished, key))
         if len(self._outbox) > OUTBOX_LIMIT:
             _, dropped = self._outbox.popleft()
