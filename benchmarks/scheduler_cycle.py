@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import gc
 import itertools
 import pstats
 import random
@@ -194,6 +195,7 @@ async def main() -> None:
     start_ns = time.process_time_ns()
     bench.cache.update_snapshot(bench.snapshot)
     first_ms = (time.process_time_ns() - start_ns) / 1e6
+    gc.freeze()  # as kubeloop does after a long collection (kubeloop/garbage.py)
     print(f"{options.nodes} nodes, {options.pods} pods; first snapshot {first_ms:.0f} ms")
     same, known = itertools.repeat(bench.names[0]), itertools.cycle(bench.names)
     fresh = (f"fresh-{number}" for number in itertools.count())
