@@ -100,7 +100,24 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
 
 def plain_yaml(body: bytes) -> Any:
     """YAML as JSON: without dates, with text for keys."""
-    return yaml.load(body, Loader=_PlainLoader)
+    value = yaml.load(body, Loader=_PlainLoader)
+    if b"*" in body and _written_out(value, {}) > _MAX_YAML_VALUES:
+        raise yaml.YAMLError("document contains excessive aliasing")
+    return value
+
+
+def _written_out(value: Any, known: dict[int, int]) -> int:
+    """How many values `value` is once its aliases are written out; `known` are those of containers seen, by id."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = _MAX_YAML_VALUES  # for one that holds itself
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_written_out(each, known) for each in parts)
+    return known[id(value)]
+
+
+_MAX_YAML_VALUES = 1_000_000
 
 
 class _PlainLoader(yaml.SafeLoader):

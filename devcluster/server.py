@@ -117,6 +117,9 @@ class ApiServer:
             return self._elsewhere(request)
         except errors.StatusError as error:
             return json_response(error.code, error.status, error.headers)
+        except RecursionError:
+            refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
+            return json_response(refusal.code, refusal.status)
         except QuantityError as error:
             # each amount can be read, but they are too far apart to be added (1e99999 and 1m)
             refusal = errors.bad_request(f"quantities out of range: {error}")

@@ -1,0 +1,115 @@
+"""What the cells of several kinds have in common: ages, names, labels, selectors, containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubeloop.kube.selectors import Requirement, Selector
+
+JSON = dict[str, Any]
+Cells = list[Any]
+Print = Callable[[JSON, datetime], Cells]
+
+NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
+
+
+def human_duration(elapsed: timedelta) -> str:
+    """Two units at most, and the second only while it matters: "45s", "5m30s", "3d4h". Source: HumanDuration."""
+    total = elapsed.total_seconds()
+    seconds = int(total)
+    if seconds < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    if days < 8 * 365:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def since(time: str | None, now: datetime) -> str:
+    """The age of a timestamp as the API writes it; "<unknown>" where there is none."""
+    return human_duration(now - datetime.fromisoformat(time)) if time else UNKNOWN
+
+
+def name_of(obj: JSON) -> str:
+    return str(obj["metadata"].get("name", ""))
+
+
+def age_of(obj: JSON, now: datetime) -> str:
+    return since(obj["metadata"].get("creationTimestamp"), now)
+
+
+def spec_of(obj: JSON) -> JSON:
+    return obj.get("spec") or {}
+
+
+def status_of(obj: JSON) -> JSON:
+    return obj.get("status") or {}
+
+
+def is_deleted(obj: JSON) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def labels_text(labels: Mapping[str, str] | None) -> str:
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) if labels else NONE
+
+
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+
+def selector_text(selector: JSON | None) -> str:
+    if selector is None:
+        return ""
+    requirements = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
+        operator: Any = _OPERATORS.get(each["operator"])
+        if operator is None:
+            return "<invalid>"
+        requirements.append(Requirement(each["key"], operator, tuple(each.get("values") or ())))
+    return str(Selector(requirements))
+
+
+def selector_of(selector: JSON | None) -> str:
+    return selector_text(selector) or NONE
+
+
+def container_cells(template: JSON | None) -> list[str]:
+    """Names and images of a pod template."""
+    containers = spec_of(template or {}).get("containers") or ()
+    return [",".join(each["name"] for each in containers), ",".join(each.get("image", "") for each in containers)]
+
+
+def condition_of(obj: JSON, type_: str) -> JSON | None:
+    return next((each for each in status_of(obj).get("conditions") or () if each.get("type") == type_), None)
+
+
+def is_true(obj: JSON, type_: str) -> bool:
+    condition = condition_of(obj, type_)
+    return condition is not None and condition.get("status") == "True"
+
+
+def at_most(entries: Sequence[str], limit: int, empty: str) -> str:
+    text = ",".join(entries[:limit]) or empty
+    return f"{text} + {len(entries) - limit} more..." if len(entries) > limit else text

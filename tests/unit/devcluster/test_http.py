@@ -1,0 +1,108 @@
+"""The HTTP face on sockets: what is no HTTP, too large, too slow or sent ahead, and what a client gets for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kubeloop.devcluster import http
+from kubeloop.devcluster.http import HttpServer
+from kubeloop.devcluster.listener import loopback_socket
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.clock import SystemClock
+
+A = b"Host: x\r\nAuthorization: Bearer t\r\n"
+POST = b"POST /api/v1/namespaces HTTP/1.1\r\n" + A
+
+BOMB = b"a: &a [x, x]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (each, each, b", ".join([b"*%c" % (each - 1)] * 9)) for each in range(ord("b"), ord("m"))
+)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")
+    async with HttpServer(api) as server:
+        accepting = await asyncio.get_running_loop().create_server(server, sock=loopback_socket(0))
+        yield accepting.sockets[0].getsockname()[1]
+        accepting.close()
+
+
+async def told(port: int, sent: bytes) -> bytes:
+    """All that comes back until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        pytest.param(b"\x00\x01garbage\r\n\r\n", 400, id="no HTTP"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="HTTP/2"),
+        pytest.param(b"GET /api HTTP/1.1\r\nHost: x\r\nX: \x00\r\n\r\n", 400, id="NUL in a header"),
+        pytest.param(b"FOO /api HTTP/1.1\r\nHost: x\r\n\r\n", 400, id="unknown method"),
+        pytest.param(POST + b"Content-Length: -5\r\n\r\n", 400, id="negative length"),
+        pytest.param(POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!", 400, id="two lengths"),
+        pytest.param(
+            POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, id="length and chunks"
+        ),
+        pytest.param(POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400, id="wrong chunk"),
+        pytest.param(b"GET /api HTTP/1.1\r\nX: " + b"a" * 1_200_000, 431, id="endless header"),
+        pytest.param(POST + b"Content-Length: 99999999\r\n\r\n", 413, id="announced too large"),
+        pytest.param(
+            POST + b"Transfer-Encoding: chunked\r\n\r\n400000\r\n" + b"x" * (4 << 20), 413, id="chunks too large"
+        ),
+        pytest.param(b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, id="no token"),
+        pytest.param(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}", 422, id="nameless namespace"),
+        pytest.param(POST + b"Connection: close\r\nContent-Length: 3\r\n\r\n\xff\xfe\x00", 400, id="no UTF-8"),
+        pytest.param(
+            POST + b"Connection: close\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000, 400, id="deep JSON"
+        ),
+    ],
+)
+async def test_whatever_is_sent_is_answered_with_a_4xx_and_the_next_client_is_served(sent, code):
+    async with serving() as port:
+        answer = await told(port, sent)
+        assert answer.startswith(b"HTTP/1.1 %d " % code), answer[:300]
+        if code in (401, 413, 422):
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
+        answer = await told(port, b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_requests_sent_ahead_are_answered_in_order():
+    get = b"GET %s HTTP/1.1\r\n" + A
+    sent = b"".join(get % path + b"\r\n" for path in (b"/api", b"/nowhere", b"/version") * 20)
+    async with serving() as port:
+        answer = await told(port, sent + get % b"/api" + b"Connection: close\r\n\r\n")
+    codes = re.findall(rb"HTTP/1\.1 (\d+) ", answer)
+    assert codes == [b"200", b"404", b"200"] * 20 + [b"200"]
+
+
+async def test_whoever_is_too_slow_with_a_head_is_closed(monkeypatch):
+    monkeypatch.setattr(http, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(http, "_SWEEP_SECONDS", 0.1)
+    async with serving() as port:
+        assert await told(port, b"GET /version HT") == b""
+
+
+async def test_a_body_is_asked_for_where_the_client_waits_for_that():
+    async with serving() as port:
+        answer = await told(port, POST + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 ")
