@@ -11,7 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from kubeloop.controllers.metrics import ControllerMetrics
+from kubeloop.controllers.ratelimiter import loop_time
 from kubeloop.controllers.workqueue import QueueShutDown, WorkQueue
+from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,11 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 
 Level-based; may be cancelled and run again. Raising means: retry with backoff.
 """
+
+
+def seconds_of(clock: Clock) -> Callable[[], float]:
+    """The clock as seconds, for durations in metrics. The event loop's own time may move by whole milliseconds."""
+    return lambda: clock.time_ns() / 1e9
 
 
 def never_final(error: Exception) -> bool:
@@ -51,9 +58,11 @@ class Controller:
         max_requeues: int | None = None,
         is_final: Callable[[Exception], bool] = never_final,
         metrics: ControllerMetrics | None = None,
+        seconds: Callable[[], float] = loop_time,
     ) -> None:
         """max_requeues: a key that failed that often in a row is dropped (None: never). is_final: an error that no
-        retry can mend; the key is dropped quietly, and comes back with the next event."""
+        retry can mend; the key is dropped quietly, and comes back with the next event. seconds: a clock for the
+        metrics."""
         self.name = name
         self._reconcile = reconcile
         self._queue = queue
@@ -61,6 +70,7 @@ class Controller:
         self._max_requeues = max_requeues
         self._is_final = is_final
         self._metrics = metrics
+        self._seconds = seconds
 
     async def run(self) -> None:
         """Work until cancelled, or until the queue is shut down and empty.
@@ -90,8 +100,7 @@ class Controller:
 
         Returns what the reconcile raised, which is dealt with. Raises nothing but cancellation.
         """
-        loop = asyncio.get_running_loop()
-        started_at = loop.time()
+        started_at = self._seconds()
         failure: Exception | None = None
         try:
             seconds = await self._reconcile(key)
@@ -103,7 +112,8 @@ class Controller:
                 self._queue.add_after(key, seconds)
             self._queue.forget(key)
         if self._metrics is not None:
-            self._metrics.reconciled(self.name, loop.time() - started_at, error=failure is not None)
+            failed = failure is not None and not isinstance(failure, StaleCache)
+            self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
         return failure
 
     def _failed(self, key: str, error: Exception) -> None:

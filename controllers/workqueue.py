@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
+from collections.abc import Callable
 
 from kubeloop.controllers.metrics import QueueMetrics
-from kubeloop.controllers.ratelimiter import ExponentialBackoff, RateLimiter, controller_rate_limiter
+from kubeloop.controllers.ratelimiter import ExponentialBackoff, RateLimiter, controller_rate_limiter, loop_time
 
 
 class QueueShutDown(Exception):
@@ -31,16 +32,24 @@ class WorkQueue:
     """
 
     def __init__(
-        self, name: str = "", *, limiter: RateLimiter | None = None, metrics: QueueMetrics | None = None
+        self,
+        name: str = "",
+        *,
+        limiter: RateLimiter | None = None,
+        metrics: QueueMetrics | None = None,
+        seconds: Callable[[], float] = loop_time,
     ) -> None:
+        """seconds: a clock for the metrics. The loop's own may stand still while work is done, and move by whole
+        milliseconds."""
         self.name = name
+        self._seconds = seconds
         self._limiter = limiter if limiter is not None else controller_rate_limiter()
         self._too_early = ExponentialBackoff(cap=10.0)
         self._metrics = metrics
         self._ready: deque[str] = deque()  # in order of arrival
         self._dirty: set[str] = set()  # needs a reconcile: ready, or changed since get()
-        self._processing: dict[str, float] = {}  # handed out by get(), not given back: key -> loop time of get()
-        self._added_at: dict[str, float] = {}  # dirty keys: loop time of add()
+        self._processing: dict[str, float] = {}  # handed out by get(), not given back: key -> seconds() of get()
+        self._added_at: dict[str, float] = {}  # dirty keys: seconds() of add()
         self._waiting: dict[str, float] = {}  # add_after: key -> loop time
         self._heap: list[tuple[float, int, str]] = []  # of _waiting; entries overtaken by an earlier time stay behind
         self._heap_serial = 0
@@ -75,7 +84,7 @@ class WorkQueue:
         if self._shut_down or key in self._dirty:
             return
         self._dirty.add(key)
-        self._added_at[key] = asyncio.get_running_loop().time()
+        self._added_at[key] = self._seconds()
         if self._metrics is not None:
             self._metrics.added()
         if key in self._processing:
@@ -143,17 +152,17 @@ class WorkQueue:
                 raise
         key = self._ready.popleft()
         self._dirty.discard(key)
-        now = self._processing[key] = loop.time()
+        now = self._processing[key] = self._seconds()
         added_at = self._added_at.pop(key)
         if self._metrics is not None:
-            self._metrics.started(now - added_at)
+            self._metrics.started(max(0.0, now - added_at))
         return key
 
     def done(self, key: str) -> None:
         """The worker is finished with `key`. If it was added meanwhile, it is ready again."""
         started_at = self._processing.pop(key, None)
         if started_at is not None and self._metrics is not None:
-            self._metrics.finished(asyncio.get_running_loop().time() - started_at)
+            self._metrics.finished(max(0.0, self._seconds() - started_at))
         if started_at is not None and key in self._dirty:
             self._ready.append(key)
             self._wake_getter()
@@ -184,12 +193,12 @@ class WorkQueue:
 
     def unfinished_work_seconds(self) -> float:
         """Age of the work in progress, summed over the keys being processed."""
-        now = asyncio.get_running_loop().time()
+        now = self._seconds()
         return sum(now - started_at for started_at in self._processing.values())
 
     def longest_running_processor_seconds(self) -> float:
         """Age of the oldest piece of work in progress; 0 if there is none."""
-        now = asyncio.get_running_loop().time()
+        now = self._seconds()
         return max((now - started_at for started_at in self._processing.values()), default=0.0)
 
     def _wake_getter(self) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.claims import Claim, claim_all
 from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache
+from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache, seconds_of
 from kubeloop.controllers.deployment.rollout import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.metrics import ControllerMetrics
@@ -90,7 +90,8 @@ class DeploymentController:
             }
         )
         if queue is None:
-            queue = WorkQueue("deployment", metrics=metrics.queue("deployment") if metrics is not None else None)
+            queue_metrics = metrics.queue("deployment") if metrics is not None else None
+            queue = WorkQueue("deployment", metrics=queue_metrics, seconds=seconds_of(clock))
         self.queue = queue
         self._reasons = Reasons()
         self._controller = Controller(
@@ -101,6 +102,7 @@ class DeploymentController:
             max_requeues=MAX_REQUEUES,
             is_final=namespace_terminating,
             metrics=metrics,
+            seconds=seconds_of(clock),
         )
         self._registrations = (
             self._deployment_informer.add_handler(

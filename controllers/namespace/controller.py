@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kubeloop.controllers.controller import Controller
+from kubeloop.controllers.controller import Controller, seconds_of
 from kubeloop.controllers.metrics import ControllerMetrics
 from kubeloop.controllers.namespace.conditions import DeletionReport, deletion_conditions
 from kubeloop.controllers.namespace.deletion import ContentDeleter, ContentRemains
@@ -55,8 +55,10 @@ class NamespaceController:
         self._content = ContentDeleter(client, clock=clock)
         queue_metrics = metrics.queue("namespace") if metrics else None
         limiter = LongestOf(ExponentialBackoff(base=0.005, cap=60.0), TokenBucket())
-        self._queue = WorkQueue("namespace", limiter=limiter, metrics=queue_metrics)
-        self._controller = Controller("namespace", self.reconcile, self._queue, workers, metrics=metrics)
+        self._queue = WorkQueue("namespace", limiter=limiter, metrics=queue_metrics, seconds=seconds_of(clock))
+        self._controller = Controller(
+            "namespace", self.reconcile, self._queue, workers, metrics=metrics, seconds=seconds_of(clock)
+        )
         self._namespaces = informers.informer(NAMESPACES)
         self._registration = self._namespaces.add_handler(
             Handlers(on_add=lambda namespace, _initial: self._seen(namespace), on_update=lambda _, new: self._seen(new))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.claims import Claim, claim_all, claim_of
 from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache
+from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache, seconds_of
 from kubeloop.controllers.expectations import Expectations
 from kubeloop.controllers.metrics import ControllerMetrics
 from kubeloop.controllers.ownership import CONTROLLER_INDEX, by_controller, controller_of, orphans_of, owned_by
@@ -109,10 +109,13 @@ class ReplicaSetController:
             }
         )
         if queue is None:
-            queue = WorkQueue(flavour.name, metrics=metrics.queue(flavour.name) if metrics is not None else None)
+            queue_metrics = metrics.queue(flavour.name) if metrics is not None else None
+            queue = WorkQueue(flavour.name, metrics=queue_metrics, seconds=seconds_of(clock))
         self.queue = queue
         self._reasons = Reasons()
-        self._controller = Controller(flavour.name, self.reconcile, queue, workers, metrics=metrics)
+        self._controller = Controller(
+            flavour.name, self.reconcile, queue, workers, metrics=metrics, seconds=seconds_of(clock)
+        )
         self._registrations = (
             self._owner_informer.add_handler(
                 Handlers(on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete),

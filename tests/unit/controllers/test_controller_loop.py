@@ -123,3 +123,24 @@ async def test_a_stale_cache_is_tried_again_soon_and_is_no_failure():
     await running(Controller("demo", reconcile, queue, 1), 1.0)
     assert tries == 4
     assert queue.requeues("a") == 0
+
+
+async def test_a_sync_that_is_put_off_is_counted_as_no_error():
+    told: list[tuple[str, bool]] = []
+
+    class Metrics:
+        def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
+            told.append((controller, error))
+
+    failures = iter([StaleCache("behind"), RuntimeError("broken"), None])
+
+    async def reconcile(key: str) -> float | None:
+        failure = next(failures)
+        if failure is not None:
+            raise failure
+        return None
+
+    controller = Controller("demo", reconcile, WorkQueue(), 1, metrics=Metrics())  # type: ignore[arg-type]
+    for _ in range(3):
+        await controller.process("a")
+    assert told == [("demo", False), ("demo", True), ("demo", False)]
