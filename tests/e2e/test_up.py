@@ -52,8 +52,9 @@ def test_once_with_json_prints_one_document_about_bound_and_traced_pods(kubeloop
 
 
 def test_the_trace_of_a_pod_is_one_tree_from_creation_to_binding(web):
-    kubeloop, _, _ = web
-    trace = kubeloop.json("trace", "deploy/web", "--json")
+    kubeloop, _, kubectl = web
+    pod = kubectl("get", "pods", "-o", "name").split()[0]
+    trace = kubeloop.json("trace", pod, "--json")
     children = tree(trace)
     names = " ".join(span["name"] for span in trace["spans"])
     for part in ("create", "queue", "attempt", "filter", "score", "bind"):
