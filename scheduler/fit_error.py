@@ -94,9 +94,7 @@ class NodeVerdicts:
         """In the order of the rows."""
         self._explain_all()
         wanted = np.array([*(status.code is code for status in self._statuses), self.absent.code is code])
-        infos = self._snapshot.node_infos
-        there = np.flatnonzero(wanted[self._codes])  # _NOT_REJECTED means the last one
-        names = [infos[row].name for row in there.tolist()]
+        names: list[str] = self._snapshot.names[wanted[self._codes]].tolist()  # _NOT_REJECTED means the last one
         return names + [name for name, status in self._elsewhere().items() if status.code is code]
 
     def reasons(self, num_all_nodes: int) -> Counter[str]:

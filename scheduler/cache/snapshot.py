@@ -31,6 +31,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self.node_infos: list[NodeInfo] = []
+        self.names = np.zeros(0, np.object_)  # [N]
         self.row_of: dict[str, int] = {}
         self.generation = 0
         self.layout = 0
@@ -73,6 +74,7 @@ class Snapshot:
         old_row_of, old_infos = self.row_of, self.node_infos
         old_rows = np.array([old_row_of.get(info.name, -1) for info in node_infos], np.intp)  # [N] -1: a new node
         self.node_infos = list(node_infos)
+        self.names = np.array([info.name for info in node_infos], np.object_)
         self.row_of = {info.name: row for row, info in enumerate(node_infos)}
         self.layout += 1
         self.all_rows = np.arange(len(node_infos))
@@ -133,7 +135,10 @@ class Snapshot:
         if missed <= len(self._recent):
             if missed == 1:
                 return self._recent[-1]
-            return np.unique(np.concatenate([self._recent[-back] for back in range(1, missed + 1)]))
+            changed = np.zeros(len(self), np.bool_)
+            for back in range(1, missed + 1):
+                changed[self._recent[-back]] = True
+            return np.flatnonzero(changed)
         return np.flatnonzero(self.row_generation > generation)
 
 

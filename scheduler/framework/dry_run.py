@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.framework.interface import CycleState, FilterRowsPlugin, Mask, Status
+from kubeloop.scheduler.framework.interface import CycleState, Mask, Status
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -110,7 +110,7 @@ class DryRuns:
             for plugin in self._filters:
                 if plugin not in self._summing:
                     rows = np.flatnonzero(passing)
-                    if isinstance(plugin, FilterRowsPlugin):
+                    if plugin.name in self._framework.filters_by_rows:
                         passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
                     else:
                         passing[:] = False  # its verdicts on each node are the business of __call__

@@ -108,6 +108,9 @@ class Framework(BindingPoints):
         super().__init__(self.timing, points)
         self._extensions = [each for each in self.pre_filter if isinstance(each, interface.PreFilterExtensions)]
         self._filter_rows = [isinstance(each, interface.FilterRowsPlugin) for each in self.filter]
+        self.filters_by_rows = frozenset(
+            each.name for each, by_rows in zip(self.filter, self._filter_rows, strict=True) if by_rows
+        )
         self._score_rows = [isinstance(each, interface.ScoreRowsPlugin) for each in self.score]
         self._normalizes = [isinstance(each, interface.NormalizeScorePlugin) for each in self.score]
         self._score_tables = ["score_table" in vars(type(each)) for each in self.score]  # not an inherited one
@@ -397,7 +400,7 @@ class Framework(BindingPoints):
             )
             if len(rejected):
                 diagnosis.verdicts.override_rows(rejected, reasons)
-                for code in np.unique(reasons.codes).tolist():
+                for code in np.flatnonzero(np.bincount(reasons.codes)).tolist():
                     diagnosis.note(reasons.statuses[code])
                 keep[rejected] = False
             one_by_one = [own_node] if own_node else []

@@ -97,8 +97,10 @@ class TimedPreEnqueue:
         self._calls = 0
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        state = CycleState(measured=self._calls % MEASURED == 0)
         self._calls += 1
+        if self._calls % MEASURED != 1:
+            return self._plugin.pre_enqueue(pod)
+        state = CycleState(measured=True)
         return self._timing.plugin("PreEnqueue", self._plugin, lambda _: self._plugin.pre_enqueue(pod), state)
 
 

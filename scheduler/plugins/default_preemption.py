@@ -49,19 +49,31 @@ _NO_VICTIMS = "No preemption victims found for incoming pod"
 class Candidate:
     """A node where the pod fits once `victims` are gone, the most important first; pdb_violations: among them.
 
-    rank: the lower, the better; of equal ones the victims' start decides: earliest_start, once it is known for good.
+    rank: the lower, the better; of equal ones the victims' start decides: see `earliest_start`.
     """
 
     node: str
     victims: tuple[PodInfo, ...]
     pdb_violations: int
     rank: tuple[int, ...] = field(init=False)
-    earliest_start: datetime | None = field(init=False, default=None, compare=False)
+    _first_start: datetime | None = field(init=False, default=None, compare=False)
+    _all_started: bool | None = field(init=False, default=None, compare=False)  # None: nobody has looked yet
 
     def __post_init__(self) -> None:
         # Priorities moved above 0, so that more victims of negative priority are not better than fewer.
         priorities = sum([victim.priority + (1 << 31) for victim in self.victims])
         self.rank = (self.pdb_violations, self.victims[0].priority, priorities, len(self.victims))
+
+    def earliest_start(self, now: datetime) -> datetime:
+        """When the first of the most important victims started; whoever has not is taken for starting now."""
+        if self._all_started is None:
+            highest = self.victims[0].priority
+            starts = [each.pod.status.start_time for each in self.victims if each.priority == highest]
+            self._first_start = min([each for each in starts if each is not None], default=None)
+            self._all_started = None not in starts
+        if self._first_start is None:
+            return now
+        return self._first_start if self._all_started else min(self._first_start, now)
 
 
 _Tried = tuple["NodeInfo", int, Candidate | Status]
@@ -93,13 +105,14 @@ class DefaultPreemption:
         self._absolute = args.min_candidate_nodes_absolute
         self._evictions = Evictions(handle, self.name)
         self._no_victims = unresolvable("", _NO_VICTIMS)
+        self._under_way = unresolvable(self.name, "waiting for the preemption for this pod to be finished")
         # By class and priority of the preemptor, the last used last.
         self._tried: dict[tuple[int, int], tuple[object, dict[str, _Tried]]] = {}
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         """A pod stays out of the queue while its victims are being evicted: it would only find them still there."""
         if self._evictions.under_way_for(pod.metadata.uid):
-            return unresolvable(self.name, "waiting for the preemption for this pod to be finished")
+            return self._under_way
         return None
 
     def post_filter(
@@ -109,7 +122,7 @@ class DefaultPreemption:
         reason = self.ineligible_reason(pod, snapshot, statuses)
         if reason:
             return None, self._unhelpful(reason)
-        potential = [name for name in statuses.nodes_with_code(Code.UNSCHEDULABLE) if name in snapshot.row_of]
+        potential = list(filter(snapshot.row_of.__contains__, statuses.nodes_with_code(Code.UNSCHEDULABLE)))
         dry_run = self.dry_run(state, pod, snapshot, potential)
         if not dry_run.candidates:
             errors = [each for each in dry_run.rejections.values() if each.code is Code.ERROR]
@@ -122,7 +135,7 @@ class DefaultPreemption:
         return self._preempt(pod, dry_run.candidates)
 
     def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterAnswer:
-        best = best_candidate(candidates, self.start_time)
+        best = best_candidate(candidates, self._handle.clock.now())
         self._evictions.start(pod, best.node, best.victims)
         return PostFilterResult(best.node, len(best.victims)), None
 
@@ -289,13 +302,10 @@ class DefaultPreemption:
             victims.sort(key=self._importance)  # else they are in this order already
         return Candidate(info.name, tuple(victims), violations)
 
-    def start_time(self, pod: PodInfo) -> datetime:
-        """When the pod started; one that did not is taken for starting now."""
-        return pod.pod.status.start_time or self._handle.clock.now()
-
     def _importance(self, pod: PodInfo) -> tuple[int, datetime]:
-        """Sorts the most important first: the highest priority, then who runs longest."""
-        return -pod.priority, self.start_time(pod)
+        """Sorts the most important first: the highest priority, then who runs longest. One that did not start is taken
+        for starting now."""
+        return -pod.priority, pod.pod.status.start_time or self._handle.clock.now()
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         """Victims that go wake the pod through the plugins that rejected it; this one only stands for the wait."""
@@ -354,32 +364,20 @@ def _split_by_violation(pods: Iterable[PodInfo], budgets: Sequence[_Budget]) -> 
     return violating, harmless
 
 
-def best_candidates(candidates: Sequence[Candidate], start_time: Callable[[PodInfo], datetime]) -> list[Candidate]:
+def best_candidates(candidates: Sequence[Candidate], now: datetime) -> list[Candidate]:
     """Those that none is better than: fewest violations, lowest highest priority, lowest sum of priorities, fewest
     victims, latest start of the first of the most important victims."""
     lowest = min(each.rank for each in candidates)
     best = [each for each in candidates if each.rank == lowest]
     if len(best) == 1:
         return best
-    starts = [_earliest_start(each, start_time) for each in best]
+    starts = [each.earliest_start(now) for each in best]
     latest = max(starts)
     return [each for each, start in zip(best, starts, strict=True) if start == latest]
 
 
-def best_candidate(candidates: Sequence[Candidate], start_time: Callable[[PodInfo], datetime]) -> Candidate:
-    return best_candidates(candidates, start_time)[0]
-
-
-def _earliest_start(candidate: Candidate, start_time: Callable[[PodInfo], datetime]) -> datetime:
-    if candidate.earliest_start is not None:
-        return candidate.earliest_start
-    highest = candidate.victims[0].priority
-    if all(victim.pod.status.start_time for victim in candidate.victims):  # else it is the time of asking
-        candidate.earliest_start = min(
-            [start_time(victim) for victim in candidate.victims if victim.priority == highest]
-        )
-        return candidate.earliest_start
-    return min([start_time(victim) for victim in candidate.victims if victim.priority == highest])
+def best_candidate(candidates: Sequence[Candidate], now: datetime) -> Candidate:
+    return best_candidates(candidates, now)[0]
 
 
 def _fit_error(num_all_nodes: int, rejections: Iterable[Status]) -> str:

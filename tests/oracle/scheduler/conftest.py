@@ -296,7 +296,7 @@ class Case:
         not_candidates = {name: recorded(each) for name, each in (expected.get("notCandidates") or {}).items()}
         assert rejections == not_candidates, about
         if candidates:
-            best = best_candidates(dry_run.candidates, plugin.start_time)
+            best = best_candidates(dry_run.candidates, plugin._handle.clock.now())
             assert sorted(each.node for each in best) == sorted(expected["nominatedNodeOptions"]), about
 
     # --- as the scheduler runs it ----------------------------------------------------------------------------------
