@@ -8,7 +8,6 @@ from enum import Enum
 
 from kubeloop.kube.errors import UserError
 
-
 _MAX_LATENCY_SECONDS = 60
 
 

@@ -21,8 +21,7 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
     does it. Raises UserError if the file cannot be read as a kubeconfig or not be written.
     """
     config = _existing(path)
-    entry = {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
-    _put(config, "clusters", "cluster", entry)
+    _put(config, "clusters", "cluster", _cluster(server, certificate_pem))
     _put(config, "users", "user", {"token": token})
     _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
     config["current-context"] = _NAME
@@ -36,8 +35,25 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
         raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
 
 
+def kubeconfig_document(*, server: str, token: str, certificate_pem: bytes, namespace: str) -> dict[str, Any]:
+    """A kubeconfig with one cluster, user and context."""
+    config = _new()
+    _put(config, "clusters", "cluster", _cluster(server, certificate_pem))
+    _put(config, "users", "user", {"token": token})
+    _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": namespace})
+    return config | {"current-context": _NAME}
+
+
+def _cluster(server: str, certificate_pem: bytes) -> dict[str, str]:
+    return {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
+
+
+def _new() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+
+
 def _existing(path: Path) -> dict[str, Any]:
-    empty: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+    empty = _new()
     try:
         config = yaml.safe_load(path.read_text())
     except (FileNotFoundError, NotADirectoryError):

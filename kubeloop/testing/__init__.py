@@ -1,1 +1,50 @@
-"""For tests of kubeloop and of what is built on it: a loop in virtual time, a cluster in memory."""
+"""Clusters inside tests: the pytest plugin, the same without pytest, and a cluster in virtual time.
+
+    Cluster          a cluster in a process of its own, with sockets and a kubeconfig; `with` or `async with`
+    memory_cluster   a cluster on the test's own event loop, without sockets; also in virtual time
+    plugin           pytest's fixtures; loaded into every pytest run, so that nothing here is imported before it is used
+
+The public face of testing: may import every room.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubeloop.testing.cluster import AsyncCluster, AsyncNamespace, Cluster, Namespace
+    from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
+    from kubeloop.testing.operations import WaitTimeout
+    from kubeloop.testing.options import Options
+    from kubeloop.testing.process import ClusterEnded
+
+__all__ = [
+    "AsyncCluster",
+    "AsyncNamespace",
+    "Cluster",
+    "ClusterEnded",
+    "MemoryCluster",
+    "Namespace",
+    "Options",
+    "WaitTimeout",
+    "memory_cluster",
+]
+
+_MODULES = {
+    "AsyncCluster": "cluster",
+    "AsyncNamespace": "cluster",
+    "Cluster": "cluster",
+    "ClusterEnded": "process",
+    "MemoryCluster": "in_memory",
+    "Namespace": "cluster",
+    "Options": "options",
+    "WaitTimeout": "operations",
+    "memory_cluster": "in_memory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,6 +1,6 @@
-"""A whole cluster inside a test: API server, nodes, controllers and scheduler on the test's own event loop, no sockets.
+"""`Cluster`: a cluster in a process of its own, for a `with` block or an `async with` block; and its namespaces.
 
-With the loop of `kubeloop.testing.virtual_time` it runs in virtual time, and the same seed gives the same run.
+The blocking and the asynchronous form show the same `Operations`, which run on a loop of ours (see `portal`).
 """
 
 from __future__ import annotations
@@ -8,139 +8,359 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+from urllib.parse import urlencode
 
-from prometheus_client import CollectorRegistry
+import msgspec
 
-from kubeloop.control_plane import ControlPlane, Settings
-from kubeloop.devcluster.disruption import DisruptionBudgets
-from kubeloop.devcluster.faults import Faults
-from kubeloop.devcluster.node_objects import NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.volumes import SimulatedVolumes
+from kubeloop.devcluster.faults import SPARED_USER_AGENT
 from kubeloop.kube.client import Client
-from kubeloop.kube.clock import Clock, SystemClock
-from kubeloop.kube.objects import Deployment, Node, Pod
-from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS
-from kubeloop.manifests import Manifest, apply, read_manifests
-from kubeloop.progress import deployment_progress, unfinished_reasons
-from kubeloop.progress import measure as measure_progress
-from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.credentials import connect_token
+from kubeloop.kube.transport import TransportError
+from kubeloop.kubeconfig import kubeconfig_document
+from kubeloop.testing import clients
+from kubeloop.testing.messages import Address
+from kubeloop.testing.operations import Operations
+from kubeloop.testing.options import ClusterOptions, Options, cluster_options
+from kubeloop.testing.portal import Portal, awaited, blocking
+from kubeloop.testing.process import ClusterEnded, HostProcess
+
+if TYPE_CHECKING:
+    import kr8s
+    import kr8s.asyncio
+    import kubernetes_asyncio.client
+    import lightkube
+
+_ASK_SECONDS = 10.0
 
 
-class Cluster:
-    """What a test does with its cluster. `client` speaks to the API server, `api` is that server."""
+class Connection:
+    """A client of one cluster that runs; made and used on the loop of `portal`."""
 
-    def __init__(self, api: ApiServer, client: Client, plane: ControlPlane) -> None:
-        self.api = api
-        self.client = client
-        self.plane = plane
+    def __init__(self, address: Address, portal: Portal, *, why_ended: Callable[[], str | None]) -> None:
+        self.address = address
+        self.portal = portal
+        self._client = Client(
+            connect_token(address.plain_server, address.token),
+            clock=SystemClock(),
+            rng=random.Random(),
+            user_agent=SPARED_USER_AGENT,
+        )
+        self._endpoint = connect_token(address.endpoint, "")
+        self.operations = Operations(self._client, self._ask, "default", why_ended=why_ended)
+        self._directory = Path(address.directory)
+        self._removing: list[str] = []
 
-    async def apply(self, *manifests: str | Path | Mapping[str, Any]) -> list[str]:
-        """Apply files, folders or objects; returns what kubectl would print, a line per object.
+    def place(self, namespace: str) -> _Place:
+        if namespace == "default":
+            return _Place(self, self.operations, Path(self.address.kubeconfig))
+        return _Place(self, self.operations.within(namespace), self._directory / f"{namespace}.yaml")
 
-        Raises UserError for what cannot be read or is refused.
-        """
-        lines = []
-        for manifest in manifests:
-            if isinstance(manifest, Mapping):
-                objects = [Manifest("an object of the test", dict(manifest))]
-            else:
-                objects = read_manifests([Path(manifest)])
-            lines += [f"{title} {outcome}" for title, outcome in await apply(self.client, objects)]
-        return lines
+    async def remove(self, namespace: str) -> None:
+        """Have a namespace removed in the background; `removed` waits for it."""
+        (self._directory / f"{namespace}.yaml").unlink(missing_ok=True)
+        await self.operations.delete_namespace(namespace)
+        self._removing.append(namespace)
 
-    async def complete(self, name: str, namespace: str = "default", *, timeout_seconds: float = 30.0) -> Deployment:
-        """Wait until a Deployment is complete by the rules of `kubectl rollout status`.
+    async def removed(self, timeout: float) -> dict[str, str]:
+        """Wait for all that `remove` was called with. Returns what is left after `timeout` seconds, and why."""
+        names, self._removing = self._removing, []
+        return await self.operations.namespaces_gone(names, timeout) if names else {}
 
-        Raises TimeoutError, which says what is missing.
-        """
+    async def close(self) -> None:
+        await self._client.close()
+        await self._endpoint.close()
 
-        def is_complete() -> bool:
-            found = self.deployment(name, namespace)
-            return found is not None and deployment_progress(found).complete
-
+    async def _ask(self, path: str, query: Mapping[str, str]) -> Any:
         try:
-            await self.until(is_complete, timeout_seconds=timeout_seconds)
-        except TimeoutError:
-            pods = self.pods(namespace)
-            found = self.deployment(name, namespace)
-            progress = measure_progress([found] if found else [], [], pods)
-            why = "; ".join(unfinished_reasons(progress, pods)) or "there is no such Deployment"
-            raise TimeoutError(f"{namespace}/{name} not complete after {timeout_seconds:g} s: {why}") from None
-        complete = self.deployment(name, namespace)
-        assert complete is not None
-        return complete
-
-    async def until(self, condition: Callable[[], bool], *, timeout_seconds: float = 30.0) -> None:
-        """Wait until `condition` holds; it is asked again after each turn of the cluster. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_seconds):
-            while not condition():
-                await asyncio.sleep(_LOOK_SECONDS)
-
-    def deployment(self, name: str, namespace: str = "default") -> Deployment | None:
-        """As the controllers' caches have it."""
-        return self.plane.informers.informer(DEPLOYMENTS).store.get(f"{namespace}/{name}")
-
-    def pods(self, namespace: str = "default") -> list[Pod]:
-        """As the controllers' caches have them."""
-        return self.plane.informers.informer(PODS).store.by_index("namespace", namespace)
-
-    def nodes(self) -> list[Node]:
-        return self.plane.informers.informer(NODES).store.list()
-
-    async def trace(self, pod: Pod) -> dict[str, Any] | None:
-        """The pod's trace, as `kubeloop trace --json` prints it; None if there is none."""
-        await self.plane.tracing.flush()
-        return self.plane.tracing.memory.of_pod(pod.metadata.namespace, pod.metadata.name)
+            answer = await self._endpoint.request(
+                "GET", f"{path}?{urlencode(query)}", headers={}, timeout_seconds=_ASK_SECONDS
+            )
+        except TransportError as error:
+            raise LookupError(f"controllers and scheduler do not answer: {error}") from None
+        document = msgspec.json.decode(answer.body)
+        if answer.status != 200:
+            raise LookupError(document.get("error", f"the endpoint answers {answer.status}"))
+        return document
 
 
-_LOOK_SECONDS = 0.01
+class _Place:
+    """A namespace of a cluster that runs: what its blocking and its asynchronous form have in common."""
+
+    def __init__(self, connection: Connection, operations: Operations, kubeconfig: Path) -> None:
+        self.connection = connection
+        self.operations = operations
+        self._kubeconfig = kubeconfig
+
+    @property
+    def kubeconfig(self) -> str:
+        """Written when somebody asks for it; gone with the cluster, or with the namespace."""
+        if not self._kubeconfig.exists():
+            address = self.connection.address
+            document = kubeconfig_document(
+                server=address.server,
+                token=address.token,
+                certificate_pem=address.certificate_pem.encode(),
+                namespace=self.operations.namespace,
+            )
+            partial = self._kubeconfig.with_suffix(".partial")
+            partial.touch(mode=0o600)
+            partial.write_bytes(msgspec.json.encode(document))  # JSON is YAML, and quickly written
+            partial.rename(self._kubeconfig)
+        return str(self._kubeconfig)
+
+    @property
+    def ca_file(self) -> str:
+        path = Path(self.connection.address.directory) / "ca.pem"
+        if not path.exists():
+            partial = path.with_suffix(".partial")
+            partial.write_text(self.connection.address.certificate_pem)
+            partial.rename(path)
+        return str(path)
 
 
-@contextlib.asynccontextmanager
-async def cluster(
-    *,
-    nodes: int | NodeSettings = 3,
-    settings: Settings | None = None,
-    seed: int = 0,
-    clock: Clock | None = None,
-    faults: Faults | None = None,
-) -> AsyncIterator[Cluster]:
-    """A cluster with all controllers for the length of the context; gives it once its caches are filled.
+class _View:
+    """Where the cluster is, and who we are to it; shared by all forms."""
 
-    nodes: how many, or their settings. faults: what the API server does wrong now and then. Whatever crashes inside
-    raises out of the context, in an ExceptionGroup.
-    """
-    clock = clock or SystemClock()
-    rng = random.Random(seed)
-    api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=None, faults=faults)
-    node_settings = nodes if isinstance(nodes, NodeSettings) else NodeSettings(count=nodes)
-    kubelets = SimulatedNodes(api.store, node_settings, clock=clock, rng=random.Random(rng.getrandbits(64)))
-    kubelets.register()
-    volumes = SimulatedVolumes(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
-    budgets = DisruptionBudgets(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
-    if node_settings.count:
-        volumes.register()
-    client = Client(MemoryTransport(api.handle), clock=clock, rng=rng)
-    plane = ControlPlane(
-        client, settings or Settings(namespace_grace_seconds=0.0), clock=clock, rng=rng, registry=CollectorRegistry()
-    )
-    plane.informers.informer(DEPLOYMENTS)
-    async with asyncio.TaskGroup() as serving:
-        servers = [serving.create_task(api.run(), name="api-server"), serving.create_task(kubelets.run(), name="nodes")]
-        if node_settings.count:
-            servers.append(serving.create_task(volumes.run(), name="volumes"))
-            servers.append(serving.create_task(budgets.run(), name="disruption-budgets"))
+    def __init__(self, find: Callable[[], _Place]) -> None:
+        self._find = find
+
+    @property
+    def _place(self) -> _Place:
+        return self._find()
+
+    @property
+    def _shown(self) -> Operations:
+        return self._place.operations
+
+    @property
+    def _portal(self) -> Portal:
+        return self._place.connection.portal
+
+    @property
+    def name(self) -> str:
+        """The namespace that is meant where none is given."""
+        return self._place.operations.namespace
+
+    @property
+    def kubeconfig(self) -> str:
+        """Path of a kubeconfig whose context has this namespace."""
+        return self._place.kubeconfig
+
+    @property
+    def url(self) -> str:
+        """The API server, with TLS."""
+        return self._place.connection.address.server
+
+    @property
+    def token(self) -> str:
+        """Bearer token of a user who may do everything."""
+        return self._place.connection.address.token
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the endpoint of controllers and scheduler: /metrics, /traces, /debug/..."""
+        return self._place.connection.address.endpoint
+
+    def kubernetes_asyncio(self) -> kubernetes_asyncio.client.ApiClient:
+        """A new client of the library kubernetes_asyncio, for the running event loop; close it (`async with`)."""
+        address = self._place.connection.address
+        return clients.kubernetes_asyncio_client(address.server, address.token, self._place.ca_file)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} at {self.url}>"
+
+
+class Namespace(_View):
+    """A namespace of a cluster, for tests that block. `aio` is the same for tests that await."""
+
+    apply = blocking(Operations.apply)
+    get = blocking(Operations.get)
+    delete = blocking(Operations.delete)
+    wait_for = blocking(Operations.wait_for)
+    events = blocking(Operations.events)
+    pods = blocking(Operations.pods)
+    trace = blocking(Operations.trace)
+    slowest_trace = blocking(Operations.slowest_trace)
+    explain = blocking(Operations.explain)
+
+    @property
+    def aio(self) -> AsyncNamespace:
+        return AsyncNamespace(self._find)
+
+    def kubernetes(self) -> Any:
+        """A new ApiClient of the library kubernetes."""
+        return clients.kubernetes_client(self.kubeconfig)
+
+    def kr8s(self) -> kr8s.Api:
+        return clients.kr8s_client(self.kubeconfig, self.name)
+
+    def lightkube(self) -> lightkube.Client:
+        client: lightkube.Client = clients.lightkube_client(self.kubeconfig, self.name, asynchronous=False)
+        return client
+
+
+class AsyncNamespace(_View):
+    """A namespace of a cluster, for tests that await, on whatever event loop."""
+
+    apply = awaited(Operations.apply)
+    get = awaited(Operations.get)
+    delete = awaited(Operations.delete)
+    wait_for = awaited(Operations.wait_for)
+    events = awaited(Operations.events)
+    pods = awaited(Operations.pods)
+    trace = awaited(Operations.trace)
+    slowest_trace = awaited(Operations.slowest_trace)
+    explain = awaited(Operations.explain)
+
+    async def kr8s(self) -> kr8s.asyncio.Api:
+        return await clients.kr8s_asyncio_client(self.kubeconfig, self.name)
+
+    def lightkube(self) -> lightkube.AsyncClient:
+        """A new AsyncClient of the library lightkube."""
+        client: lightkube.AsyncClient = clients.lightkube_client(self.kubeconfig, self.name, asynchronous=True)
+        return client
+
+
+class AsyncCluster(AsyncNamespace):
+    """A cluster that runs, for tests that await: its namespace `default`, and others."""
+
+    @contextlib.asynccontextmanager
+    async def namespace(self, name: str = "test") -> AsyncIterator[AsyncNamespace]:
+        """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
+        connection = self._place.connection
+        made = await self._portal.reach(connection.operations.create_namespace(name))
+        place = connection.place(made)
         try:
-            async with asyncio.TaskGroup() as acting:
-                running = acting.create_task(plane.run(), name="control-plane")
-                await plane.synced.wait()
-                yield Cluster(api, client, plane)
-                running.cancel()
+            yield AsyncNamespace(lambda: place)
         finally:
-            for server in servers:
-                server.cancel()
+            await self._portal.reach(connection.remove(made))
+
+
+class Cluster(Namespace):
+    """A cluster with API server, nodes, controllers and scheduler, in a process of its own, for one block:
+
+        with Cluster(nodes=3) as cluster: cluster.apply(...)
+        async with Cluster(nodes=3) as cluster: await cluster.apply(...)
+
+    `Options` says what it can be told. Entering takes what the process takes to start, some tenths of a second; raises
+    UserError for options that are wrong. Nothing is left when the block or the process ends, however it ends.
+    """
+
+    def __init__(self, **wishes: Unpack[Options]) -> None:
+        super().__init__(self._running)
+        self._options = cluster_options(wishes)
+        self._given: tuple[Address, Portal] | None = None
+        self._host: HostProcess | None = None
+        self._shares_host = False
+        self._connection: Connection | None = None
+
+    @classmethod
+    def on(cls, host: HostProcess, options: ClusterOptions) -> Self:
+        """A cluster in a process that also runs others, and goes on without it."""
+        cluster = cls()
+        cluster._options, cluster._host, cluster._shares_host = options, host, True
+        return cluster
+
+    @classmethod
+    def at(cls, address: Address, portal: Portal) -> Self:
+        """A cluster that somebody else runs, and goes on running."""
+        cluster = cls()
+        cluster._given = (address, portal)
+        return cluster
+
+    @property
+    def aio(self) -> AsyncCluster:
+        return AsyncCluster(self._find)
+
+    @property
+    def address(self) -> Address:
+        """Where it is, for another process of this machine."""
+        return self._place.connection.address
+
+    @contextlib.contextmanager
+    def namespace(self, name: str = "test") -> Iterator[Namespace]:
+        """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
+        connection = self._place.connection
+        made = connection.portal.wait(connection.operations.create_namespace(name))
+        place = connection.place(made)
+        try:
+            yield Namespace(lambda: place)
+        finally:
+            connection.portal.wait(connection.remove(made))
+
+    def removed_namespaces(self, timeout: float) -> dict[str, str]:
+        """Wait until the namespaces that were removed are gone. Returns those that are not, and why."""
+        connection = self._place.connection
+        return connection.portal.wait(connection.removed(timeout))
+
+    def __enter__(self) -> Self:
+        portal = self._entered()
+        try:
+            portal.wait(self._open(portal))
+        except BaseException:
+            self._close_host()
+            raise
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        try:
+            self._portal.wait(self._leave())
+        finally:
+            self._close_host()
+
+    async def __aenter__(self) -> AsyncCluster:
+        portal = self._entered()
+        try:
+            await portal.reach(self._open(portal))
+        except BaseException:
+            await asyncio.to_thread(self._close_host)
+            raise
+        return self.aio
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        try:
+            await self._portal.reach(self._leave())
+        finally:
+            await asyncio.to_thread(self._close_host)
+
+    def _running(self) -> _Place:
+        if self._connection is None:
+            raise ClusterEnded("this cluster does not run: use it inside its with block")
+        return self._connection.place("default")
+
+    def _entered(self) -> Portal:
+        if self._connection is not None:
+            raise RuntimeError("this cluster runs already: make another one for another block")
+        if self._given is not None:
+            return self._given[1]
+        if self._host is None:
+            self._host = HostProcess()
+        return self._host.portal
+
+    def _close_host(self) -> None:
+        if self._host is not None and not self._shares_host:
+            self._host.close()
+            self._host = None
+
+    async def _open(self, portal: Portal) -> None:
+        host = self._host
+        if self._given is not None:
+            self._connection = Connection(self._given[0], portal, why_ended=lambda: None)
+        elif host is not None:
+            address = await host.start(self._options)
+            self._connection = Connection(address, portal, why_ended=lambda: host.why_ended(address.cluster))
+
+    async def _leave(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        await connection.close()
+        if self._host is not None:
+            await self._host.stop(connection.address.cluster)

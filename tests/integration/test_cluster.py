@@ -16,7 +16,7 @@ from kubeloop.kube.client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
-from kubeloop.testing.cluster import Cluster, cluster
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.driving import ROOT, WEB
 
@@ -51,17 +51,17 @@ def node(name: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def images(api: Cluster) -> list[str]:
-    return sorted(pod.spec.containers[0].image for pod in api.pods())
+def images(api: MemoryCluster) -> list[str]:
+    return sorted(pod.spec.containers[0].image for pod in api.seen_pods())
 
 
 async def test_the_example_completes_and_each_of_its_pods_has_a_trace(clock: VirtualClock):
-    async with cluster(nodes=3, clock=clock) as api:
+    async with memory_cluster(nodes=3, clock=clock) as api:
         await api.apply(WEB)
-        web = await api.complete("web")
-        assert web.status.available_replicas == web.spec.replicas == len(api.pods())
-        assert {pod.spec.node_name for pod in api.pods()} == {each.metadata.name for each in api.nodes()}
-        for pod in api.pods():
+        web = await api.wait_for("deployment/web", "complete")
+        assert web["status"]["availableReplicas"] == web["spec"]["replicas"] == len(api.seen_pods())
+        assert {pod.spec.node_name for pod in api.seen_pods()} == {each.metadata.name for each in api.seen_nodes()}
+        for pod in api.seen_pods():
             trace = await api.trace(pod)
             assert trace is not None
             assert pod.metadata.annotations["tracing.k8s.io/traceparent"].split("-")[1] == trace["traceId"]
@@ -69,100 +69,102 @@ async def test_the_example_completes_and_each_of_its_pods_has_a_trace(clock: Vir
 
 def test_it_works_in_real_time_too():
     async def main() -> None:
-        async with cluster(nodes=1) as api:
+        async with memory_cluster(nodes=1) as api:
             await api.apply(deployment(replicas=1))
-            assert (await api.complete("web")).status.available_replicas == 1
+            assert (await api.wait_for("deployment/web", "complete"))["status"]["availableReplicas"] == 1
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("replicas", [0, 2, 7])
 async def test_scaling_ends_with_exactly_the_pods_wanted(clock: VirtualClock, replicas: int):
-    async with cluster(clock=clock) as api:
+    async with memory_cluster(clock=clock) as api:
         await api.apply(deployment(replicas=3))
-        await api.complete("web")
+        await api.wait_for("deployment/web", "complete")
         patch = {"spec": {"replicas": replicas}}
         await api.client.patch(DEPLOYMENTS, "web", patch, PatchType.MERGE, "default", subresource="scale")
-        await api.until(lambda: len(api.pods()) == replicas)
-        await api.complete("web")
-        assert len(api.pods()) == replicas
+        await api.until(lambda: len(api.seen_pods()) == replicas)
+        await api.wait_for("deployment/web", "complete")
+        assert len(api.seen_pods()) == replicas
 
 
 async def test_a_rollout_replaces_every_pod_and_never_goes_below_what_must_be_available(clock: VirtualClock):
-    async with cluster(clock=clock) as api:
+    async with memory_cluster(clock=clock) as api:
         await api.apply(deployment(replicas=4, image="app:1"))
-        await api.complete("web")
+        await api.wait_for("deployment/web", "complete")
         fewest = 4
 
         def replaced() -> bool:
             nonlocal fewest
-            web = api.deployment("web")
+            web = api.seen_deployment("web")
             assert web is not None
             fewest = min(fewest, web.status.available_replicas)
             return images(api) == ["app:2"] * 4
 
         assert await api.apply(deployment(replicas=4, image="app:2")) == ["deployment.apps/web configured"]
         await api.until(replaced)
-        web = await api.complete("web")
-        assert web.metadata.annotations["deployment.kubernetes.io/revision"] == "2"
+        web = await api.wait_for("deployment/web", "complete")
+        assert web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
         assert fewest >= 3
         assert len(api.plane.informers.informer(REPLICA_SETS).store) == 2
 
 
 async def test_a_rollout_that_does_not_get_on_is_reported_after_its_progress_deadline(clock: VirtualClock):
-    async with cluster(clock=clock) as api:
+    async with memory_cluster(clock=clock) as api:
         stuck = deployment(image="app:1")
         stuck["spec"]["template"]["metadata"]["annotations"] = {"kubeloop.dev/not-ready": "true"}
         await api.apply(stuck)
 
         def reason() -> str:
-            web = api.deployment("web")
+            web = api.seen_deployment("web")
             conditions = web.status.conditions if web is not None else []
             return next((each.reason for each in conditions if each.type == "Progressing"), "")
 
         started = asyncio.get_running_loop().time()
-        await api.until(lambda: reason() == "ProgressDeadlineExceeded", timeout_seconds=700.0)
+        await api.until(lambda: reason() == "ProgressDeadlineExceeded", timeout=700.0)
         assert 600.0 <= asyncio.get_running_loop().time() - started < 605.0
-        with pytest.raises(TimeoutError, match="default/web not complete after 1 s"):
-            await api.complete("web", timeout_seconds=1.0)
+        with pytest.raises(TimeoutError, match=r"deployment.apps/web in default: not complete after 1 s"):
+            await api.wait_for("deployment/web", "complete", 1.0)
 
 
 async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_a_node_for_it_comes(clock: VirtualClock):
-    async with cluster(nodes=2, clock=clock) as api:
+    async with memory_cluster(nodes=2, clock=clock) as api:
         await api.apply(deployment(replicas=1, nodeSelector={"disk": "ssd"}))
 
         def message() -> str:
-            conditions = [each for pod in api.pods() for each in pod.status.conditions]
+            conditions = [each for pod in api.seen_pods() for each in pod.status.conditions]
             return next((each.message for each in conditions if each.type == "PodScheduled"), "")
 
         await api.until(lambda: message() != "")
         assert message().startswith("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.")
         with pytest.raises(TimeoutError, match="node affinity/selector"):
-            await api.complete("web", timeout_seconds=60.0)
+            await api.wait_for("deployment/web", "complete", 60.0)
         await api.client.create(NODES, node("with-ssd", {"disk": "ssd"}))
-        await api.until(lambda: [pod.spec.node_name for pod in api.pods()] == ["with-ssd"])
+        await api.until(lambda: [pod.spec.node_name for pod in api.seen_pods()] == ["with-ssd"])
 
 
 async def test_a_deleted_deployment_takes_its_replica_sets_and_pods_along(clock: VirtualClock):
-    async with cluster(clock=clock) as api:
+    async with memory_cluster(clock=clock) as api:
         await api.apply(deployment("web"), deployment("stays"))
-        await api.complete("web")
-        await api.complete("stays")
+        await api.wait_for("deployment/web", "complete")
+        await api.wait_for("deployment/stays", "complete")
         await api.client.delete(DEPLOYMENTS, "web", "default", propagation_policy="Background")
-        await api.until(lambda: {pod.metadata.labels["app"] for pod in api.pods()} == {"stays"}, timeout_seconds=90.0)
+        await api.until(lambda: {pod.metadata.labels["app"] for pod in api.seen_pods()} == {"stays"}, timeout=90.0)
         left = await api.client.list_all(REPLICA_SETS)
         assert [each.metadata.labels["app"] for each in left.items] == ["stays"]
-        assert len(api.pods()) == 3
+        assert len(api.seen_pods()) == 3
 
 
 async def test_a_deleted_namespace_takes_all_it_holds_along(clock: VirtualClock):
-    async with cluster(clock=clock) as api:
+    async with memory_cluster(clock=clock) as api:
         web = deployment()
         web["metadata"]["namespace"] = "shop"
         await api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}, web)
-        await api.complete("web", "shop")
+        await api.wait_for("deployment/web", "complete", namespace="shop")
         await api.client.delete(NAMESPACES, "shop")
-        await api.until(lambda: api.pods("shop") == [] and api.deployment("web", "shop") is None, timeout_seconds=90.0)
+        await api.until(
+            lambda: api.seen_pods("shop") == [] and api.seen_deployment("web", "shop") is None, timeout=90.0
+        )
 
         async def gone() -> bool:
             try:
@@ -179,8 +181,8 @@ async def test_a_deleted_namespace_takes_all_it_holds_along(clock: VirtualClock)
 
 async def test_what_crashes_inside_comes_out_of_the_context(clock: VirtualClock):
     with pytest.raises(ExceptionGroup) as raised:
-        async with cluster(clock=clock) as api:
-            raise ZeroDivisionError(api.nodes())
+        async with memory_cluster(clock=clock) as api:
+            raise ZeroDivisionError(api.seen_nodes())
     assert raised.group_contains(ZeroDivisionError)
 
 
@@ -210,7 +212,7 @@ def run_of(seed: int) -> list[tuple[float, str, str, int]]:
     writes: list[tuple[float, str, str, int]] = []
 
     async def main() -> None:
-        async with cluster(nodes=4, clock=VirtualClock(), seed=seed) as api:
+        async with memory_cluster(nodes=4, clock=VirtualClock(), seed=seed) as api:
             loop = asyncio.get_running_loop()
 
             def note(change: Change) -> None:
@@ -219,7 +221,7 @@ def run_of(seed: int) -> list[tuple[float, str, str, int]]:
             for resource in (DEPLOYMENTS, REPLICA_SETS, PODS):
                 api.api.store.subscribe(resource, note)
             await api.apply(deployment(replicas=8, image="app:1"))
-            await api.complete("web")
+            await api.wait_for("deployment/web", "complete")
             await api.apply(deployment(replicas=8, image="app:2"))
             await api.until(lambda: images(api) == ["app:2"] * 8)
 

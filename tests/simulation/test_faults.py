@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from kubeloop.devcluster.storage import Change
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.kube.resources import DEPLOYMENTS, PODS
 from kubeloop.testing import virtual_time
-from kubeloop.testing.cluster import Cluster, cluster
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 
 BAD = Faults(error=0.02, throttle=0.01, conflict=0.02, silence=0.002, lost_answer=0.01, drop_watch=0.05)
@@ -61,7 +61,7 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.5)
 
 
-async def roll_out(api: Cluster, replicas: int, image: str, limit_seconds: float) -> None:
+async def roll_out(api: MemoryCluster, replicas: int, image: str, limit_seconds: float) -> None:
     """Apply, and wait until exactly the pods wanted are there and run: on the server, not in a cache."""
     await insist(lambda: api.apply(deployment(replicas, image)))
 
@@ -76,7 +76,7 @@ async def roll_out(api: Cluster, replicas: int, image: str, limit_seconds: float
         )
 
     try:
-        await api.until(done, timeout_seconds=limit_seconds)
+        await api.until(done, timeout=limit_seconds)
     except TimeoutError:
         states = Counter(
             (pod["spec"]["containers"][0]["image"], pod["status"]["phase"], bool(pod["spec"].get("nodeName")))
@@ -91,7 +91,9 @@ async def roll_out(api: Cluster, replicas: int, image: str, limit_seconds: float
 
 def simulate(faults: Faults, seed: int, replicas: int, limit_seconds: float) -> None:
     async def main() -> None:
-        async with cluster(nodes=10, clock=VirtualClock(), seed=seed, faults=replace(faults, seed=seed)) as api:
+        async with memory_cluster(
+            nodes=10, clock=VirtualClock(), seed=seed, faults=asdict(replace(faults, seed=seed))
+        ) as api:
             bindings = Bindings()
             api.api.store.subscribe(PODS, bindings.note)
             await roll_out(api, replicas, "app:1", limit_seconds)

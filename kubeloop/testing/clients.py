@@ -1,0 +1,60 @@
+"""Ready-made clients of the libraries people test with, made when somebody asks for one."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from kubeloop.kube.errors import UserError
+
+if TYPE_CHECKING:
+    import kr8s
+    import kr8s.asyncio
+    import kubernetes_asyncio.client
+
+
+def kubernetes_client(kubeconfig: str) -> Any:
+    """A `kubernetes.client.ApiClient`."""
+    _library("kubernetes")
+    return importlib.import_module("kubernetes.config").new_client_from_config(config_file=kubeconfig)
+
+
+def kubernetes_asyncio_client(server: str, token: str, ca_file: str) -> kubernetes_asyncio.client.ApiClient:
+    """An ApiClient; to be made on the event loop that uses it, as `async with`."""
+    library = _library("kubernetes_asyncio")
+    configuration = library.client.Configuration(host=server)
+    configuration.api_key["BearerToken"] = f"Bearer {token}"
+    configuration.ssl_ca_cert = ca_file
+    client: kubernetes_asyncio.client.ApiClient = library.client.ApiClient(configuration)
+    return client
+
+
+def kr8s_client(kubeconfig: str, namespace: str) -> kr8s.Api:
+    client: kr8s.Api = _library("kr8s").api(kubeconfig=kubeconfig, namespace=namespace)
+    return client
+
+
+async def kr8s_asyncio_client(kubeconfig: str, namespace: str) -> kr8s.asyncio.Api:
+    _library("kr8s")
+    library = importlib.import_module("kr8s.asyncio")
+    client: kr8s.asyncio.Api = await library.api(kubeconfig=kubeconfig, namespace=namespace)
+    return client
+
+
+def lightkube_client(kubeconfig: str, namespace: str, *, asynchronous: bool) -> Any:
+    """A `lightkube.Client` or `lightkube.AsyncClient`."""
+    library = _library("lightkube")
+    config = library.KubeConfig.from_file(kubeconfig)
+    return (library.AsyncClient if asynchronous else library.Client)(config=config, namespace=namespace)
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise
+        package = name.replace("_", "-")
+        error = UserError(f"the library {name} is not installed", hint=f"pip install {package}")
+        error.add_note(f"hint: pip install {package}")
+        raise error from None

@@ -1,0 +1,123 @@
+"""What `wait_for` waits for: conditions as `kubectl wait --for` writes them, read into functions of an object.
+
+"Available", "condition=Ready", "Ready=False"   a condition of status.conditions; names in any case
+"create", "delete"                              that the object is there, that it is gone
+"complete"                                      a workload as `kubectl rollout status` means it
+"{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
+a function                                      called with the object as plain JSON; a LookupError means: not yet
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects import Deployment, convert
+from kubeloop.progress import deployment_progress
+
+JSON = Mapping[str, Any]
+Predicate = Callable[[JSON | None], bool]
+Condition = str | Callable[[dict[str, Any]], object]
+
+_FIELD = re.compile(r"(?:jsonpath=)?'?\{?(\.[^{}=']+)\}?'?(?:==?(.*))?", re.DOTALL)
+_STEP = re.compile(r"\.([A-Za-z0-9_/-]+)|\[(\d+)\]")
+_CONDITION = re.compile(r"(?:condition=)?([A-Za-z0-9./_-]+)(?:==?([A-Za-z]+))?")
+
+
+def parse_condition(condition: Condition) -> tuple[Predicate, str]:
+    """What it asks, and how a message names it. Raises UserError for text that is none of the forms above."""
+    if callable(condition):
+        return _asking(condition), getattr(condition, "__name__", "the condition")
+    text = condition.strip()
+    match text:
+        case "create" | "created" | "exists":
+            return lambda obj: obj is not None, "there"
+        case "delete" | "deleted" | "gone":
+            return lambda obj: obj is None, "gone"
+        case "complete":
+            return _complete, "complete"
+    if (field := _FIELD.fullmatch(text)) is not None:
+        steps = _steps(field[1], text)
+        wanted = field[2].strip("'\"") if field[2] is not None else None
+        return lambda obj: _field_is(obj, steps, wanted), text
+    if (named := _CONDITION.fullmatch(text)) is not None and not text.startswith("condition=="):
+        name, status = named[1], (named[2] or "True").lower()
+        return lambda obj: _has_condition(obj, name, status), text
+    raise UserError(
+        f"cannot wait for {condition!r}",
+        hint='say "Available", "Ready=False", "create", "delete", "complete", "{.status.phase}=Running", or a function',
+    )
+
+
+def _asking(function: Callable[[dict[str, Any]], object]) -> Predicate:
+    def holds(obj: JSON | None) -> bool:
+        try:
+            return obj is not None and bool(function(dict(obj)))
+        except LookupError:
+            return False  # a field that nobody has written yet
+
+    return holds
+
+
+def _complete(obj: JSON | None) -> bool:
+    if obj is None:
+        return False
+    match obj.get("kind"):
+        case "Deployment":
+            return deployment_progress(convert(Deployment, obj)).complete
+        case "ReplicaSet" | "ReplicationController" | "StatefulSet":
+            return _all_available(obj)
+        case "Pod":
+            return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
+    raise UserError(
+        f'"complete" says nothing about a {obj.get("kind")}', hint="wait for a condition, a field, or with a function"
+    )
+
+
+def _all_available(obj: JSON) -> bool:
+    wanted = obj["spec"].get("replicas", 1)
+    status = obj.get("status", {})
+    seen = (status.get("observedGeneration") or 0) >= (obj["metadata"].get("generation") or 0)
+    return bool(seen and (status.get("replicas") or 0) == wanted == (status.get("availableReplicas") or 0))
+
+
+def _has_condition(obj: JSON | None, name: str, status: str) -> bool:
+    """Source: kubectl v1.36, pkg/cmd/wait: a condition of an older generation does not count."""
+    if obj is None:
+        return False
+    generation = obj["metadata"].get("generation") or 0
+    for condition in obj.get("status", {}).get("conditions") or ():
+        if str(condition.get("type", "")).lower() == name.lower():
+            observed = condition.get("observedGeneration") or obj["status"].get("observedGeneration")
+            if observed is not None and observed < generation:
+                return False
+            return str(condition.get("status", "")).lower() == status
+    return False
+
+
+def _steps(path: str, text: str) -> list[str | int]:
+    steps: list[str | int] = []
+    at = 0
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            raise UserError(f"cannot wait for {text!r}", hint="a path is like {.status.conditions[0].reason}")
+        steps.append(step[1] if step[1] is not None else int(step[2]))
+        at = step.end()
+    return steps
+
+
+def _field_is(obj: JSON | None, steps: list[str | int], wanted: str | None) -> bool:
+    value: Any = obj
+    for step in steps:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    if wanted is None:
+        return value is not None
+    if isinstance(value, bool):
+        return str(value).lower() == wanted.lower()
+    return str(value) == wanted

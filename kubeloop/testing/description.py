@@ -1,0 +1,135 @@
+"""The state of a namespace in words: for a wait that failed, and for the report of a test that failed. Pure functions
+of objects (and of who can explain a pending pod)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kubeloop.kube.objects import Event, Pod
+from kubeloop.kube.resources import Resource
+from kubeloop.progress import is_ready, unfinished_reasons
+from kubeloop.progress import measure as measure_progress
+
+JSON = Mapping[str, Any]
+Explained = Callable[[Pod], Awaitable[str]]
+
+_MOST_EVENTS = 8
+_MOST_PODS = 10
+_COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas")
+
+
+async def why_not(
+    resource: Resource[Any],
+    name: str,
+    obj: JSON | None,
+    pods: Sequence[Pod],
+    events: Sequence[Event],
+    explained: Explained,
+) -> list[str]:
+    """Why `obj` (None: it is not there) is not what somebody waits for, a sentence each. `pods` and `events` are its
+    namespace's; those of other workloads are left out where the object has a selector."""
+    if obj is None:
+        lines = [f"there is no {resource.singular} {name}"]
+        return lines + event_lines([each for each in events if each.involved_object.name == name])
+    lines = status_lines(obj)
+    concerned = related_pods(resource, obj, pods)
+    lines += unfinished_reasons(measure_progress([], [], concerned), concerned)
+    lines += await pending_lines([pod for pod in concerned if not _says_why(pod)], explained)
+    names = {pod.metadata.name for pod in concerned} | {name}
+    said = [each for each in events if each.involved_object.name in names or _owned_name(each, name)]
+    return lines + event_lines(said)
+
+
+def status_lines(obj: JSON) -> list[str]:
+    """What an object says of itself: generation not yet seen, replica counts, phase, conditions."""
+    status, metadata = obj.get("status") or {}, obj["metadata"]
+    lines = []
+    if metadata.get("deletionTimestamp"):
+        waits = metadata.get("finalizers")
+        lines.append(f"it is being deleted{f', waits for finalizers {chr(44).join(waits)}' if waits else ''}")
+    generation, observed = metadata.get("generation"), status.get("observedGeneration")
+    if generation and (observed or 0) < generation and "replicas" in (obj.get("spec") or {}):
+        lines.append(f"no controller has seen generation {generation} yet")
+    counts = [f"{name} {status[name]}" for name in _COUNTS if name in status]
+    if counts and "replicas" in (obj.get("spec") or {}):
+        lines.append(f"wants {obj['spec']['replicas']}: {', '.join(counts)}")
+    elif status.get("phase"):
+        lines.append(f"phase {status['phase']}")
+    for condition in status.get("conditions") or ():
+        text = f"condition {condition.get('type')}={condition.get('status')}"
+        reason = ": ".join(filter(None, (condition.get("reason"), condition.get("message"))))
+        lines.append(f"{text} ({reason})" if reason else text)
+    return lines
+
+
+def related_pods(resource: Resource[Any], obj: JSON, pods: Sequence[Pod]) -> list[Pod]:
+    """The pods that an object is about: itself, those its selector selects, else all of its namespace."""
+    if resource.kind == "Pod":
+        return [pod for pod in pods if pod.metadata.name == obj["metadata"]["name"]]
+    selector = (obj.get("spec") or {}).get("selector")
+    labels = selector.get("matchLabels", selector) if isinstance(selector, Mapping) else None
+    if not labels or not all(isinstance(value, str) for value in labels.values()):
+        return list(pods)
+    return [pod for pod in pods if labels.items() <= pod.metadata.labels.items()]
+
+
+async def pending_lines(pods: Iterable[Pod], explained: Explained) -> list[str]:
+    """Of pods that say nothing themselves: what the scheduler says."""
+    silent = [pod for pod in pods if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
+    lines = [f"pod {pod.key}: {await explained(pod)}" for pod in silent[:3]]
+    return lines + ([f"and {len(silent) - 3} more pods without a node"] if len(silent) > 3 else [])
+
+
+def event_lines(events: Sequence[Event], *, most: int = _MOST_EVENTS) -> list[str]:
+    """The last ones, a line for all that say the same of objects of one kind."""
+    alike: dict[tuple[str, ...], list[Event]] = {}
+    for event in events:
+        said = (event.type, event.reason, event.involved_object.kind, _impersonal(event))
+        alike.setdefault(said, []).append(event)
+    groups = sorted(alike.values(), key=lambda group: events.index(group[-1]))
+    lines = [f"({len(groups) - most} kinds of earlier events)"] if len(groups) > most else []
+    for group in groups[-most:]:
+        last = group[-1]
+        about = last.involved_object
+        others = f" and {len(group) - 1} more" if len(group) > 1 else f" (x{last.count})" if last.count > 1 else ""
+        lines.append(f"event {last.type} {last.reason} {about.kind.lower()}/{about.name}{others}: {last.message}")
+    return lines
+
+
+def _impersonal(event: Event) -> str:
+    """The message without names that differ from pod to pod."""
+    return event.message.replace(event.involved_object.name, "").partition("created pod:")[0].split(" to ")[0]
+
+
+def pod_lines(pods: Sequence[Pod], *, most: int = _MOST_PODS) -> list[str]:
+    """Pods in short, those that are not ready first."""
+    ordered = sorted(pods, key=lambda pod: (is_ready(pod), pod.metadata.name))
+    lines = []
+    for pod in ordered[:most]:
+        phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
+        ready = "ready" if is_ready(pod) else "not ready"
+        lines.append(f"pod/{pod.metadata.name} {phase}, {ready}, on {pod.spec.node_name or 'no node'}")
+    return lines + ([f"and {len(pods) - most} more pods"] if len(pods) > most else [])
+
+
+def trace_lines(trace: JSON) -> list[str]:
+    """A pod's trace in short, a line for each span under its root."""
+    from rich.console import Console
+
+    from kubeloop.tracing.views.waterfall import waterfall
+
+    console = Console(width=110, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(waterfall(dict(trace)))
+    return captured.get().rstrip().splitlines()
+
+
+def _says_why(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) or any(
+        condition.type == "PodScheduled" and condition.status == "False" for condition in pod.status.conditions
+    )
+
+
+def _owned_name(event: Event, name: str) -> bool:
+    return event.involved_object.name.startswith(f"{name}-")

@@ -1,0 +1,269 @@
+"""The process that clusters of tests run in. What `process` starts; no command of its own.
+
+One process has imported everything once and runs any number of clusters, one after the other or side by side, each with
+its own API server, nodes, controllers, scheduler and ports. It ends when its stdin does or its parent is gone, however
+that came about, and takes all of its ports and files with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import uvloop
+
+from kubeloop.control_plane import CONTROLLERS, import_parts
+from kubeloop.devcluster.http import HttpServer
+from kubeloop.devcluster.listener import listen, loopback_socket
+from kubeloop.devcluster.tls import ServerCertificate, make_certificate
+from kubeloop.endpoint import Endpoint
+from kubeloop.explain import explain_pages
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import UserError
+from kubeloop.kubeconfig import write_kubeconfig
+from kubeloop.logs import configure_logging
+from kubeloop.metrics import new_registry
+from kubeloop.running import RunningProcess, announced
+from kubeloop.testing.assembly import assembled
+from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
+from kubeloop.trace_pages import trace_pages
+
+DIRECTORY_PREFIX = "kubeloop-testing-"
+_PARENT_LOOK_SECONDS = 0.5
+_MAX_LINE_BYTES = 4 << 20
+
+
+def main() -> None:
+    """Run until stdin ends. Argument: the parent's process id."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what a plugin prints is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they end us in order
+    configure_logging("warning")
+    import_parts(frozenset(CONTROLLERS))
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    _remove_what_the_dead_left()
+    uvloop.run(Host(answers, parent=int(sys.argv[1])).run())
+
+
+class _Running:
+    """A cluster of this process."""
+
+    def __init__(self) -> None:
+        self.stop_wanted = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self.address: Address | None = None
+        self.kept = False
+
+
+class Host:
+    """Answers requests on stdin. `parent`: the process whose death ends us."""
+
+    def __init__(self, answers: BinaryIO, *, parent: int) -> None:
+        self._answers = answers
+        self._parent = parent
+        self._clock = SystemClock()
+        self._certificate = make_certificate(self._clock)
+        self._clusters: dict[int, _Running] = {}
+        self._started = 0
+        self._encode = msgspec.json.Encoder().encode
+
+    async def run(self) -> None:
+        """Until stdin ends or SIGTERM comes, and all clusters are stopped. Those that are kept run until SIGTERM."""
+        loop = asyncio.get_running_loop()
+        terminated = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, terminated.set)
+        async with asyncio.TaskGroup() as group:
+            waiting = [
+                group.create_task(self._serve(group), name="requests"),
+                group.create_task(self._parent_gone(), name="parent"),
+                group.create_task(terminated.wait(), name="terminated"),
+            ]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not terminated.is_set() and any(each.kept for each in self._clusters.values()):
+                for running in self._clusters.values():
+                    if not running.kept:
+                        running.stop_wanted.set()
+                await terminated.wait()
+            for task in waiting:
+                task.cancel()
+            for running in self._clusters.values():
+                running.stop_wanted.set()
+
+    async def _parent_gone(self) -> None:
+        """Where stdin does not tell: a process that was forked from our parent may hold its other end."""
+        while os.getppid() == self._parent:
+            await asyncio.sleep(_PARENT_LOOK_SECONDS)
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+        while line := await reader.readline():
+            match decoder.decode(line):
+                case Start() as start:
+                    self._started += 1
+                    self._clusters[self._started] = _Running()
+                    group.create_task(self._run_cluster(self._started, start), name=f"cluster/{self._started}")
+                case Stop(id, number):
+                    group.create_task(self._stop(id, number), name=f"stop/{number}")
+                case Keep(id, number):
+                    group.create_task(self._keep(id, number), name=f"keep/{number}")
+
+    def _say(self, answer: Answer) -> None:
+        with contextlib.suppress(BrokenPipeError):  # nobody listens any more: stdin is about to end
+            self._answers.write(self._encode(answer) + b"\n")
+
+    async def _stop(self, id: int, number: int) -> None:
+        running = self._clusters.get(number)
+        if running is not None:
+            running.stop_wanted.set()
+            await running.stopped.wait()
+        self._say(Done(id))
+
+    async def _keep(self, id: int, number: int) -> None:
+        running = self._clusters.get(number)
+        if running is None or running.address is None or running.stop_wanted.is_set():
+            self._say(Refused(id, f"cluster {number} does not run", ""))
+            return
+        running.kept = True
+        where = running.address
+        process = RunningProcess(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
+        with announced(process):  # kubeloop trace and explain find it
+            self._say(Done(id))
+            await running.stopped.wait()
+
+    async def _run_cluster(self, number: int, start: Start) -> None:
+        running = self._clusters[number]
+        try:
+            async with self._cluster(number, start) as address:
+                running.address = address
+                self._say(Done(start.id, address))
+                await running.stop_wanted.wait()
+        except Exception as error:  # whatever crashes in one cluster, its plugins above all, must not end the others
+            problem = _first(error)
+            if running.address is None:
+                hint = problem.hint if isinstance(problem, UserError) else ""
+                text = str(problem) if hint else f"{type(problem).__name__}: {problem}"
+                self._say(Refused(start.id, text, hint))
+            else:
+                self._say(Ended(number, f"{type(problem).__name__}: {problem}"))
+            if not isinstance(problem, UserError):
+                _log_crash(error)
+        finally:
+            running.stopped.set()
+            del self._clusters[number]
+
+    @contextlib.asynccontextmanager
+    async def _cluster(self, number: int, start: Start) -> AsyncIterator[Address]:
+        _extend_import_path(start.import_path)
+        seed = start.options.seed
+        rng = random.Random() if seed is None else random.Random(seed)
+        registry = new_registry()
+        endpoint = Endpoint(registry)
+        token = secrets.token_urlsafe(32)
+        directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-"))
+        try:
+            async with (
+                _listener(self._certificate) as listener,
+                assembled(
+                    start.options, clock=self._clock, rng=rng, token=token, endpoint=endpoint, registry=registry
+                ) as parts,
+            ):
+                port = await listener(HttpServer(parts.api))
+                trace_pages(endpoint, parts.plane)
+                explain_pages(endpoint, parts.plane)
+                async with endpoint.serving("127.0.0.1", 0) as url:
+                    address = Address(
+                        cluster=number,
+                        pid=os.getpid(),
+                        server=f"https://127.0.0.1:{port}",
+                        plain_server=f"http://127.0.0.1:{port}",
+                        token=token,
+                        certificate_pem=self._certificate.certificate_pem.decode(),
+                        endpoint=url,
+                        directory=str(directory),
+                        kubeconfig=str(directory / "kubeconfig.yaml"),
+                    )
+                    write_kubeconfig(
+                        directory / "kubeconfig.yaml",
+                        server=address.server,
+                        token=token,
+                        certificate_pem=self._certificate.certificate_pem,
+                    )
+                    yield address
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def _listener(certificate: ServerCertificate) -> AsyncIterator[Callable[[HttpServer], Awaitable[int]]]:
+    """Gives a function that serves on a loopback port of its own, which it returns, until the end of the context.
+
+    To be entered before the API server runs: its end ends watches, and closing connections waits for those.
+    """
+    listening = loopback_socket(0)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listening.close)
+        group = asyncio.TaskGroup()
+
+        async def serve(server: HttpServer) -> int:
+            await stack.enter_async_context(server)
+            accepting.append(group.create_task(listen(listening, server, certificate.context), name="listener"))
+            return int(listening.getsockname()[1])
+
+        accepting: list[asyncio.Task[None]] = []
+        async with group:
+            yield serve
+            for task in accepting:
+                task.cancel()
+
+
+def _extend_import_path(wanted: list[str]) -> None:
+    """The test's import path, in its order, before what only we have."""
+    ours = [entry for entry in sys.path if entry not in wanted]
+    sys.path[:] = [*wanted, *ours]
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _log_crash(error: Exception) -> None:
+    import traceback
+
+    traceback.print_exception(error, file=sys.stderr)
+
+
+def _remove_what_the_dead_left() -> None:
+    """Directories of our like whose process was killed together with its parent."""
+    for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
+        pid = path.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdecimal() and path.stat().st_uid == os.getuid() and not _alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

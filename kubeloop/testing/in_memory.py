@@ -1,0 +1,91 @@
+"""A whole cluster on the test's own event loop: no sockets, no process, and on a virtual loop no time either.
+
+With the loop of `kubeloop.testing.virtual_time` it runs in virtual time, and the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Unpack
+
+from kubeloop.control_plane import ControlPlane
+from kubeloop.devcluster.faults import SPARED_USER_AGENT
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import Clock, SystemClock
+from kubeloop.kube.objects import Deployment, Node, Pod
+from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS
+from kubeloop.testing.assembly import assembled
+from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.testing.operations import EXPLAIN_PATH, Operations
+from kubeloop.testing.options import Options, cluster_options
+
+_LOOK_SECONDS = 0.01
+
+
+class MemoryCluster(Operations):
+    """What a test does with its cluster: all that it does with any, and a look into its parts.
+
+    api: the API server itself, with its store. plane: controllers, scheduler, informers and traces. client: speaks to
+    the API server; faults on purpose spare it.
+    """
+
+    def __init__(self, api: ApiServer, plane: ControlPlane, client: Client) -> None:
+        super().__init__(client, self._answer, "default")
+        self.api = api
+        self.plane = plane
+
+    async def until(self, condition: Callable[[], bool], *, timeout: float = 30.0) -> None:
+        """Wait until `condition` holds; it is asked again after each turn of the cluster. Raises TimeoutError."""
+        async with asyncio.timeout(timeout):
+            while not condition():
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    def seen_deployment(self, name: str, namespace: str = "default") -> Deployment | None:
+        """As the controllers' caches have it."""
+        return self.plane.informers.informer(DEPLOYMENTS).store.get(f"{namespace}/{name}")
+
+    def seen_pods(self, namespace: str = "default") -> list[Pod]:
+        """As the controllers' caches have them."""
+        return self.plane.informers.informer(PODS).store.by_index("namespace", namespace)
+
+    def seen_nodes(self) -> list[Node]:
+        """As the controllers' caches have them."""
+        return self.plane.informers.informer(NODES).store.list()
+
+    async def _answer(self, path: str, query: Mapping[str, str]) -> Any:
+        """What the endpoint of another cluster would answer."""
+        if path == EXPLAIN_PATH:
+            from kubeloop.scheduler.explain import explain
+
+            key = f"{query['namespace']}/{query['pod']}"
+            scheduler = self.plane.scheduler
+            if scheduler is None or scheduler.listers.pods.get(key) is None:
+                raise LookupError(f"there is no scheduler, or no pod {key}")
+            return explain(scheduler, key).to_json()
+        await self.plane.tracing.flush()
+        memory = self.plane.tracing.memory
+        named = "pod" in query
+        found = memory.of_pod(query["namespace"], query["pod"]) if named else memory.slowest(query["namespace"])
+        if found is None:
+            raise LookupError(f"no trace of a pod {query['namespace']}/{query.get('pod', '...')}")
+        return found
+
+
+@contextlib.asynccontextmanager
+async def memory_cluster(*, clock: Clock | None = None, **wishes: Unpack[Options]) -> AsyncIterator[MemoryCluster]:
+    """A cluster with all controllers for the length of the context; gives it once its caches are filled.
+
+    clock: the wall time of its objects. The rest is said by `Options`; the seed is 0 unless it is given. Whatever
+    crashes inside raises out of the context, in an ExceptionGroup. Raises UserError for options that are wrong.
+    """
+    clock = clock or SystemClock()
+    options = cluster_options(wishes)
+    rng = random.Random(options.seed or 0)
+    async with assembled(options, clock=clock, rng=rng) as parts:
+        transport = MemoryTransport(parts.api.handle)
+        client = Client(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)
+        yield MemoryCluster(parts.api, parts.plane, client)

@@ -1,0 +1,158 @@
+"""What a test's cluster is like: one set of options for all forms, the command line and pyproject.toml.
+
+Knows what the options mean to the parts of a cluster; how they are written on a command line is the plugin's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from kubeloop.kube.errors import UserError
+
+if TYPE_CHECKING:
+    from kubeloop.control_plane import Settings
+    from kubeloop.devcluster.faults import Faults
+    from kubeloop.devcluster.node_objects import NodeSettings
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `Cluster`.
+
+    nodes: how many there are at the start; Nodes that a test applies work, too, with the capacity they say.
+    node_cpu, node_memory: quantities per node; node_pods: Pods per node; zones: how many zones the nodes are in.
+    start_delay, start_spread: seconds from binding to a running container, drawn evenly from delay +- spread.
+    stages: a file that says what becomes of pods and when, as `kubeloop apiserver --stages` takes it; "": none.
+    scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
+      ("module:Class") are imported with the test's own import path.
+    controllers: names with commas, "*" for all, "-name" to leave one out, as `kubeloop run --controllers` takes them.
+    faults: what the API server does wrong now and then, as `kubeloop apiserver --faults` takes it, or as a mapping.
+    seed: of everything that chance decides (names, delays); None: another one each time.
+    """
+
+    nodes: int
+    node_cpu: str
+    node_memory: str
+    node_pods: int
+    zones: int
+    start_delay: float
+    start_spread: float
+    stages: str | Path
+    scheduler_config: str | Path | Mapping[str, Any]
+    controllers: str | Sequence[str]
+    faults: str | Mapping[str, float]
+    seed: int | None
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options, complete and in a form that can be sent to another process: files of the scheduler's are read."""
+
+    nodes: int = 3
+    node_cpu: str = "8"
+    node_memory: str = "32Gi"
+    node_pods: int = 110
+    zones: int = 3
+    start_delay: float = 0.0
+    start_spread: float = 0.0
+    stages: str = ""
+    scheduler_config: str = ""
+    controllers: str = "*"
+    faults: str = ""
+    seed: int | None = None
+
+    def node_settings(self) -> NodeSettings:
+        """Raises UserError."""
+        from kubeloop.devcluster.node_objects import NodeSettings
+
+        return NodeSettings(
+            count=self.nodes,
+            capacity={
+                "cpu": _quantity(self.node_cpu, "node_cpu"),
+                "memory": _quantity(self.node_memory, "node_memory"),
+                "pods": str(self.node_pods),
+                "ephemeral-storage": "100Gi",
+            },
+            zones=tuple(
+                f"zone-{chr(ord('a') + number)}" if self.zones <= 26 else f"zone-{number}"
+                for number in range(self.zones)
+            ),
+            start_delay_seconds=self.start_delay,
+            start_delay_spread_seconds=min(self.start_spread, self.start_delay),
+            probe_delays=False,
+            stop_delay_seconds=0.0,
+        )
+
+    def settings(self) -> Settings:
+        """What the control plane runs. Imports plugins of the scheduler's configuration. Raises UserError."""
+        from kubeloop.control_plane import Settings, parse_controllers
+        from kubeloop.scheduler.config.types import SchedulerConfiguration
+        from kubeloop.scheduler.config.v1 import load_configuration
+
+        scheduler = load_configuration(self.scheduler_config) if self.scheduler_config else SchedulerConfiguration()
+        return Settings(
+            controllers=parse_controllers(self.controllers), namespace_grace_seconds=0.0, scheduler=scheduler
+        )
+
+    def misbehaviour(self) -> Faults | None:
+        """Raises UserError."""
+        from kubeloop.devcluster.faults import parse_faults
+
+        return parse_faults(self.faults) if self.faults else None
+
+
+def cluster_options(wishes: Options, *, defaults: ClusterOptions | None = None) -> ClusterOptions:
+    """Complete `wishes`, and check them as far as that needs no part of a cluster. Raises UserError."""
+    changes: dict[str, Any] = dict(wishes)
+    known = ClusterOptions.__struct_fields__
+    for name in changes:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise UserError(f"a cluster has no option '{name}'", hint=hint)
+    if "scheduler_config" in changes:
+        changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
+    if not isinstance(changes.get("controllers", ""), str):
+        changes["controllers"] = ",".join(changes["controllers"])
+    if isinstance(faults := changes.get("faults"), Mapping):
+        changes["faults"] = ",".join(f"{name}={value}" for name, value in faults.items())
+    if changes.get("stages"):
+        changes["stages"] = str(Path(changes["stages"]).absolute())
+    given = {name: getattr(defaults, name) for name in known} if defaults is not None else {}
+    try:
+        options = msgspec.convert(given | changes, ClusterOptions)
+    except msgspec.ValidationError as error:
+        raise UserError(f"cluster options: {error}", hint="kubeloop.testing.Options says what each takes") from None
+    for name, least in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
+        if getattr(options, name) < least:
+            raise UserError(f"cluster option {name}: must be at least {least}", hint="for example nodes=3")
+    return options
+
+
+def _configuration_text(wish: str | Path | Mapping[str, Any]) -> str:
+    if isinstance(wish, Mapping):
+        return msgspec.json.encode(wish).decode()  # JSON is YAML
+    if isinstance(wish, str) and (not wish or "\n" in wish or wish.lstrip().startswith("{")):
+        return wish
+    try:
+        return Path(wish).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "not text"
+        raise UserError(
+            f"cannot read {wish}: {problem}", hint="scheduler_config takes a KubeSchedulerConfiguration or a Policy"
+        ) from None
+
+
+def _quantity(text: str, option: str) -> str:
+    from kubeloop.kube.quantity import QuantityError, parse_quantity
+
+    try:
+        if parse_quantity(text).value() > 0:
+            return text
+        problem = "must be more than 0"
+    except QuantityError as error:
+        problem = str(error)
+    raise UserError(f"{option} {text}: {problem}", hint="a quantity such as 8, 500m or 32Gi")

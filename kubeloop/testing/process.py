@@ -1,0 +1,174 @@
+"""The process of a test's clusters (`host`), seen from the test: starting it, asking it, ending it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+import kubeloop
+from kubeloop.kube.errors import UserError
+from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
+from kubeloop.testing.options import ClusterOptions
+from kubeloop.testing.portal import Portal
+
+_STOP_SECONDS = 5.0
+_START_SECONDS = 60.0
+_LOG_TAIL_BYTES = 8192
+_PROGRAM = """
+import gc, sys
+gc.disable()  # while importing
+sys.path.append(sys.argv.pop())
+from kubeloop.testing.host import main
+main()
+"""
+
+
+class ClusterEnded(RuntimeError):
+    """A cluster, or the process of all of them, is gone before its test was done with it; the text says why."""
+
+
+class HostProcess:
+    """A process that runs clusters. Made at once, ready some time later: whoever asks for a cluster waits for it.
+
+    `portal` is where its coroutines run. Use from one process only: a fork of ours must not touch it.
+    """
+
+    def __init__(self) -> None:
+        self.portal = Portal()
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as we; it has no name
+        here = str(Path(kubeloop.__file__).resolve().parents[1])
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), here],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,  # Ctrl-C in the terminal is for the tests
+        )
+        self._ids = 0
+        self._waiting: dict[int, asyncio.Future[Address | None]] = {}
+        self._ended: dict[int, str] = {}
+        self._reading: Future[None] | None = None
+        self._owner = os.getpid()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    async def start(self, options: ClusterOptions) -> Address:
+        """Start a cluster. Raises UserError for options that it refuses, ClusterEnded if it crashes on its way."""
+        address = await self._ask(Start(self._next_id(), options, [entry or os.getcwd() for entry in sys.path]))
+        assert address is not None
+        return address
+
+    async def stop(self, cluster: int) -> None:
+        """Stop it, with its ports closed and its files gone; nothing if it has ended already."""
+        if self.alive:
+            await self._ask(Stop(self._next_id(), cluster))
+
+    async def keep(self, cluster: int) -> None:
+        """Let it outlive us."""
+        await self._ask(Keep(self._next_id(), cluster))
+
+    def why_ended(self, cluster: int) -> str | None:
+        """None while it runs."""
+        if cluster in self._ended:
+            return f"the cluster ended: {self._ended[cluster]}"
+        if not self.alive:
+            return f"the process of the clusters ended (exit code {self._process.poll()}): {self.log_tail()}"
+        return None
+
+    def log_tail(self, since: int = 0) -> str:
+        """The end of what it has written to stderr after the first `since` bytes: log records, plugins' output."""
+        size = self.log_size()
+        start = max(since, size - _LOG_TAIL_BYTES)
+        return os.pread(self._log.fileno(), size - start, start).decode(errors="replace").strip()
+
+    def log_size(self) -> int:
+        """Bytes written to stderr so far."""
+        return os.fstat(self._log.fileno()).st_size
+
+    def close(self, *, keep: bool = False) -> None:
+        """End the process and all its clusters, except those it keeps: then it goes on without us. Idempotent."""
+        if os.getpid() != self._owner:
+            return
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+        if keep:
+            self._process.returncode = self._process.poll() or 0  # subprocess would warn: it still runs, as wished
+        else:
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self.portal.close()
+        self._process.stdout.close()
+        self._log.close()
+
+    def _next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    async def _ask(self, request: Request) -> Address | None:
+        loop = asyncio.get_running_loop()
+        if self._reading is None:
+            self._reading = self.portal.start(self._read())
+        assert self._process.stdin is not None
+        answer: asyncio.Future[Address | None]
+        answer = self._waiting[request.id] = loop.create_future()
+        try:
+            try:
+                self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+                self._process.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                raise self._gone() from None
+            if self._reading.done():
+                raise self._gone()
+            async with asyncio.timeout(_START_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise ClusterEnded(f"no answer within {_START_SECONDS:g} s from the process of the clusters") from None
+        finally:
+            del self._waiting[request.id]
+
+    async def _read(self) -> None:
+        """Hand out answers until there are no more."""
+        reader = asyncio.StreamReader(limit=4 << 20)
+        assert self._process.stdout is not None
+        pipe = os.fdopen(os.dup(self._process.stdout.fileno()), "rb", buffering=0)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        decoder: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+        try:
+            while line := await reader.readline():
+                match decoder.decode(line):
+                    case Done(id, address) if id in self._waiting:
+                        self._waiting[id].set_result(address)
+                    case Refused(id, problem, hint) if id in self._waiting:
+                        error = UserError(problem, hint=hint) if hint else ClusterEnded(problem)
+                        self._waiting[id].set_exception(error)
+                    case Ended(cluster, problem):
+                        self._ended[cluster] = problem
+        finally:
+            transport.close()
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(self._gone())
+
+    def _gone(self) -> ClusterEnded:
+        return ClusterEnded(f"the process of the clusters is gone: {self.log_tail() or 'it has not said why'}")
