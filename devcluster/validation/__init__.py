@@ -7,16 +7,20 @@ v1.36 finds them; an error that two of its layers find is there twice, as in its
     field.py       single values, paths, collecting errors        containers.py   containers, probes, environments
     metadata.py    metadata                                       volumes.py      volumes of pods
     workloads.py   kinds made of pod templates                    scheduling.py   affinity, spread, tolerations
-    cluster.py     all other kinds                                pod_updates.py  what may change in a pod
-    warnings.py    what is allowed but unwise
+    services.py    Services                                       security.py     security contexts, operating systems
+    claims.py      PersistentVolumeClaims                         pod_updates.py  what may change in a pod
+    storage.py     PersistentVolumes, StorageClasses              pod_subresources.py  ... through its subresources
+    quotas.py      LimitRanges, ResourceQuotas                    warnings.py     what is allowed but unwise
+    cluster.py     all other kinds
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.kinds import RULES, SIMPLE, Rule
+from kubeloop.devcluster.validation.kinds import RULES, SIMPLE, Rule, Update
 from kubeloop.devcluster.validation.metadata import (
     kube_finalizers,
     managed_fields,
@@ -58,8 +62,8 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
         rule.update(errors, obj, old)
     elif subresource == "status":
         rule.status(errors, obj, old)
-    elif subresource == "finalize":
-        rule.finalize(errors, obj, old)
+    elif subresource in _PARTS:
+        _PARTS[subresource](rule)(errors, obj, old)
     return errors
 
 
@@ -77,6 +81,11 @@ def _metadata(errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, ol
             kube_finalizers(errors, new)
 
 
+_PARTS: dict[str, Callable[[Rule], Update]] = {
+    "finalize": lambda rule: rule.finalize,
+    "ephemeralcontainers": lambda rule: rule.ephemeral,
+    "resize": lambda rule: rule.resize,
+}
 _CHECKED = (
     "labels", "annotations", "ownerReferences", "finalizers", "name", "namespace", "uid", "generateName",
     "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",

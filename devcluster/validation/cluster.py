@@ -6,27 +6,20 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.containers import resource_name, resource_quantity
+from kubeloop.devcluster.validation.containers import resource_quantity
 from kubeloop.devcluster.validation.field import (
     Errors,
     cidr,
     config_key,
-    dns_label,
-    dns_subdomain,
-    ip,
     label_name,
     label_selector,
     label_value,
-    labels,
     not_more_than_100_percent,
-    port_number,
-    port_number_or_name,
     positive_int_or_percent,
     qualified_name,
 )
-from kubeloop.devcluster.validation.metadata import kube_finalizers
-from kubeloop.devcluster.validation.scheduling import EFFECTS, node_selector
-from kubeloop.kube.quantity import milli_value
+from kubeloop.devcluster.validation.metadata import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers
+from kubeloop.devcluster.validation.scheduling import EFFECTS
 
 JSON = dict[str, Any]
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
@@ -44,6 +37,9 @@ def node_create(errors: Errors, obj: JSON) -> None:
         cidr(errors, f"spec.podCIDRs[{i}]", each)
     if len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
         errors.invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family")
+    for i, each in enumerate(ranges):
+        if each in ranges[:i]:
+            errors.duplicate(f"spec.podCIDRs[{i}]", each)
 
 
 def _taints(errors: Errors, taints: Sequence[JSON]) -> None:
@@ -104,6 +100,14 @@ def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
     _taints(errors, spec.get("taints", ()))
 
 
+def namespace_create(errors: Errors, obj: JSON) -> None:
+    names = obj.get("spec", {}).get("finalizers", ())
+    for name in names:
+        errors.invalid_each("spec.finalizers", name, qualified_name(name))
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            errors.invalid("spec.finalizers", name, NOT_STANDARD)
+
+
 def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
     del old
     phase = obj.get("status", {}).get("phase", "")
@@ -120,105 +124,6 @@ def namespace_finalize_update(errors: Errors, obj: JSON, old: JSON) -> None:
     for i, name in enumerate(names):
         errors.invalid_each(f"spec.finalizers[{i}]", name, qualified_name(name))
     kube_finalizers(errors, {"finalizers": names}, "spec")
-
-
-# --- services ---------------------------------------------------------------------------------------------------------
-
-
-def service_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
-    kind, ports = spec.get("type", ""), spec.get("ports", ())
-    headless = spec.get("clusterIP") == "None"
-    if not ports and not headless and kind != "ExternalName":
-        errors.required("spec.ports")
-    if headless and kind in ("LoadBalancer", "NodePort"):
-        errors.invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
-    if kind == "ExternalName":
-        if spec.get("clusterIP"):
-            errors.forbidden("spec.clusterIPs", "may not be set for ExternalName services")
-        name = spec.get("externalName", "").removesuffix(".")
-        if not name:
-            errors.required("spec.externalName")
-        else:
-            errors.invalid_each("spec.externalName", name, dns_subdomain(name))
-    _service_ports(errors, ports)
-    labels(errors, "spec.selector", spec.get("selector"))
-    affinity = spec.get("sessionAffinity", "")
-    if affinity not in ("ClientIP", "None"):
-        errors.not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
-    if affinity == "ClientIP":
-        seconds = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds", 0)
-        if not 0 < seconds <= 86400:
-            where = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-            errors.invalid(where, seconds, "must be greater than 0 and less than 86400")
-    address = spec.get("clusterIP", "")
-    if address and address != "None":
-        ip(errors, "spec.clusterIPs[0]", address)
-    for i, each in enumerate(spec.get("externalIPs", ())):
-        ip(errors, f"spec.externalIPs[{i}]", each)
-    if kind not in ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"):
-        errors.not_supported("spec.type", kind, ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"))
-    if kind == "ClusterIP":
-        for i, port in enumerate(ports):
-            if port.get("nodePort"):
-                errors.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'")
-    _repeated_ports(errors, ports)
-    external = kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and spec.get("externalIPs"))
-    policy = spec.get("externalTrafficPolicy", "")
-    if not external:
-        if policy:
-            errors.invalid("spec.externalTrafficPolicy", policy, "may only be set for externally-accessible services")
-    elif policy not in ("Cluster", "Local"):
-        errors.not_supported("spec.externalTrafficPolicy", policy, ("Cluster", "Local"))
-    internal = spec.get("internalTrafficPolicy")
-    if internal is not None and internal not in ("Cluster", "Local"):
-        errors.not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local"))
-
-
-def _service_ports(errors: Errors, ports: Sequence[JSON]) -> None:
-    names = set()
-    for i, port in enumerate(ports):
-        where, name = f"spec.ports[{i}]", port.get("name", "")
-        if name:
-            errors.invalid_each(f"{where}.name", name, dns_label(name))
-            if name in names:
-                errors.duplicate(f"{where}.name", name)
-            names.add(name)
-        elif len(ports) > 1:
-            errors.required(f"{where}.name")
-        errors.invalid_each(f"{where}.port", port.get("port", 0), port_number(port.get("port", 0)))
-        protocol = port.get("protocol", "")
-        if protocol not in _PROTOCOLS:
-            errors.not_supported(f"{where}.protocol", protocol, _PROTOCOLS)
-        port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
-        if "appProtocol" in port:
-            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
-
-
-def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
-    node_ports, taken = set(), set()
-    for i, port in enumerate(ports):
-        key = (port.get("protocol"), port.get("nodePort"))
-        if port.get("nodePort") and key in node_ports:
-            errors.duplicate(f"spec.ports[{i}].nodePort", port["nodePort"])
-        node_ports.add(key)
-    for i, port in enumerate(ports):
-        key = (port.get("protocol"), port.get("port"))
-        if key in taken:
-            errors.duplicate(f"spec.ports[{i}]", {"protocol": key[0], "port": key[1]}, type_name="core/v1.ServicePort")
-        taken.add(key)
-
-
-def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    spec, before = obj["spec"], old["spec"]
-    if spec == before:
-        return
-    kept = spec.get("type") != "ExternalName" and before.get("type") != "ExternalName"
-    was = before.get("clusterIPs") or [before.get("clusterIP", "")]
-    now = spec.get("clusterIPs") or [spec.get("clusterIP", "")]
-    if kept and was[0] and now[0] != was[0]:
-        errors.invalid("spec.clusterIPs[0]", now, "may not change once set")
-    service_create(errors, obj)
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------
@@ -292,124 +197,6 @@ def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
         secret_create(errors, obj)
 
 
-# --- storage ----------------------------------------------------------------------------------------------------------
-
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-
-
-def _access_modes(errors: Errors, path: str, modes: Sequence[str]) -> None:
-    for mode in modes:
-        if mode not in _ACCESS_MODES:
-            errors.not_supported(path, mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and len(modes) > 1:
-        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes")
-
-
-def claim_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
-    modes = spec.get("accessModes", ())
-    if not modes:
-        errors.required("spec.accessModes", "at least 1 access mode is required")
-    label_selector(errors, "spec.selector", spec.get("selector"))
-    _access_modes(errors, "spec.accessModes", modes)
-    storage = spec.get("resources", {}).get("requests", {}).get("storage")
-    if storage is None:
-        errors.required("spec.resources[storage]")
-    elif milli_value(storage) <= 0:
-        errors.invalid("spec.resources[storage]", storage, "must be greater than zero")
-    name = spec.get("storageClassName")
-    if name:
-        errors.invalid_each("spec.storageClassName", name, dns_subdomain(name))
-    mode = spec.get("volumeMode")
-    if mode is not None and mode not in ("Block", "Filesystem"):
-        errors.not_supported("spec.volumeMode", mode, ("Block", "Filesystem"))
-
-
-def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    spec, before = obj["spec"], old["spec"]
-    if spec == before:
-        return
-    claim_create(errors, obj)
-    open_fields = {"resources", "volumeAttributesClassName"}
-    if not before.get("volumeName"):
-        open_fields.add("volumeName")
-    if "storageClassName" not in before:
-        open_fields.add("storageClassName")
-    if any(spec.get(name) != before.get(name) for name in {*spec, *before} - open_fields):
-        errors.forbidden(
-            "spec",
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
-        )
-
-
-_VOLUME_SOURCES_OUTSIDE = frozenset(
-    {"capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
-     "volumeMode", "nodeAffinity", "volumeAttributesClassName"}
-)  # fmt: skip
-
-
-def volume_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
-    modes, capacity = spec.get("accessModes", ()), spec.get("capacity", {})
-    if not modes:
-        errors.required("spec.accessModes")
-    _access_modes(errors, "spec.accessModes", modes)
-    if not capacity:
-        errors.required("spec.capacity")
-    elif list(capacity) != ["storage"]:
-        errors.not_supported("spec.capacity", capacity, ("storage",))
-    for name, quantity in sorted(capacity.items()):
-        resource_name(errors, f"spec.capacity[{name}]", name)
-        if milli_value(quantity) <= 0:
-            errors.invalid(f"spec.capacity[{name}]", quantity, "must be greater than zero")
-    policy = spec.get("persistentVolumeReclaimPolicy", "")
-    if policy not in ("Delete", "Recycle", "Retain"):
-        errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
-    if spec.get("nodeAffinity", {}).get("required") is not None:
-        node_selector(errors, "spec.nodeAffinity.required", spec["nodeAffinity"]["required"])
-    kinds = [name for name in spec if name not in _VOLUME_SOURCES_OUTSIDE]
-    for kind in kinds[1:]:
-        errors.forbidden(f"spec.{kind}", "may not specify more than 1 volume type")
-    if not kinds:
-        errors.required("spec", "must specify a volume type")
-
-
-def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    spec, before = obj["spec"], old["spec"]
-    if spec == before:
-        return
-    volume_create(errors, obj)
-    sources = ({*spec, *before}) - _VOLUME_SOURCES_OUTSIDE
-    if any(spec.get(name) != before.get(name) for name in sources):
-        errors.forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n")
-    errors.immutable("spec.volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
-
-
-def storage_class_create(errors: Errors, obj: JSON) -> None:
-    provisioner = obj.get("provisioner", "")
-    if not provisioner:
-        errors.required("provisioner", "")
-    else:
-        errors.invalid_each("provisioner", provisioner, qualified_name(provisioner.lower()))
-    policy = obj.get("reclaimPolicy")
-    if policy is not None and policy not in ("Delete", "Retain"):
-        errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
-    mode = obj.get("volumeBindingMode", "")
-    if mode not in ("Immediate", "WaitForFirstConsumer"):
-        errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
-
-
-def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    fixed = ("parameters", "provisioner", "reclaimPolicy")
-    if all(obj.get(name) == old.get(name) for name in (*fixed, "volumeBindingMode", "allowedTopologies")):
-        return
-    storage_class_create(errors, obj)
-    for name in fixed:
-        if obj.get(name) != old.get(name):
-            errors.forbidden(name, f"updates to {name} are forbidden.")
-    errors.immutable("volumeBindingMode", obj.get("volumeBindingMode"), old.get("volumeBindingMode"))
-
-
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
@@ -481,31 +268,6 @@ def priority_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj.get("value", 0) != old.get("value", 0):
         errors.forbidden("value", "may not be changed in an update.")
     errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))
-
-
-def limit_range_create(errors: Errors, obj: JSON) -> None:
-    kinds = set()
-    for i, item in enumerate(obj["spec"].get("limits") or ()):
-        where, kind = f"spec.limits[{i}]", item.get("type", "")
-        if not kind:
-            errors.required(f"{where}.type")
-        if kind in kinds:
-            errors.duplicate(f"{where}.type", kind)
-        kinds.add(kind)
-        if kind == "Pod":
-            for name in ("default", "defaultRequest"):
-                if item.get(name):
-                    errors.forbidden(f"{where}.{name}", "may not be specified when `type` is 'Pod'")
-        for name, least in sorted(item.get("min", {}).items()):
-            most = item.get("max", {}).get(name)
-            if most is not None and milli_value(least) > milli_value(most):
-                errors.invalid(f"{where}.min[{name}]", least, f"min value {least} is greater than max value {most}")
-
-
-def resource_quota_create(errors: Errors, obj: JSON) -> None:
-    for name, quantity in sorted(obj["spec"].get("hard", {}).items()):
-        errors.invalid_each(f"spec.hard[{name}]", name, qualified_name(name))
-        resource_quantity(errors, f"spec.hard[{name}]", name, quantity)
 
 
 def ingress_create(errors: Errors, obj: JSON) -> None:

@@ -15,12 +15,14 @@ from kubeloop.devcluster.validation.field import (
     dns_label,
     dns_subdomain,
     environment_name,
-    label_name,
+    header_name,
+    local_path,
     port_name,
     port_number,
     port_number_or_name,
     qualified_name,
 )
+from kubeloop.devcluster.validation.security import container_context
 from kubeloop.kube.quantity import milli_value, parse_quantity
 
 JSON = dict[str, Any]
@@ -65,13 +67,28 @@ def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> No
         errors.invalid(path, quantity, "must be an integer")
 
 
+def _huge_pages_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
+    size = _size(name.removeprefix("hugepages-"))
+    if size > 0 and milli_value(quantity) % (size * 1000):
+        errors.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")
+
+
+def _size(text: str) -> int:
+    try:
+        return milli_value(text) // 1000
+    except ValueError:
+        return 0
+
+
 def resource_name(errors: Errors, path: str, name: str) -> None:
-    errors.invalid_each(path, name, qualified_name(name))
-    if "/" not in name and name not in _STANDARD_RESOURCES and not is_huge_pages(name):
+    wrong = qualified_name(name)
+    errors.invalid_each(path, name, wrong)
+    standard = name in _STANDARD_RESOURCES or is_huge_pages(name) or name.startswith("requests.hugepages-")
+    if not wrong and "/" not in name and not standard:
         errors.invalid(path, name, "must be a standard resource type or fully qualified")
 
 
-def _container_resource_name(errors: Errors, path: str, name: str) -> None:
+def container_resource_name(errors: Errors, path: str, name: str) -> None:
     if name in _CONTAINER_RESOURCES:
         return
     resource_name(errors, path, name)
@@ -86,16 +103,17 @@ def resource_requirements(errors: Errors, path: str, resources: JSON) -> None:
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name in sorted(limits):
         where = f"{path}.limits[{name}]"
-        _container_resource_name(errors, where, name)
+        container_resource_name(errors, where, name)
         resource_quantity(errors, where, name, limits[name])
+        if is_huge_pages(name):
+            _huge_pages_quantity(errors, where, name, limits[name])
     for name in sorted(requests):
         where, quantity = f"{path}.requests[{name}]", requests[name]
-        _container_resource_name(errors, where, name)
+        container_resource_name(errors, where, name)
         resource_quantity(errors, where, name, quantity)
         if name in limits:
-            if limits[name] == quantity:
-                continue
-            order = parse_quantity(quantity).compare(parse_quantity(limits[name]))
+            same = limits[name] == quantity
+            order = 0 if same else parse_quantity(quantity).compare(parse_quantity(limits[name]))
             if order != 0 and not may_be_overcommitted(name):
                 errors.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limits[name]}")
             elif order > 0:
@@ -104,9 +122,53 @@ def resource_requirements(errors: Errors, path: str, resources: JSON) -> None:
                 )
         elif not may_be_overcommitted(name):
             errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        if is_huge_pages(name):
+            _huge_pages_quantity(errors, where, name, quantity)
     everything = {*limits, *requests}
     if any(map(is_huge_pages, everything)) and not everything & {"cpu", "memory"}:
         errors.forbidden(path, "HugePages require cpu or memory")
+
+
+def _claims(errors: Errors, path: str, claims: Sequence[JSON], pod_claims: Sequence[str]) -> None:
+    """Which of the pod's resource claims a container takes, or which requests of one."""
+    seen: set[str] = set()
+    for i, claim in enumerate(claims):
+        where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
+        if not name:
+            errors.required(where)
+            continue
+        key = f"{name}/{request}" if request else name
+        if name in seen:
+            errors.duplicate(where, name)
+        else:
+            if request:
+                errors.invalid_each(f"{where}.request", request, dns_label(request))
+            if key in seen:
+                errors.duplicate(where, key)
+            elif not request:
+                for other in seen:
+                    if other.partition("/")[0] == name:
+                        errors.duplicate(where, name)
+            seen.add(key)
+        if name not in pod_claims:
+            told = ": " + ", ".join(sorted(set(pod_claims))) if pod_claims else " which is empty"
+            errors.not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{told}")
+
+
+def _resize_policy(errors: Errors, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
+    seen = set()
+    for i, each in enumerate(policies):
+        name, policy = each.get("resourceName", ""), each.get("restartPolicy", "")
+        if name in seen:
+            errors.duplicate(f"{path}[{i}]", name)
+        seen.add(name)
+        for value, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
+            if not value:
+                errors.required(path)
+            elif value not in supported:
+                errors.not_supported(path, value, supported)
+        if pod_policy == "Never" and policy != "NotRequired":
+            errors.invalid(path, policy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 
 
 def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
@@ -297,8 +359,20 @@ def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> Non
         if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
             wrong = "Bidirectional mount propagation is available only to privileged containers"
             errors.forbidden(f"{path}.volumeMounts.mountPropagation", wrong)
+        _recursive_read_only(errors, f"{path}.volumeMounts.recursiveReadOnly", mount)
     if devices:
         _devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
+
+
+def _recursive_read_only(errors: Errors, path: str, mount: JSON) -> None:
+    wanted, supported = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
+    if wanted in ("Enabled", "IfPossible"):
+        if not mount.get("readOnly"):
+            errors.forbidden(path, "may only be specified when readOnly is true")
+        if mount.get("mountPropagation", "None") != "None":
+            errors.forbidden(path, "may only be specified when mountPropagation is None or not specified")
+    elif wanted is not None and wanted not in supported:
+        errors.not_supported(path, wanted, supported)
 
 
 def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
@@ -322,20 +396,14 @@ def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequenc
             errors.invalid(f"{where}.devicePath", device_path, "must be unique")
         if ".." in device_path.split("/"):
             errors.invalid(f"{where}.devicePath", device_path, "can not contain backsteps ('..')")
+        else:
+            paths.add(device_path)
         if name in mounted:
             errors.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
         if device_path in mounted_at:
             errors.invalid(f"{where}.devicePath", device_path, "must not already exist as a path in volumeMounts")
-        names.add(name)
-        paths.add(device_path)
-
-
-def local_path(errors: Errors, path: str, value: str) -> None:
-    """A relative path that does not climb."""
-    if value.startswith("/"):
-        errors.invalid(path, value, "must be a relative path")
-    if ".." in value.split("/"):
-        errors.invalid(path, value, "must not contain '..'")
+        if name:
+            names.add(name)
 
 
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
@@ -343,12 +411,15 @@ _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 def _action(errors: Errors, path: str, handler: JSON, grace_seconds: int | None) -> None:
     found = [name for name in _HANDLERS if handler.get(name) is not None]
-    for name in found[1:]:
-        errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
     if not found:
         errors.required(path, "must specify a handler type")
         return
-    kind = found[0]
+    _handler(errors, path, found[0], handler, grace_seconds)
+    for name in found[1:]:
+        errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
+
+
+def _handler(errors: Errors, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
     where, action = f"{path}.{kind}", handler[kind]
     if kind == "exec":
         if not action.get("command"):
@@ -359,6 +430,8 @@ def _action(errors: Errors, path: str, handler: JSON, grace_seconds: int | None)
         port_number_or_name(errors, f"{where}.port", action.get("port", 0))
         if action.get("scheme", "") not in ("HTTP", "HTTPS"):
             errors.not_supported(f"{where}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS"))
+        for header in action.get("httpHeaders", ()):
+            errors.invalid_each(f"{where}.httpHeaders", header.get("name", ""), header_name(header.get("name", "")))
     elif kind == "sleep":
         seconds = action.get("seconds", 0)
         if grace_seconds is not None and not 0 <= seconds <= grace_seconds:
@@ -398,7 +471,7 @@ def _lifecycle(errors: Errors, path: str, container: JSON, grace_seconds: int | 
             _action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
 
 
-def _common(errors: Errors, path: str, container: JSON, volumes: Volumes) -> None:
+def _common(errors: Errors, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
     name = container.get("name", "")
     if not name:
         errors.required(f"{path}.name")
@@ -422,46 +495,42 @@ def _common(errors: Errors, path: str, container: JSON, volumes: Volumes) -> Non
     pull_policy = container.get("imagePullPolicy", "")
     if pull_policy not in ("Always", "IfNotPresent", "Never"):
         errors.not_supported(f"{path}.imagePullPolicy", pull_policy, ("Always", "IfNotPresent", "Never"))
-    if container.get("resources"):
-        resource_requirements(errors, f"{path}.resources", container["resources"])
+    resources = container.get("resources")
+    if resources:
+        resource_requirements(errors, f"{path}.resources", resources)
+        if resources.get("claims"):
+            pod_claims = [each.get("name", "") for each in spec.get("resourceClaims", ()) if each.get("name")]
+            _claims(errors, f"{path}.resources.claims", resources["claims"], pod_claims)
+    if container.get("resizePolicy"):
+        _resize_policy(errors, f"{path}.resizePolicy", container["resizePolicy"], spec.get("restartPolicy", ""))
     if "securityContext" in container:
-        _security_context(errors, f"{path}.securityContext", container["securityContext"])
+        with_hosts_users = spec.get("hostUsers") is not False
+        container_context(errors, f"{path}.securityContext", container["securityContext"], host_users=with_hosts_users)
 
 
-def _security_context(errors: Errors, path: str, context: JSON) -> None:
-    user_and_group(errors, path, context)
-    if context.get("seccompProfile") is not None:
-        seccomp_profile(errors, f"{path}.seccompProfile", context["seccompProfile"])
-    proc_mount = context.get("procMount")
-    if proc_mount is not None and proc_mount not in ("Default", "Unmasked"):
-        errors.not_supported(f"{path}.procMount", proc_mount, ("Default", "Unmasked"))
-    if context.get("allowPrivilegeEscalation") is False:
-        if context.get("privileged"):
-            wrong = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            errors.invalid(path, context, wrong, "core/v1.SecurityContext")
-        if "CAP_SYS_ADMIN" in context.get("capabilities", {}).get("add", ()):
-            wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            errors.invalid(path, context, wrong, "core/v1.SecurityContext")
+_MOST_RULES, _MOST_CODES = 20, 255
 
 
-def seccomp_profile(errors: Errors, path: str, profile: JSON) -> None:
-    kind, local = profile.get("type", ""), profile.get("localhostProfile")
-    if kind == "Localhost":
-        if local is None:
-            errors.required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost")
-    elif local is not None:
-        errors.invalid(f"{path}.localhostProfile", local, "can only be set when seccomp type is Localhost")
-    if not kind:
-        errors.required(f"{path}.type", "type is required when seccompProfile is set")
-    elif kind not in ("Localhost", "RuntimeDefault", "Unconfined"):
-        errors.not_supported(f"{path}.type", kind, ("Localhost", "RuntimeDefault", "Unconfined"))
-
-
-def user_and_group(errors: Errors, path: str, context: JSON) -> None:
-    for name in ("runAsUser", "runAsGroup"):
-        value = context.get(name)
-        if value is not None and not 0 <= value <= 0x7FFFFFFF:
-            errors.invalid(f"{path}.{name}", value, "must be between 0 and 2147483647, inclusive")
+def _restart_policy(errors: Errors, path: str, container: JSON) -> None:
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
+    if policy is None:
+        if rules:
+            errors.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+    elif policy not in ("Always", "Never", "OnFailure"):
+        errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+    if len(rules) > _MOST_RULES:
+        errors.too_long(f"{path}.restartPolicyRules", _MOST_RULES)
+    for i, rule in enumerate(rules):
+        where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
+        if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
+            errors.not_supported(f"{where}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
+        if codes is None:
+            errors.required(f"{where}.exitCodes", "must be specified")
+            continue
+        if codes.get("operator", "") not in ("In", "NotIn"):
+            errors.not_supported(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
+        if len(codes.get("values", ())) > _MOST_CODES:
+            errors.too_long(f"{where}.exitCodes.values", _MOST_CODES)
 
 
 def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
@@ -473,7 +542,7 @@ def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
     names = set()
     for i, container in enumerate(every):
         where = f"{path}[{i}]"
-        _common(errors, where, container, volumes)
+        _common(errors, where, container, spec, volumes)
         name = container.get("name", "")
         if name in names:
             errors.duplicate(f"{where}.name", name)
@@ -481,9 +550,7 @@ def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
         if "lifecycle" in container:
             _lifecycle(errors, where, container, grace_seconds)
         _probes(errors, where, container, grace_seconds)
-        policy = container.get("restartPolicy")
-        if policy is not None and policy not in ("Always", "OnFailure", "Never"):
-            errors.not_supported(f"{where}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+        _restart_policy(errors, where, container)
     host_port_conflicts(errors, path, every)
 
 
@@ -493,10 +560,9 @@ def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> 
     names = {each.get("name", "") for each in spec.get("containers") or ()}
     for i, container in enumerate(spec.get("initContainers", ())):
         where = f"{path}[{i}]"
-        _common(errors, where, container, volumes)
+        _common(errors, where, container, spec, volumes)
         policy, name = container.get("restartPolicy"), container.get("name", "")
-        if policy is not None and policy not in ("Always", "OnFailure", "Never"):
-            errors.not_supported(f"{where}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+        _restart_policy(errors, where, container)
         if name in names:
             errors.duplicate(f"{where}.name", name)
         elif name:
@@ -512,27 +578,33 @@ def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> 
                     errors.forbidden(f"{where}.{field}", wrong)
 
 
+_NOT_EPHEMERAL = (
+    "ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe",
+    "startupProbe", "lifecycle",
+)  # fmt: skip
+NOT_PADDED = "must not have leading or trailing whitespace"
+
+
 def ephemeral_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.ephemeralContainers."""
     others = {each.get("name", "") for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))}
     names = set(others)
     for i, container in enumerate(spec.get("ephemeralContainers", ())):
         where = f"{path}[{i}]"
-        _common(errors, where, container, volumes)
-        name, target = container.get("name", ""), container.get("targetContainerName", "")
+        _common(errors, where, container, spec, volumes)
+        image, name = container.get("image", ""), container.get("name", "")
+        if image != image.strip():
+            errors.invalid(f"{where}.image", image, NOT_PADDED)
+        target = container.get("targetContainerName", "")
         if name in names:
             errors.duplicate(f"{where}.name", name)
         names.add(name)
         if target and target not in others:
             errors.not_found(f"{where}.targetContainerName", target)
-        for field in ("lifecycle", "livenessProbe", "ports", "readinessProbe", "startupProbe", "resources"):
+        for field in _NOT_EPHEMERAL:
             if container.get(field):
                 errors.forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
         for j, mount in enumerate(container.get("volumeMounts", ())):
             for field in ("subPath", "subPathExpr"):
                 if mount.get(field):
                     errors.forbidden(f"{where}.volumeMounts[{j}].{field}", "cannot be set for an Ephemeral Container")
-
-
-def condition_name(errors: Errors, path: str, name: str) -> None:
-    label_name(errors, path, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import unified_diff
 from functools import cache, lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -59,6 +60,20 @@ def internal(value: Any, type_name: str) -> Any:
     if struct is None:
         return {key: internal(value[key], "") for key in sorted(value)}
     return {each.go_name: _internal_field(value.get(each.name), each.type) for each in struct.json.values()}
+
+
+def struct_differences(old: Any, new: Any, type_name: str) -> str:
+    """How a Go struct has changed, as Kubernetes appends it to some messages."""
+    return json_differences(internal(old, type_name), internal(new, type_name))
+
+
+def json_differences(old: Any, new: Any) -> str:
+    """A unified diff without the names of files, as apimachinery's diff.Diff writes it."""
+    before, after = (
+        msgspec.json.format(msgspec.json.encode(each), indent=1).decode().splitlines(keepends=True)
+        for each in (old, new)
+    )
+    return "".join(list(unified_diff(before, after))[2:])
 
 
 _ZERO: dict[str, Any] = {
@@ -126,8 +141,8 @@ class Errors(list[JSON]):
     def duplicate(self, path: str, value: Any, detail: str = "", type_name: str = "") -> None:
         self._add("Duplicate", path, f"Duplicate value: {shown(value, type_name)}{': ' + detail if detail else ''}")
 
-    def not_found(self, path: str, value: Any) -> None:
-        self._add("NotFound", path, f"Not found: {shown(value)}")
+    def not_found(self, path: str, value: Any, detail: str = "") -> None:
+        self._add("NotFound", path, f"Not found: {shown(value)}{': ' + detail if detail else ''}")
 
     def not_supported(self, path: str, value: Any, supported: Iterable[str], type_name: str = "") -> None:
         told = ", ".join(quoted(each) for each in supported)
@@ -152,6 +167,7 @@ class Errors(list[JSON]):
 
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
+NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
 
 
@@ -321,6 +337,30 @@ def positive_int_or_percent(errors: Errors, path: str, value: int | str | None) 
 def not_more_than_100_percent(errors: Errors, path: str, value: int | str | None) -> None:
     if type(value) is str and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
         errors.invalid(path, value, "must not be greater than 100%")
+
+
+def local_path(errors: Errors, path: str, value: str) -> None:
+    """A relative path that does not climb."""
+    if value.startswith("/"):
+        errors.invalid(path, value, "must be a relative path")
+    if ".." in value.split("/"):
+        errors.invalid(path, value, "must not contain '..'")
+
+
+def local_path_not_reserved(errors: Errors, path: str, value: str) -> None:
+    """As local_path, and does not begin with two dots: such names are the kubelet's."""
+    local_path(errors, path, value)
+    if value.startswith("..") and not value.startswith("../"):
+        errors.invalid(path, value, "must not start with '..'")
+
+
+_HEADER_ERROR = regex_error(
+    "a valid HTTP header must consist of alphanumeric characters or '-'", "[-A-Za-z0-9]+", "X-Header-Name"
+)
+
+
+def header_name(text: str) -> tuple[str, ...]:
+    return () if re.fullmatch("[-A-Za-z0-9]+", text) else (_HEADER_ERROR,)
 
 
 def ip(errors: Errors, path: str, text: str) -> None:

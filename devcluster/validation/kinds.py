@@ -6,7 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.validation import cluster, pod_updates, pods, workloads
+from kubeloop.devcluster.validation import (
+    claims,
+    cluster,
+    pod_subresources,
+    pod_updates,
+    pods,
+    quotas,
+    services,
+    storage,
+    workloads,
+)
 from kubeloop.devcluster.validation.field import Errors, dns_label, dns_subdomain
 from kubeloop.devcluster.validation.metadata import NameCheck, path_segment
 
@@ -47,6 +57,8 @@ class Rule:
     update: Update = _no_update
     status: Update = _no_update
     finalize: Update = _no_update
+    ephemeral: Update = _no_update
+    resize: Update = _no_update
     core: bool = True
     metadata_updates: int = 1
     whole_metadata: bool = False
@@ -60,8 +72,11 @@ RULES: dict[tuple[str, str], Rule] = {
         create=pods.pod_create,
         update=pod_updates.pod_update,
         status=pod_updates.pod_status_update,
+        ephemeral=pod_subresources.ephemeral_containers_update,
+        resize=pod_subresources.resize,
         whole_metadata=True,
     ),
+    ("", "PodTemplate"): Rule(create=workloads.pod_template_create, update=_again(workloads.pod_template_create)),
     ("", "Node"): Rule(
         create=cluster.node_create,
         update=cluster.node_update,
@@ -70,14 +85,16 @@ RULES: dict[tuple[str, str], Rule] = {
     ),
     ("", "Namespace"): Rule(
         name=dns_label,
+        create=cluster.namespace_create,
         status=cluster.namespace_status_update,
         finalize=cluster.namespace_finalize_update,
         whole_metadata=True,
     ),
     ("", "Service"): Rule(
         name=dns_label,
-        create=cluster.service_create,
-        update=cluster.service_update,
+        create=services.service_create,
+        update=services.service_update,
+        status=services.service_status_update,
         whole_metadata=True,
     ),
     ("", "ReplicationController"): Rule(
@@ -89,10 +106,17 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
     ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
     ("", "ServiceAccount"): Rule(whole_metadata=True),
-    ("", "PersistentVolume"): Rule(create=cluster.volume_create, update=cluster.volume_update, whole_metadata=True),
-    ("", "PersistentVolumeClaim"): Rule(create=cluster.claim_create, update=cluster.claim_update, whole_metadata=True),
-    ("", "LimitRange"): Rule(create=cluster.limit_range_create, update=_again(cluster.limit_range_create)),
-    ("", "ResourceQuota"): Rule(create=cluster.resource_quota_create, update=_again(cluster.resource_quota_create)),
+    ("", "PersistentVolume"): Rule(create=storage.volume_create, update=storage.volume_update, whole_metadata=True),
+    ("", "PersistentVolumeClaim"): Rule(
+        create=claims.claim_create,
+        update=claims.claim_update,
+        status=claims.claim_status_update,
+        whole_metadata=True,
+    ),
+    ("", "LimitRange"): Rule(create=quotas.limit_range_create, update=_again(quotas.limit_range_create)),
+    ("", "ResourceQuota"): Rule(
+        create=quotas.quota_create, update=quotas.quota_update, status=quotas.quota_status_update
+    ),
     ("", "Event"): Rule(create=cluster.event_create, update=cluster.event_update, core=False, metadata_updates=0),
     ("events.k8s.io", "Event"): Rule(create=cluster.new_event_create, update=cluster.new_event_update, core=False),
     ("apps", "Deployment"): Rule(
@@ -133,7 +157,7 @@ RULES: dict[tuple[str, str], Rule] = {
         create=cluster.priority_class_create, update=cluster.priority_class_update
     ),
     ("storage.k8s.io", "StorageClass"): Rule(
-        create=cluster.storage_class_create, update=cluster.storage_class_update, whole_metadata=True
+        create=storage.storage_class_create, update=storage.storage_class_update, whole_metadata=True
     ),
     ("networking.k8s.io", "Ingress"): Rule(create=cluster.ingress_create, update=_again(cluster.ingress_create)),
     (_RBAC, "Role"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),

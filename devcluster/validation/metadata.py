@@ -95,15 +95,15 @@ def object_meta(
         finalizers(errors, f"{path}.finalizers", metadata["finalizers"])
 
 
-_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+NOT_STANDARD = "name is neither a standard finalizer name nor is it fully qualified"
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def kube_finalizers(errors: Errors, metadata: JSON, path: str = "metadata") -> None:
     """Core kinds take unqualified finalizers only if Kubernetes knows them."""
     for i, each in enumerate(metadata.get("finalizers", ())):
-        if "/" not in each and each not in _STANDARD_FINALIZERS:
-            wrong = "name is neither a standard finalizer name nor is it fully qualified"
-            errors.invalid(f"{path}.finalizers[{i}]", each, wrong)
+        if "/" not in each and each not in STANDARD_FINALIZERS:
+            errors.invalid(f"{path}.finalizers[{i}]", each, NOT_STANDARD)
 
 
 def _open_fields(errors: Errors, metadata: JSON, path: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from difflib import unified_diff
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from kubeloop.devcluster.validation import scheduling
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, internal, ip, qualified_name
+from kubeloop.devcluster.validation.field import (
+    Errors,
+    dns_subdomain,
+    internal,
+    ip,
+    json_differences,
+    qualified_name,
+)
 from kubeloop.devcluster.validation.pods import image_without_blanks, pod_metadata_and_spec
 
 JSON = dict[str, Any]
@@ -22,11 +26,31 @@ _UPDATABLE = (
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
+def _fixed_annotations(errors: Errors, pod: JSON, old: JSON) -> None:
+    """What makes a pod a static pod's mirror, and the old way of AppArmor, stay as they are."""
+    new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
+    for key in sorted({*new, *before}):
+        what = "mirror pod annotation" if key == _MIRROR else "AppArmor annotations" if _is_app_armor(key) else ""
+        if what and key in before and new.get(key) != before[key]:
+            errors.forbidden(f"metadata.annotations[{key}]", f"may not remove or update {what}")
+        elif what and key not in before:
+            errors.forbidden(f"metadata.annotations[{key}]", f"may not add {what}")
+
+
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+def _is_app_armor(key: str) -> bool:
+    return key.startswith("container.apparmor.security.beta.kubernetes.io/")
+
+
 def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
     spec, before = pod["spec"], old["spec"]
     if spec == before:
+        _fixed_annotations(errors, pod, old)
         return
     pod_metadata_and_spec(errors, pod)
+    _fixed_annotations(errors, pod, old)
     for kind in ("containers", "initContainers"):
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
             errors.forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
@@ -45,7 +69,8 @@ def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
             errors.forbidden(f"spec.schedulingGates[{i}].name", wrong)
     munged = _munged(errors, spec, before)
     if munged != before:
-        told = f"pod updates may not change fields other than {_UPDATABLE}\n{_differences(before, munged)}"
+        difference = json_differences(_internal(before), _internal(munged))
+        told = f"pod updates may not change fields other than {_UPDATABLE}\n{difference}"
         errors.forbidden("spec", told)
 
 
@@ -150,19 +175,14 @@ def _node_affinity_mutation(errors: Errors, new: JSON, old: JSON | None) -> None
 _HOST_FIELDS = ("HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers")
 
 
-def _lines(spec: JSON) -> list[str]:
-    """The internal version of a pod spec, which keeps what concerns the host in its security context, as JSON."""
-    shown = internal(spec, "core/v1.PodSpec")
+def _internal(spec: JSON) -> JSON:
+    """The internal version of a pod spec, which keeps what concerns the host in its security context."""
+    shown: JSON = internal(spec, "core/v1.PodSpec")
     shown.pop("DeprecatedServiceAccount", None)
     host = {name: shown.pop(name, None) for name in _HOST_FIELDS}
     if shown["SecurityContext"] is not None:
         shown["SecurityContext"] = host | shown["SecurityContext"]
-    return msgspec.json.format(msgspec.json.encode(shown), indent=1).decode().splitlines(keepends=True)
-
-
-def _differences(old: JSON, new: JSON) -> str:
-    """A unified diff without the names of files, as apimachinery's diff.Diff writes it."""
-    return "".join(list(unified_diff(_lines(old), _lines(new)))[2:])
+    return shown
 
 
 # --- status -----------------------------------------------------------------------------------------------------------
@@ -182,22 +202,60 @@ def pod_status_update(errors: Errors, pod: JSON, old: JSON) -> None:
     if nominated and nominated != before.get("nominatedNodeName"):
         errors.invalid_each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
     errors.immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
-    policy = old["spec"].get("restartPolicy")
-    if policy != "Always":
-        for kind in ("containerStatuses", "initContainerStatuses"):
-            _transitions(errors, f"status.{kind}", status.get(kind, ()), before.get(kind, ()), policy == "OnFailure")
-    for kind in ("podIPs", "hostIPs"):
-        for i, each in enumerate(status.get(kind, ())):
-            ip(errors, f"status.{kind}[{i}]", each.get("ip", ""))
+    for kind in ("container", "initContainer", "ephemeralContainer"):
+        where = f"{kind}Statuses"
+        _transitions(errors, f"status.{where}", status.get(where, ()), before.get(where, ()), _policies(kind, old))
+    _claim_statuses(errors, "status.resourceClaimStatuses", pod)
+    _addresses(errors, "status.podIPs", status.get("podIPs", ()), "core/v1.PodIP")
     host_ips = status.get("hostIPs")
     if host_ips and status.get("hostIP", "") != host_ips[0].get("ip", ""):
         errors.invalid("status.hostIPs[0].ip", host_ips[0].get("ip", ""), "must be equal to `hostIP`")
+    _addresses(errors, "status.hostIPs", host_ips or (), "core/v1.HostIP")
 
 
-def _transitions(errors: Errors, path: str, new: Sequence[JSON], old: Sequence[JSON], failed_may_restart: bool) -> None:
+def _addresses(errors: Errors, path: str, addresses: Sequence[JSON], type_name: str) -> None:
+    """At most one of each family."""
+    texts = [each.get("ip", "") for each in addresses]
+    for i, text in enumerate(texts):
+        ip(errors, f"{path}[{i}]", text)
+    if len(texts) > 1:
+        if len(texts) > 2 or len({":" in text for text in texts}) == 1:
+            errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
+        for i, text in enumerate(texts):
+            if text in texts[:i]:
+                errors.duplicate(f"{path}[{i}]", addresses[i], type_name=type_name)
+
+
+def _claim_statuses(errors: Errors, path: str, pod: JSON) -> None:
+    names, seen = {each.get("name") for each in pod["spec"].get("resourceClaims", ())}, set()
+    for i, each in enumerate(pod.get("status", {}).get("resourceClaimStatuses", ())):
+        where, name, claim = f"{path}[{i}].name", each.get("name", ""), each.get("resourceClaimName")
+        if name not in names:
+            errors.invalid(where, name, "must match the name of an entry in `spec.resourceClaims`")
+        if name in seen:
+            errors.duplicate(where, name)
+        seen.add(name)
+        if claim is not None:
+            errors.invalid_each(where, claim, dns_subdomain(claim))
+
+
+def _policies(kind: str, pod: JSON) -> Callable[[str], str]:
+    """The restart policy of a container by its name: its own, the pod's, or for ephemeral ones Never."""
+    if kind == "ephemeralContainer":
+        return lambda _name: "Never"
+    own = {each.get("name"): each.get("restartPolicy") for each in pod["spec"].get(f"{kind}s") or ()}
+    of_pod = pod["spec"].get("restartPolicy", "")
+    return lambda name: own.get(name) or of_pod
+
+
+def _transitions(
+    errors: Errors, path: str, new: Sequence[JSON], old: Sequence[JSON], policy_of: Callable[[str], str]
+) -> None:
     for i, was in enumerate(old):
-        terminated = was.get("state", {}).get("terminated")
-        if terminated is None or (failed_may_restart and terminated.get("exitCode", 0) != 0):
+        terminated, policy = was.get("state", {}).get("terminated"), policy_of(was.get("name", ""))
+        if terminated is None or policy == "Always":
+            continue
+        if policy == "OnFailure" and terminated.get("exitCode", 0) != 0:
             continue
         for now in new:
             if now.get("name") == was.get("name") and "terminated" not in now.get("state", {}):

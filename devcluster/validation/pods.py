@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.validation import containers as of_containers
-from kubeloop.devcluster.validation import scheduling, volumes
+from kubeloop.devcluster.validation import scheduling, security, volumes
 from kubeloop.devcluster.validation.field import (
     Errors,
     dns_label,
@@ -23,27 +24,32 @@ from kubeloop.kube.quantity import Quantity, parse_quantity
 
 JSON = dict[str, Any]
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_MAX_INT32 = 0x7FFFFFFF
-_ID_RANGE = f"must be between 0 and {_MAX_INT32}, inclusive"
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_MIRROR = "kubernetes.io/config.mirror"
 
 
-def pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
-    """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again."""
-    if not _is_valid(msgspec.json.encode(spec), in_pod):
-        _check_pod_spec(errors, path, spec, in_pod=in_pod)
+def pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "") -> None:
+    """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again.
+
+    pod_name: the claims that ephemeral volumes create are named after the pod.
+    """
+    name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
+    if not _is_valid(msgspec.json.encode(spec), in_pod, name):
+        _check_pod_spec(errors, path, spec, in_pod=in_pod, pod_name=name)
 
 
 @lru_cache(maxsize=512)
-def _is_valid(spec: bytes, in_pod: bool) -> bool:
+def _is_valid(spec: bytes, in_pod: bool, pod_name: str) -> bool:
     """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
     wrong = Errors()
-    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod)
+    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name)
     return not wrong
 
 
-def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
-    mountable = volumes.volumes(errors, f"{path}.volumes", spec) if "volumes" in spec else {}
+def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
+    mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name) if "volumes" in spec else {}
+    if "resourceClaims" in spec:
+        _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
     of_containers.containers(errors, f"{path}.containers", spec, mountable)
     if "initContainers" in spec:
         of_containers.init_containers(errors, f"{path}.initContainers", spec, mountable)
@@ -61,8 +67,8 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> N
         errors.not_supported(f"{path}.dnsPolicy", dns_policy, _DNS_POLICIES)
     if "nodeSelector" in spec:
         labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
-    if spec.get("securityContext"):
-        _security_context(errors, f"{path}.securityContext", spec)
+    if spec.get("securityContext") or spec.get("hostPID"):
+        security.pod_context(errors, f"{path}.securityContext", spec)
     if spec.get("affinity"):
         scheduling.affinity(errors, f"{path}.affinity", spec["affinity"])
     if "dnsConfig" in spec or dns_policy == "None":
@@ -74,6 +80,8 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> N
         _scheduling_gates(errors, f"{path}.schedulingGates", spec)
     if "topologySpreadConstraints" in spec:
         scheduling.topology_spread(errors, f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"])
+    security.host_processes(errors, path, spec)
+    security.host_users(errors, path, spec)
     for name, check in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain)):
         if spec.get(name):
             errors.invalid_each(f"{path}.{name}", spec[name], check(spec[name]))
@@ -97,8 +105,8 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> N
         errors.not_supported(f"{path}.preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
     if spec.get("overhead"):
         of_containers.resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
-    if "os" in spec and spec["os"].get("name") not in ("linux", "windows"):
-        errors.not_supported(f"{path}.os.name", spec["os"].get("name", ""), ("linux", "windows"))
+    if "os" in spec:
+        security.operating_system(errors, path, spec)
 
 
 def _host_network(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
@@ -110,37 +118,26 @@ def _host_network(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> Non
                 errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, wrong)
 
 
-_SYSCTL_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-_SYSCTL = rf"({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}"
-
-
-def _security_context(errors: Errors, path: str, spec: JSON) -> None:
-    context = spec["securityContext"]
-    for name in ("fsGroup", "runAsUser", "runAsGroup"):
-        value = context.get(name)
-        if value is not None and not 0 <= value <= _MAX_INT32:
-            errors.invalid(f"{path}.{name}", value, _ID_RANGE)
-    for i, value in enumerate(context.get("supplementalGroups", ())):
-        if not 0 <= value <= _MAX_INT32:
-            errors.invalid(f"{path}.supplementalGroups[{i}]", value, _ID_RANGE)
+def _resource_claims(errors: Errors, path: str, claims: Sequence[JSON]) -> None:
     names = set()
-    for i, sysctl in enumerate(context.get("sysctls", ())):
-        where, name = f"{path}.sysctls[{i}].name", sysctl.get("name", "")
+    for i, claim in enumerate(claims):
+        where, name = f"{path}[{i}]", claim.get("name", "")
         if not name:
-            errors.required(where)
-        elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
-            errors.invalid(where, name, f"must have at most 253 characters and match regex {_SYSCTL}")
+            errors.required(f"{where}.name")
         elif name in names:
-            errors.duplicate(where, name)
-        names.add(name)
-    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
-        wrong = "ShareProcessNamespace and HostPID cannot both be enabled"
-        errors.invalid(f"{path}.shareProcessNamespace", True, wrong)
-    policy = context.get("fsGroupChangePolicy")
-    if policy is not None and policy not in ("Always", "OnRootMismatch"):
-        errors.not_supported(f"{path}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch"))
-    if context.get("seccompProfile") is not None:
-        of_containers.seccomp_profile(errors, f"{path}.seccompProfile", context["seccompProfile"])
+            errors.duplicate(f"{where}.name", name)
+        else:
+            errors.invalid_each(f"{where}.name", name, dns_label(name))
+            names.add(name)
+        given = [kind for kind in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(kind) is not None]
+        if len(given) > 1:
+            wrong = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            errors.invalid(where, claim, wrong, "core/v1.PodResourceClaim")
+        elif not given:
+            wrong = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            errors.invalid(where, claim, wrong, "core/v1.PodResourceClaim")
+        for kind in given:
+            errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
 
 
 def _dns_config(errors: Errors, path: str, spec: JSON) -> None:
@@ -189,11 +186,16 @@ def _pod_resources(errors: Errors, path: str, spec: JSON) -> None:
     """Resources of the pod as a whole (pod-level resources)."""
     resources = spec["resources"]
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    if resources.get("claims") is not None:
+        errors.forbidden(f"{path}.claims", "claims cannot be set for Resources at pod-level")
     for which, amounts in (("limits", limits), ("requests", requests)):
         for name in sorted(amounts):
             where = f"{path}.{which}[{name}]"
-            if name not in ("cpu", "memory") and not of_containers.is_huge_pages(name):
-                errors.not_supported(where, name, ("cpu", "hugepages-", "memory"))
+            of_name = Errors()
+            of_containers.resource_name(of_name, where, name)
+            if not of_name and name not in ("cpu", "memory") and not of_containers.is_huge_pages(name):
+                of_name.not_supported(where, name, ("cpu", "hugepages-", "memory"))
+            errors.extend(of_name)
             of_containers.resource_quantity(errors, where, name, amounts[name])
             if which == "requests" and name in limits:
                 _not_above(errors, f"{path}.requests", amounts[name], limits[name], f"{name} limit")
@@ -217,7 +219,10 @@ def _not_above(errors: Errors, path: str, amount: str, limit: str, what: str) ->
         errors.invalid(path, amount, f"must be less than or equal to {what} of {limit}")
 
 
-def pod_annotations(errors: Errors, path: str, metadata: JSON) -> None:
+def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON) -> None:
+    mirror = metadata.get("annotations", {}).get(_MIRROR)
+    if mirror is not None and not spec.get("nodeName"):
+        errors.invalid(f"{path}[{_MIRROR}]", mirror, "must set spec.nodeName if mirror pod annotation is set")
     cost = metadata.get("annotations", {}).get(_DELETION_COST)
     if cost is not None and not (re.fullmatch("0|-?[1-9][0-9]*", cost) and -0x80000000 <= int(cost) <= 0x7FFFFFFF):
         errors.invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer")
@@ -227,8 +232,8 @@ def pod_metadata_and_spec(errors: Errors, pod: JSON) -> None:
     """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules."""
     spec = pod["spec"]
     if pod["metadata"].get("annotations"):
-        pod_annotations(errors, "metadata.annotations", pod["metadata"])
-    pod_spec(errors, "spec", spec, in_pod=True)
+        pod_annotations(errors, "metadata.annotations", pod["metadata"], spec)
+    pod_spec(errors, "spec", spec, in_pod=True, pod_name=pod["metadata"].get("name", ""))
     if not spec.get("serviceAccountName"):
         for i, volume in enumerate(spec.get("volumes", ())):
             for j, source in enumerate(volume.get("projected", {}).get("sources") or ()):
@@ -242,7 +247,7 @@ def pod_metadata_and_spec(errors: Errors, pod: JSON) -> None:
 
 def image_without_blanks(errors: Errors, path: str, image: str) -> None:
     if image != image.strip():
-        errors.invalid(path, image, "must not have leading or trailing whitespace")
+        errors.invalid(path, image, of_containers.NOT_PADDED)
 
 
 def pod_create(errors: Errors, pod: JSON) -> None:
@@ -260,7 +265,7 @@ def pod_template_spec(errors: Errors, path: str, template: JSON) -> None:
     labels(errors, f"{path}.labels", metadata.get("labels"))
     annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
     if metadata.get("annotations"):
-        pod_annotations(errors, f"{path}.annotations", metadata)
+        pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}))
     pod_spec(errors, f"{path}.spec", template.get("spec", {}), in_pod=False)
     if template.get("spec", {}).get("ephemeralContainers"):
         errors.forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")

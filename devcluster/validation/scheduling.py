@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
+    NOT_POSITIVE,
     Errors,
     dns_label,
     dns_subdomain,
@@ -106,19 +107,32 @@ def _pod_term(errors: Errors, path: str, term: JSON) -> None:
 
 def _match_label_keys(errors: Errors, path: str, term: JSON) -> None:
     match, mismatch = term.get("matchLabelKeys", ()), term.get("mismatchLabelKeys", ())
-    if not match and not mismatch:
-        return
-    if term.get("labelSelector") is None:
-        for name in ("matchLabelKeys", "mismatchLabelKeys"):
-            if term.get(name):
-                errors.forbidden(f"{path}.{name}", "must not be specified when labelSelector is not set")
-        return
     for name, keys in (("matchLabelKeys", match), ("mismatchLabelKeys", mismatch)):
-        for i, key in enumerate(keys):
-            label_name(errors, f"{path}.{name}[{i}]", key)
-            if name == "matchLabelKeys" and key in mismatch:
-                wrong = "exists in both matchLabelKeys and mismatchLabelKeys"
-                errors.invalid(f"{path}.{name}[{i}]", key, wrong)
+        _label_keys(errors, f"{path}.{name}", keys, term)
+    _not_selected_already(errors, path, match, term)
+    for i, key in enumerate(match):
+        if key in mismatch:
+            errors.invalid(f"{path}.matchLabelKeys[{i}]", key, "exists in both matchLabelKeys and mismatchLabelKeys")
+
+
+def _label_keys(errors: Errors, path: str, keys: Sequence[str], term: JSON) -> None:
+    if keys and term.get("labelSelector") is None:
+        errors.forbidden(path, "must not be specified when labelSelector is not set")
+        return
+    for i, key in enumerate(keys):
+        label_name(errors, f"{path}[{i}]", key)
+
+
+def _not_selected_already(errors: Errors, path: str, keys: Sequence[str], term: JSON) -> None:
+    """The server has put a requirement for each key into the selector; nobody else may have."""
+    selector = term.get("labelSelector") or {}
+    seen = set(selector.get("matchLabels", ()))
+    for requirement in selector.get("matchExpressions", ()):
+        key = requirement.get("key", "")
+        if key in keys and key in seen:
+            where = len(keys) - 1 - list(reversed(keys)).index(key)
+            errors.invalid(f"{path}[{where}]", key, "exists in both matchLabelKeys and labelSelector")
+        seen.add(key)
 
 
 def _weight(errors: Errors, path: str, weight: int) -> None:
@@ -153,7 +167,7 @@ def topology_spread(errors: Errors, path: str, constraints: Sequence[JSON]) -> N
         where = f"{path}[{i}]"
         key, action = each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")
         if each.get("maxSkew", 0) <= 0:
-            errors.invalid(f"{where}.maxSkew", each.get("maxSkew", 0), "must be greater than zero")
+            errors.invalid(f"{where}.maxSkew", each.get("maxSkew", 0), NOT_POSITIVE)
         if not key:
             errors.required(f"{where}.topologyKey", "can not be empty")
         else:
@@ -167,17 +181,14 @@ def topology_spread(errors: Errors, path: str, constraints: Sequence[JSON]) -> N
         least = each.get("minDomains")
         if least is not None:
             if least <= 0:
-                errors.invalid(f"{where}.minDomains", least, "must be greater than 0")
+                errors.invalid(f"{where}.minDomains", least, NOT_POSITIVE)
             if action != "DoNotSchedule":
                 wrong = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
                 errors.invalid(f"{where}.minDomains", least, wrong)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if name in each and each[name] not in ("Honor", "Ignore"):
                 errors.not_supported(f"{where}.{name}", each[name], ("Honor", "Ignore"))
-        if each.get("matchLabelKeys"):
-            if each.get("labelSelector") is None:
-                errors.forbidden(f"{where}.matchLabelKeys", "must not be specified when labelSelector is not set")
-            else:
-                for j, name in enumerate(each["matchLabelKeys"]):
-                    label_name(errors, f"{where}.matchLabelKeys[{j}]", name)
+        keys = each.get("matchLabelKeys", ())
+        _label_keys(errors, f"{where}.matchLabelKeys", keys, each)
+        _not_selected_already(errors, f"{where}.matchLabelKeys", keys, each)
         label_selector(errors, f"{where}.labelSelector", each.get("labelSelector"))

@@ -49,6 +49,10 @@ def _always_restarts(errors: Errors, path: str, spec: JSON, owner: str) -> None:
         errors.forbidden(f"{path}.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported")
 
 
+def pod_template_create(errors: Errors, obj: JSON) -> None:
+    pod_template_spec(errors, "template", obj.get("template", {}))
+
+
 def deployment_create(errors: Errors, obj: JSON) -> None:
     spec = obj["spec"]
     errors.not_negative("spec.replicas", spec.get("replicas"))

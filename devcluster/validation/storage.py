@@ -1,0 +1,155 @@
+"""PersistentVolumes and StorageClasses. Source: core/validation/validation.go, pkg/apis/storage/validation."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from kubeloop.devcluster.validation.claims import access_modes, class_name, volume_mode
+from kubeloop.devcluster.validation.field import (
+    NOT_POSITIVE,
+    Errors,
+    dns_label,
+    dns_subdomain,
+    qualified_name,
+    struct_differences,
+)
+from kubeloop.devcluster.validation.scheduling import node_selector
+from kubeloop.devcluster.validation.volumes import SHARED, TOLD_AS, csi_driver_name
+from kubeloop.kube.quantity import milli_value
+
+JSON = dict[str, Any]
+
+
+def _local(errors: Errors, path: str, source: JSON) -> None:
+    if not source.get("path"):
+        errors.required(f"{path}.path")
+    elif ".." in source["path"].split("/"):
+        errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
+
+
+def _csi(errors: Errors, path: str, source: JSON) -> None:
+    csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
+    if not source.get("volumeHandle"):
+        errors.required(f"{path}.volumeHandle")
+    for field in (
+        "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"
+    ):  # fmt: skip
+        secret = source.get(field)
+        if secret is None:
+            continue
+        for name, check in (("name", dns_subdomain), ("namespace", dns_label)):
+            if not secret.get(name):
+                errors.required(f"{path}.{field}.{name}")
+            else:
+                errors.invalid_each(f"{path}.{field}.{name}", secret[name], check(secret[name]))
+
+
+_IN_ORDER = (
+    "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs",
+    "iscsi", "cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume",
+    "azureDisk", "scaleIO", "local", "storageos", "csi",
+)  # fmt: skip
+_SOURCES = {**SHARED, "local": _local, "csi": _csi}
+
+
+def volume_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
+    if not modes:
+        errors.required("spec.accessModes")
+    access_modes(errors, "spec.accessModes", modes)
+    if not capacity:
+        errors.required("spec.capacity")
+    if list(capacity) != ["storage"]:
+        errors.not_supported("spec.capacity", capacity or None, ("storage",))
+    for name, quantity in sorted(capacity.items()):
+        if milli_value(quantity) < 0:
+            errors.invalid(f"spec.capacity[{name}]", milli_value(quantity) // 1000, "must be a valid resource quantity")
+        if milli_value(quantity) <= 0:
+            errors.invalid(f"spec.capacity[{name}]", quantity, NOT_POSITIVE)
+    policy = spec.get("persistentVolumeReclaimPolicy", "")
+    if policy and policy not in ("Delete", "Recycle", "Retain"):
+        errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
+    affinity = spec.get("nodeAffinity")
+    if affinity is not None and affinity.get("required") is None:
+        errors.required("spec.nodeAffinity.required", "must specify required node constraints")
+    elif affinity is not None:
+        node_selector(errors, "spec.nodeAffinity.required", affinity["required"])
+    kinds = [name for name in _IN_ORDER if name in spec]
+    for kind in kinds[:1]:
+        _SOURCES[kind](errors, f"spec.{TOLD_AS.get(kind, kind)}", spec[kind])
+    for kind in kinds[1:]:
+        errors.forbidden(f"spec.{kind}", "may not specify more than 1 volume type")
+    if "local" in kinds[:1] and affinity is None:
+        errors.required("spec.nodeAffinity", "Local volume requires node affinity")
+    if not kinds:
+        errors.required("spec", "must specify a volume type")
+    if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
+        wrong = "may not be 'recycle' for a hostPath mount of '/'"
+        errors.forbidden("spec.persistentVolumeReclaimPolicy", wrong)
+    class_name(errors, "spec.storageClassName", spec.get("storageClassName"))
+    volume_mode(errors, "spec.volumeMode", spec.get("volumeMode"))
+    attributes = spec.get("volumeAttributesClassName")
+    if attributes is not None:
+        if not attributes:
+            errors.required("spec.volumeAttributesClassName", "an empty string is disallowed")
+        class_name(errors, "spec.volumeAttributesClassName", attributes)
+        if "csi" not in spec:
+            errors.required("spec.csi", "has to be specified when using volumeAttributesClassName")
+
+
+def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    volume_create(errors, obj)
+    now = {name: spec[name] for name in _IN_ORDER if name in spec}
+    was = {name: before[name] for name in _IN_ORDER if name in before}
+    if "csi" in was and "csi" in now and "controllerExpandSecretRef" not in was["csi"]:
+        now["csi"] = {name: each for name, each in now["csi"].items() if name != "controllerExpandSecretRef"}
+    if now != was:
+        difference = struct_differences(was, now, "core/v1.PersistentVolumeSource")
+        told = f"spec.persistentvolumesource is immutable after creation\n{difference}"
+        errors.forbidden("spec.persistentvolumesource", told)
+    errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+    if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
+        wrong = "field is immutable, except for updating from beta label to GA"
+        errors.invalid("nodeAffinity", spec.get("nodeAffinity"), wrong, "core/v1.VolumeNodeAffinity")
+    if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
+        errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+
+
+def storage_class_create(errors: Errors, obj: JSON) -> None:
+    provisioner = obj.get("provisioner", "")
+    if not provisioner:
+        errors.required("provisioner", "")
+    else:
+        errors.invalid_each("provisioner", provisioner, qualified_name(provisioner.lower()))
+    _parameters(errors, obj.get("parameters"))
+    policy = obj.get("reclaimPolicy")
+    if policy is not None and policy not in ("Delete", "Retain"):
+        errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
+    mode = obj.get("volumeBindingMode", "")
+    if mode not in ("Immediate", "WaitForFirstConsumer"):
+        errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+
+
+def _parameters(errors: Errors, parameters: JSON | None) -> None:
+    if not parameters:
+        return
+    if "" in parameters:
+        errors.invalid("parameters", "", "field can not be empty.")
+    if sum(len(key.encode()) + len(value.encode()) for key, value in parameters.items()) > 256 << 10:
+        errors.too_long("parameters", 256 << 10)
+
+
+def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    fixed = ("parameters", "provisioner", "reclaimPolicy")
+    if all(obj.get(name) == old.get(name) for name in (*fixed, "volumeBindingMode", "allowedTopologies")):
+        return
+    storage_class_create(errors, obj)
+    for name in fixed:
+        if obj.get(name) != old.get(name):
+            errors.forbidden(name, f"updates to {name} are forbidden.")
+    errors.immutable("volumeBindingMode", obj.get("volumeBindingMode"), old.get("volumeBindingMode"))
