@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from urllib.parse import urlencode
 
 import msgspec
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import kubernetes_asyncio.client
     import lightkube
 
+T = TypeVar("T")
+
 _ASK_SECONDS = 10.0
 
 
@@ -52,6 +54,7 @@ class Connection:
         )
         self._endpoint = connect_token(address.endpoint, "")
         self.operations = Operations(self._client, self._ask, "default", why_ended=why_ended)
+        self.why_ended = why_ended
         self._directory = Path(address.directory)
         self._removing: list[str] = []
 
@@ -171,6 +174,15 @@ class _View:
         address = self._place.connection.address
         return clients.kubernetes_asyncio_client(address.server, address.token, self._place.ca_file)
 
+    @property
+    def address(self) -> Address:
+        """All of where it is, in a form for another process of this machine."""
+        return self._place.connection.address
+
+    def why_ended(self) -> str | None:
+        """None while the cluster runs."""
+        return self._place.connection.why_ended()
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self.url}>"
 
@@ -187,6 +199,10 @@ class Namespace(_View):
     trace = blocking(Operations.trace)
     slowest_trace = blocking(Operations.slowest_trace)
     explain = blocking(Operations.explain)
+
+    def describe(self, describe: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine function of this namespace's Operations, and block."""
+        return self._portal.wait(describe(self._shown))
 
     @property
     def aio(self) -> AsyncNamespace:
@@ -276,11 +292,6 @@ class Cluster(Namespace):
     @property
     def aio(self) -> AsyncCluster:
         return AsyncCluster(self._find)
-
-    @property
-    def address(self) -> Address:
-        """Where it is, for another process of this machine."""
-        return self._place.connection.address
 
     @contextlib.contextmanager
     def namespace(self, name: str = "test") -> Iterator[Namespace]:

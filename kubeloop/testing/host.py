@@ -50,7 +50,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a plugin prints is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they end us in order
-    configure_logging("warning")
+    configure_logging("error")  # controllers that meet a namespace in removal have a lot to warn of
     import_parts(frozenset(CONTROLLERS))
     gc.collect()
     gc.freeze()

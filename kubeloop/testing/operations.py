@@ -118,6 +118,7 @@ class Operations:
 
         Raises WaitTimeout, which says why: conditions, pods that are pending and what the scheduler says, events.
         """
+        __tracebackhide__ = True
         try:
             holds, wanted = parse_condition(condition)
             named = await self._named(target, namespace)
@@ -162,6 +163,19 @@ class Operations:
         """Why the pod is pending, as `kubeloop explain --json` prints it. Raises LookupError if there is no such pod,
         or no scheduler."""
         return await self._of_pod(EXPLAIN_PATH, pod, namespace)
+
+    async def pending_reason(self, pod: Pod) -> str:
+        """What the scheduler says of a pod without a node, in a sentence."""
+        try:
+            return str((await self.explain(pod))["summary"])
+        except LookupError as error:
+            return str(error.args[0])
+
+    async def kinds(self) -> list[Resource[JSON]]:
+        """The namespaced resources whose objects can be listed, each in one version."""
+        known = await self._resources()
+        listed = [each for each in known.resources if each.namespaced and "list" in known.verbs(each)]
+        return list({each.group_resource: each for each in reversed(listed)}.values())[::-1]
 
     # --- namespaces ---------------------------------------------------------------------------------------------------
 
@@ -262,13 +276,7 @@ class Operations:
         namespace = named.namespace or self.namespace
         pods, events = await self.pods(namespace=namespace), await self.events(namespace=namespace)
 
-        async def explained(pod: Pod) -> str:
-            try:
-                return str((await self.explain(pod))["summary"])
-            except LookupError as error:
-                return str(error.args[0])
-
-        return await why_not(named.resource, named.name, latest, pods, events, explained)
+        return await why_not(named.resource, named.name, latest, pods, events, self.pending_reason)
 
     async def _of_pod(self, path: str, pod: str | Pod | Mapping[str, Any], namespace: str | None) -> JSON:
         within = self.namespace if namespace is None else namespace

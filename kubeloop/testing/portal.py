@@ -39,6 +39,7 @@ class Portal:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Block until `work` is done, and give its result or raise what it raises; Ctrl-C cancels it."""
+        __tracebackhide__ = True
         future = self.start(work)
         try:
             return future.result()
@@ -48,6 +49,7 @@ class Portal:
 
     async def reach(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work` from any other loop. Cancellation reaches it."""
+        __tracebackhide__ = True
         return await asyncio.wrap_future(self.start(work))
 
     def close(self) -> None:
@@ -95,6 +97,7 @@ class blocking(Generic[P, T]):  # noqa: N801 - reads as a property does
 
         @functools.wraps(self._method)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            __tracebackhide__ = True  # pytest then shows the test's line and what it got
             return view._portal.wait(self._method(view._shown, *args, **kwargs))
 
         return call
@@ -113,6 +116,7 @@ class awaited(Generic[P, T]):  # noqa: N801
 
         @functools.wraps(self._method)
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            __tracebackhide__ = True
             return await view._portal.reach(self._method(view._shown, *args, **kwargs))
 
         return call

@@ -1,0 +1,175 @@
+"""The pytest plugin: fixtures with a cluster. Loaded into every pytest run where kubeloop is installed, so that nothing
+but pytest is imported before a test asks for a fixture; `fixtures` then does the work.
+
+    kubeloop_cluster         one cluster for the session (of each xdist worker, or of all: --kubeloop-shared)
+    kubeloop_namespace       a new namespace of it for each test, removed afterwards with all it holds
+    kubeloop_fresh_cluster   a cluster for one test alone; @pytest.mark.kubeloop(nodes=1) gives it other options
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kubeloop.testing.cluster import Cluster, Namespace
+    from kubeloop.testing.session import Session
+
+_FIXTURES = frozenset({"kubeloop_cluster", "kubeloop_namespace", "kubeloop_fresh_cluster"})
+OPTIONS = {
+    "nodes": "Simulated nodes of the cluster (3).",
+    "node_cpu": "CPU of each node (8).",
+    "node_memory": "Memory of each node (32Gi).",
+    "node_pods": "Pods per node (110).",
+    "zones": "Zones the nodes are in (3).",
+    "start_delay": "Seconds from binding to a running container (0).",
+    "start_spread": "Seconds by which the start delay varies (0).",
+    "stages": "File that says what becomes of pods and when, as of kubeloop apiserver --stages.",
+    "scheduler_config": "KubeSchedulerConfiguration file; its plugins are imported with the tests' import path.",
+    "controllers": "Which controllers run: names with commas, '*' for all, '-name' to leave one out (*).",
+    "faults": "What the API server does wrong: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",
+    "seed": "Of all that chance decides in the cluster.",
+}
+"""The options of a cluster: --kubeloop-node-cpu and kubeloop_node_cpu in the ini file."""
+
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+_MESSAGES: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kubeloop", "kubeloop: a cluster in tests")
+    for name, text in OPTIONS.items():
+        group.addoption(f"--kubeloop-{name.replace('_', '-')}", dest=f"kubeloop_{name}", metavar="X", help=text)
+        parser.addini(f"kubeloop_{name}", text, default="")
+    keep = "Keep the cluster up when a test fails, and print its kubeconfig."
+    group.addoption("--kubeloop-keep", action="store_true", default=None, dest="kubeloop_keep", help=keep)
+    parser.addini("kubeloop_keep", keep, type="bool", default=False)
+    shared = "One cluster for all workers of pytest-xdist, instead of one for each."
+    group.addoption("--kubeloop-shared", action="store_true", default=None, dest="kubeloop_shared", help=shared)
+    parser.addini("kubeloop_shared", shared, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "kubeloop(**options): options of this test's kubeloop_fresh_cluster, as of kubeloop.testing.Cluster"
+    )
+    config.stash[_MESSAGES] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the process of the clusters while pytest has other things to do."""
+    if session.config.option.collectonly:
+        return
+    if any(not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) for item in session.items):
+        _session(session.config).prepare()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """In the controller of pytest-xdist: give each worker the shared cluster."""
+    if _flag(node.config, "shared"):
+        node.workerinput["kubeloop_address"] = _session(node.config).shared_address()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: Any) -> None:
+    """What a worker has to tell, it tells here: its own terminal is not seen."""
+    del error
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[_MESSAGES].extend(output.get("kubeloop_messages", ()))
+    if output.get("kubeloop_failed") and _flag(node.config, "shared"):
+        _session(node.config).keep_shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Add the state of the cluster to the report of a test that failed, before anything is torn down."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None and report.failed and call.when != "teardown":
+        session.note_failure(item, report)
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After all fixtures are torn down: end the process, whatever became of the tests."""
+    config = session.config
+    ours = config.stash.get(_SESSION, None)
+    output = getattr(config, "workeroutput", None)
+    if ours is not None:
+        if output is not None:
+            output["kubeloop_failed"] = ours.saw_failure
+        config.stash[_MESSAGES].extend(ours.close())
+        del config.stash[_SESSION]
+    if output is not None:
+        output["kubeloop_messages"] = config.stash[_MESSAGES]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Where a session does not finish in order."""
+    ours = config.stash.get(_SESSION, None)
+    if ours is not None:
+        ours.close()
+        del config.stash[_SESSION]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    messages = terminalreporter.config.stash.get(_MESSAGES, [])
+    if messages:
+        terminalreporter.section("kubeloop")
+        for message in messages:
+            terminalreporter.line(message)
+
+
+@pytest.fixture(scope="session")
+def kubeloop_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A Kubernetes cluster (API server, nodes, controllers, scheduler) for the session, in a process of its own.
+
+    `apply`, `wait_for`, `events`, `trace`, `kubeconfig`, `url`, `token`, clients; `aio` has the same for coroutines.
+    """
+    with _session(request.config).cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kubeloop_namespace(request: pytest.FixtureRequest, kubeloop_cluster: Cluster) -> Iterator[Namespace]:
+    """A new namespace of kubeloop_cluster, removed afterwards with everything in it."""
+    with _session(request.config).namespace(kubeloop_cluster, request.node) as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def kubeloop_fresh_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A whole cluster for this test alone; @pytest.mark.kubeloop(nodes=1, faults="error=0.1") gives it options."""
+    marks = [mark.kwargs for mark in reversed(list(request.node.iter_markers("kubeloop")))]
+    wishes = {name: value for mark in marks for name, value in mark.items()}
+    with _session(request.config).fresh_cluster(wishes) as cluster:
+        yield cluster
+
+
+def _session(config: pytest.Config) -> Session:
+    if _SESSION not in config.stash:
+        from kubeloop.testing.session import Session
+
+        wishes = {name: value for name in OPTIONS if (value := _wish(config, name))}
+        config.stash[_SESSION] = Session(
+            wishes,
+            root=config.inipath.parent if config.inipath is not None else config.rootpath,
+            keep=_flag(config, "keep"),
+            given=getattr(config, "workerinput", {}).get("kubeloop_address"),
+        )
+    return config.stash[_SESSION]
+
+
+def _wish(config: pytest.Config, name: str) -> str:
+    """The option of the command line, else that of the ini file; "" if it is in neither."""
+    given = config.getoption(f"kubeloop_{name}")
+    return str(given if given is not None else config.getini(f"kubeloop_{name}"))
+
+
+def _flag(config: pytest.Config, name: str) -> bool:
+    given = config.getoption(f"kubeloop_{name}")
+    return bool(config.getini(f"kubeloop_{name}") if given is None else given)

@@ -1,0 +1,57 @@
+"""What the report of a failed test says of a namespace: its objects in short, pending pods, events, slowest trace."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kubeloop.kube.errors import ApiError
+from kubeloop.kube.resources import Resource
+from kubeloop.progress import measure as measure_progress
+from kubeloop.progress import unfinished_reasons
+from kubeloop.testing.description import event_lines, pending_lines, pod_lines, status_lines, trace_lines
+from kubeloop.testing.operations import JSON, Operations
+
+_SECONDS = 5.0
+_MOST_NAMES = 10
+_NOT_SHOWN = frozenset({"pods", "events", "endpointslices", "endpoints", "leases", "controllerrevisions"})
+_SILENT = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+
+
+async def report_lines(operations: Operations) -> list[str]:
+    """Raises TimeoutError if the cluster takes too long to answer, and what `Client` raises."""
+    async with asyncio.timeout(_SECONDS):
+        return await _lines(operations)
+
+
+async def _lines(operations: Operations) -> list[str]:
+    pods, events = await operations.pods(), await operations.events()
+    lines = ["objects:"]
+    for resource in await operations.kinds():
+        if resource.plural not in _NOT_SHOWN:
+            lines += [f"  {line}" for line in await _objects(operations, resource)]
+    lines += [f"  {line}" for line in pod_lines(pods)]
+    if len(lines) == 1:
+        lines = ["the namespace is empty"]
+    silent = [pod for pod in pods if not pod.spec.node_name]
+    reasons = unfinished_reasons(measure_progress([], [], pods), pods)
+    reasons = reasons or await pending_lines(silent, operations.pending_reason)
+    lines += ["pending:", *(f"  {reason}" for reason in reasons)] if reasons else []
+    lines += ["last events:", *(f"  {line}" for line in event_lines(events))] if events else []
+    try:
+        trace = await operations.slowest_trace()
+    except LookupError:
+        return lines
+    return [*lines, "slowest trace:", *(f"  {line}" for line in trace_lines(trace))]
+
+
+async def _objects(operations: Operations, resource: Resource[JSON]) -> list[str]:
+    try:
+        page = await operations.client.list(resource, operations.namespace)
+    except ApiError:
+        return []  # a kind that cannot be listed
+    found = [each for each in page.items if (resource.kind, each["metadata"]["name"]) not in _SILENT]
+    lines = []
+    for each in found[:_MOST_NAMES]:
+        said = "; ".join(line for line in status_lines(each) if not line.startswith("condition"))
+        lines.append(f"{resource.singular}/{each['metadata']['name']}{f': {said}' if said else ''}")
+    return lines + ([f"and {len(found) - _MOST_NAMES} more {resource.plural}"] if len(found) > _MOST_NAMES else [])

@@ -1,0 +1,197 @@
+"""What the fixtures of `plugin` do, for one pytest process: process of the clusters, namespaces, failure reports."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.testing.cluster import Cluster, Namespace
+from kubeloop.testing.messages import Address
+from kubeloop.testing.options import ClusterOptions, cluster_options
+from kubeloop.testing.portal import Portal
+from kubeloop.testing.process import ClusterEnded, HostProcess
+from kubeloop.testing.report import report_lines
+
+_FILES = ("scheduler_config", "stages")
+_REMOVED_SECONDS = 10.0
+_FIXTURES = ("kubeloop_namespace", "kubeloop_fresh_cluster", "kubeloop_cluster")
+
+
+class Session:
+    """wishes: options of the command line and the ini file, as text; files are relative to `root`. keep: after a failed
+    test, leave its cluster up. given: the address of a cluster that all workers of pytest-xdist share."""
+
+    def __init__(self, wishes: Mapping[str, str], *, root: Path, keep: bool, given: str | None) -> None:
+        self._wishes = dict(wishes)
+        self._root = root
+        self._keep = keep
+        self._given = None if given is None else msgspec.json.decode(given, type=Address)
+        self._host: HostProcess | None = None
+        self._portal = Portal()
+        self._shared: Cluster | None = None
+        self._failed: set[str] = set()
+        self._kept: dict[int, Address] = {}
+        self._messages: list[str] = []
+        self._log_sizes: dict[int, int] = {}
+
+    def prepare(self) -> None:
+        """Start the process that clusters run in, and do not wait for it."""
+        if self._given is None:
+            self._entered_host()
+
+    def shared_address(self) -> str:
+        """Start the cluster that all workers share; where it is."""
+        if self._shared is None:
+            self._shared = Cluster.on(self._entered_host(), self._options({})).__enter__()
+        return msgspec.json.encode(self._shared.address).decode()
+
+    @contextlib.contextmanager
+    def cluster(self) -> Iterator[Cluster]:
+        """The session's cluster. At its end those of its namespaces that will not go are told."""
+        if self._given is not None:
+            cluster = Cluster.at(self._given, self._portal)
+        else:
+            cluster = Cluster.on(self._entered_host(), self._options({}))
+        with self._running(cluster):
+            yield cluster
+            with contextlib.suppress(ClusterEnded, ServerUnreachable):  # its tests have told of that
+                for name, why in cluster.removed_namespaces(_REMOVED_SECONDS).items():
+                    self._messages.append(f"namespace {name} was not removed within {_REMOVED_SECONDS:g} s: {why}")
+
+    @contextlib.contextmanager
+    def namespace(self, cluster: Cluster, item: pytest.Item) -> Iterator[Namespace]:
+        """A namespace for one test; it stays if the test has failed and clusters are kept."""
+        with contextlib.ExitStack() as stack:
+            namespace = stack.enter_context(cluster.namespace(item.name))
+            self._note_log(namespace)
+            yield namespace
+            if self._keep and item.nodeid in self._failed:
+                stack.pop_all()
+
+    @contextlib.contextmanager
+    def fresh_cluster(self, wishes: Mapping[str, Any]) -> Iterator[Cluster]:
+        cluster = Cluster.on(self._entered_host(), self._options(wishes))
+        with self._running(cluster):
+            yield cluster
+
+    def keep_shared(self) -> None:
+        """In the controller of pytest-xdist: a test of some worker has failed."""
+        if self._keep and self._shared is not None:
+            self._keep_cluster(self._shared)
+
+    @property
+    def saw_failure(self) -> bool:
+        return bool(self._failed)
+
+    def note_failure(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Describe the clusters of a test that failed, and keep them if that is wished."""
+        self._failed.add(item.nodeid)
+        given = getattr(item, "funcargs", {})
+        places: list[Namespace] = [given[name] for name in _FIXTURES if name in given]
+        if len(places) > 1:
+            places = [place for place in places if place is not given.get("kubeloop_cluster")]
+        for place in places:
+            report.sections.append((f"kubeloop: {place.name}", "\n".join(self._described(place))))
+            if self._keep:
+                self._keep_cluster(place)
+
+    def close(self) -> list[str]:
+        """End everything, except clusters that are kept. Returns what the user should know."""
+        if self._shared is not None and self._shared.address.cluster not in self._kept:
+            with contextlib.suppress(ClusterEnded):
+                self._shared.__exit__(None, None, None)
+        self._shared = None
+        if self._host is not None:
+            self._host.close(keep=bool(self._kept))
+            self._host = None
+        self._portal.close()
+        for address in self._kept.values():
+            self._messages += [
+                f"the cluster of a failed test is still up: export KUBECONFIG={address.kubeconfig}",
+                f"  traces: kubeloop trace --endpoint {address.endpoint}; to end it: kill {address.pid}",
+            ]
+        messages, self._messages = self._messages, []
+        return messages
+
+    def _entered_host(self) -> HostProcess:
+        if self._host is None or not self._host.alive:
+            if self._host is not None:
+                self._host.close()
+            self._host = HostProcess()
+        return self._host
+
+    def _options(self, wishes: Mapping[str, Any]) -> ClusterOptions:
+        """Raises pytest.UsageError for what the user can mend."""
+        try:
+            texts = {name: _value(name, text) for name, text in self._wishes.items()}
+            for name in _FILES:
+                if name in texts:
+                    texts[name] = self._root / texts[name]
+            defaults = cluster_options(texts)  # type: ignore[arg-type]
+            return cluster_options(dict(wishes), defaults=defaults)  # type: ignore[arg-type]
+        except UserError as error:
+            raise pytest.UsageError(f"kubeloop: {error}\n  hint: {error.hint}") from None
+
+    @contextlib.contextmanager
+    def _running(self, cluster: Cluster) -> Iterator[None]:
+        try:
+            cluster.__enter__()
+        except UserError as error:
+            raise pytest.UsageError(f"kubeloop: {error}\n  hint: {error.hint}") from None
+        address = cluster.address
+        self._note_log(cluster)
+        try:
+            yield
+        finally:
+            if address.cluster not in self._kept:
+                with contextlib.suppress(ClusterEnded):  # its tests have told of that
+                    cluster.__exit__(None, None, None)
+
+    def _note_log(self, place: Namespace) -> None:
+        """What its cluster's process writes from now on belongs to the test that begins."""
+        if self._host is not None and self._host.alive:
+            self._log_sizes[place.address.cluster] = self._host.log_size()
+
+    def _described(self, place: Namespace) -> list[str]:
+        lines = [f"kubeconfig {place.kubeconfig}, server {place.url}"]
+        if (ended := place.why_ended()) is not None:
+            return [*lines, ended]
+        try:
+            lines += place.describe(report_lines)
+        except (ApiError, ServerUnreachable, ClusterEnded, TimeoutError) as error:
+            lines.append(f"the cluster does not answer: {error}")
+        if self._host is not None and self._host.alive:
+            output = self._host.log_tail(self._log_sizes.get(place.address.cluster, 0))
+            if output:
+                lines += ["output of the cluster's process:", output]
+        return lines
+
+    def _keep_cluster(self, place: Namespace) -> None:
+        address = place.address
+        if self._host is None or address.cluster in self._kept or self._given is not None:
+            return
+        try:
+            self._host.portal.wait(self._host.keep(address.cluster))
+            self._kept[address.cluster] = address
+        except (ClusterEnded, UserError) as error:
+            self._messages.append(f"the cluster could not be kept: {error}")
+
+
+def _value(name: str, text: str) -> Any:
+    """The text of a command line or ini file as the option's type. Raises UserError."""
+    type_ = ClusterOptions.__annotations__[name]
+    try:
+        if type_ in ("int", "int | None"):
+            return int(text)
+        if type_ == "float":
+            return float(text)
+    except ValueError:
+        option = f"kubeloop_{name}"
+        raise UserError(f"{option} = {text}: not a number", hint=f"for example {option} = 3") from None
+    return text
