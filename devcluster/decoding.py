@@ -192,6 +192,7 @@ _SCALARS: dict[str, Convert] = {
     "duration": _string,
     "fieldsV1": _as_it_is,
     "raw": _as_it_is,
+    "any": _as_it_is,
 }
 _ZERO: dict[str, Any] = {
     "string": "",
@@ -207,10 +208,13 @@ _ZERO: dict[str, Any] = {
     "duration": "0s",
     "fieldsV1": None,
     "raw": None,
+    "any": None,
     "list": None,
     "map": None,
 }
-_GO_STRUCT_KINDS = frozenset({"struct", "quantity", "intOrString", "time", "microTime", "duration", "fieldsV1", "raw"})
+_GO_STRUCT_KINDS = frozenset(
+    {"struct", "quantity", "intOrString", "time", "microTime", "duration", "fieldsV1", "raw", "any"}
+)
 
 
 def _zero(ref: schema.TypeRef) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
+from kubeloop.devcluster import stored_kinds
 from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import Resource
 
@@ -529,11 +530,12 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,
     ("storage.k8s.io", "StorageClass"): _storage_class,
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
+    **stored_kinds.DEFAULTS,
 }
 
 
 def apply_defaults(resource: Resource[Any], obj: JSON) -> None:
     """Fill in, in place, what `obj` leaves open. `obj` has gone through decoding.decode."""
-    default = _DEFAULTS.get((resource.group, resource.kind))
+    default = _DEFAULTS.get((resource.api_version, resource.kind)) or _DEFAULTS.get((resource.group, resource.kind))
     if default is not None:
         default(obj)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kubeloop.devcluster.registry import SERVED, VERSIONS, Served, api_groups, served
+from kubeloop.devcluster.registry import VERSIONS, Served, api_groups, group_versions, of_version
 from kubeloop.devcluster.request import JSON_TYPE
 
 JSON = dict[str, Any]
@@ -56,13 +56,9 @@ def subresource_kind(each: Served, subresource: str) -> tuple[str, str, str]:
     return _SUBRESOURCE_KINDS.get(subresource, ("", "", each.resource.kind))
 
 
-@cache
-def _of_group(group: str) -> tuple[Served, ...]:
-    return tuple(served(resource) for resource in SERVED if resource.group == group)
-
-
-def _group_version(group: str) -> str:
-    return f"{group}/{VERSIONS[group]}" if group else VERSIONS[group]
+def group_version_name(group: str, version: str) -> str:
+    """As in manifests: "apps/v1", or "v1" for the core group."""
+    return f"{group}/{version}" if group else version
 
 
 # --- one document per group version -----------------------------------------------------------------------------------
@@ -96,20 +92,20 @@ def _api_subresource(each: Served, subresource: str) -> JSON:
     return result | {"kind": kind, "verbs": list(subresource_verbs(subresource))}
 
 
-def _resource_list(group: str) -> JSON:
+def _resource_list(group: str, version: str) -> JSON:
     entries: list[JSON] = []
-    for each in _of_group(group):
+    for each in of_version(group, version):
         entries.append(_api_resource(each))
         entries.extend(_api_subresource(each, name) for name in sorted(each.resource.subresources))
     document: JSON = {"kind": "APIResourceList"}
     if group:  # the core group's list goes without, for the sake of the oldest clients
         document["apiVersion"] = "v1"
-    return document | {"groupVersion": _group_version(group), "resources": entries}
+    return document | {"groupVersion": group_version_name(group, version), "resources": entries}
 
 
 def _group(name: str) -> JSON:
-    version = {"groupVersion": _group_version(name), "version": VERSIONS[name]}
-    return {"name": name, "versions": [version], "preferredVersion": version}
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in VERSIONS[name]]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
 # --- aggregated: everything at once -----------------------------------------------------------------------------------
@@ -153,10 +149,11 @@ def _aggregated(groups: list[str], version: str) -> JSON:
                 "metadata": {"name": group} if group else {},
                 "versions": [
                     {
-                        "version": VERSIONS[group],
-                        "resources": [_aggregated_resource(each) for each in _of_group(group)],
+                        "version": each,
+                        "resources": [_aggregated_resource(resource) for resource in of_version(group, each)],
                         "freshness": "Current",
                     }
+                    for each in VERSIONS[group]
                 ],
             }
             for group in groups
@@ -204,13 +201,13 @@ def _documents() -> dict[str, JSON]:
     """Every document by its path without the outer slashes."""
     documents: dict[str, JSON] = {
         "version": VERSION,
-        "api": {"kind": "APIVersions", "versions": [VERSIONS[""]], "serverAddressByClientCIDRs": []},
+        "api": {"kind": "APIVersions", "versions": list(VERSIONS[""]), "serverAddressByClientCIDRs": []},
         "apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in api_groups()]},
-        f"api/{VERSIONS['']}": _resource_list(""),
     }
     for name in api_groups():
         documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
-        documents[f"apis/{name}/{VERSIONS[name]}"] = _resource_list(name)
+    for group, version in group_versions():
+        documents[f"apis/{group}/{version}" if group else f"api/{version}"] = _resource_list(group, version)
     return documents
 
 

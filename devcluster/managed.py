@@ -191,7 +191,7 @@ def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
             result["f:metadata"] = kept
         else:
             del result["f:metadata"]
-    if served.has_status and subresource != "status":
+    if served.has_status and subresource not in ("status", "approval"):
         result.pop("f:status", None)
     if subresource == "status":
         result.pop("f:spec", None)

@@ -8,8 +8,8 @@ k8s.io/kube-openapi.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from hashlib import sha512
 from typing import Any
 
@@ -19,7 +19,7 @@ from kubeloop.devcluster.descriptions import field_descriptions
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi_protobuf import encode
-from kubeloop.devcluster.registry import SERVED, VERSIONS, Served, api_groups, served
+from kubeloop.devcluster.registry import Served, api_groups, group_versions, of_version
 from kubeloop.devcluster.request import JSON_TYPE
 from kubeloop.kube import schema
 from kubeloop.kube.schema import Field, StructType, TypeRef
@@ -30,6 +30,8 @@ _INDEX_TYPE = "text/plain; charset=utf-8"
 _PROTOBUF_ACCEPTED = (PROTOBUF_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 
 _PACKAGES = {
+    "apiextensions/v1": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
+    "apiregistration/v1": "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1",
     "meta/v1": "io.k8s.apimachinery.pkg.apis.meta.v1",
     "resource": "io.k8s.apimachinery.pkg.api.resource",
     "intstr": "io.k8s.apimachinery.pkg.util.intstr",
@@ -60,6 +62,7 @@ _SCALARS_V2: dict[str, JSON] = {
     "duration": {"type": "string"},
     "fieldsV1": {"type": "object"},
     "raw": {"type": "object"},
+    "any": {},
 }
 _SCALARS_V3 = _SCALARS_V2 | {
     "time": {**_SCALARS_V2["time"], "nullable": True},  # a time that is not set is null where it is not left out
@@ -123,7 +126,7 @@ def _kinds_of_type() -> dict[str, list[JSON]]:
     result: dict[str, list[JSON]] = {}
     for (group, version, kind), name in schema.kinds().items():
         result.setdefault(name, []).append({"group": group, "kind": kind, "version": version})
-    groups = [{"group": group, "kind": "DeleteOptions", "version": version} for group, version in VERSIONS.items()]
+    groups = [{"group": group, "kind": "DeleteOptions", "version": version} for group, version in group_versions()]
     return result | {
         "meta/v1.DeleteOptions": groups,
         "meta/v1.Status": [{"group": "", "kind": "Status", "version": "v1"}],
@@ -356,46 +359,80 @@ def _title(text: str) -> str:
 _INFO = {"title": "Kubernetes", "version": "v1.36.0"}
 
 
-def _resources(group: str) -> Iterator[Served]:
-    return (served(resource) for resource in SERVED if resource.group == group)
+def _document(paths: dict[str, JSON], schemas: dict[str, JSON]) -> bytes:
+    components = {"components": {"schemas": dict(sorted(schemas.items()))}} if schemas else {}
+    return msgspec.json.encode({"openapi": "3.0.0", "info": _INFO, "paths": dict(sorted(paths.items())), **components})
 
 
 @cache
-def _v3_document(group: str) -> bytes:
+def _v3_document(group: str, version: str) -> bytes:
     schemas = _Schemas(v3=True)
     paths = _Paths(schemas, v3=True)
-    for each in _resources(group):
+    for each in of_version(group, version):
         paths.add(each)
-    return msgspec.json.encode(
-        {
-            "openapi": "3.0.0",
-            "info": _INFO,
-            "paths": dict(sorted(paths.paths.items())),
-            "components": {"schemas": dict(sorted(schemas.schemas.items()))},
-        }
-    )
+    return _document(paths.paths, schemas.schemas)
 
 
-def _v3_path(group: str) -> str:
-    return f"apis/{group}/{VERSIONS[group]}" if group else f"api/{VERSIONS['']}"
+def _v3_path(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+_ABOVE_RESOURCES = {
+    ".well-known/openid-configuration": (
+        "/.well-known/openid-configuration/",
+        "getServiceAccountIssuerOpenIDConfiguration",
+        "",
+    ),
+    "api": ("/api/", "getCoreAPIVersions", "meta/v1.APIVersions"),
+    "apis": ("/apis/", "getAPIVersions", "meta/v1.APIGroupList"),
+    "openid/v1/jwks": ("/openid/v1/jwks/", "getServiceAccountIssuerOpenIDKeyset", ""),
+    "version": ("/version/", "getCodeVersion", ""),
+}
+"""Documents about one path each: the path, the operation's name and the type of the answer, "" for a JSON object."""
+
+
+@cache
+def _one_path(name: str) -> bytes:
+    """The document of a path above the resources: one of those, or a group's list of versions."""
+    group = name.removeprefix("apis/")
+    path, identifier, type_name = _ABOVE_RESOURCES.get(name) or (
+        f"/apis/{group}/", f"get{_title(group.partition('.')[0])}APIGroup", "meta/v1.APIGroup"
+    )  # fmt: skip
+    schemas = _Schemas(v3=True)
+    answer = schemas.reference(type_name) if type_name else {"type": "object"}
+    responses = {
+        "200": {"description": "OK", "content": {JSON_TYPE: {"schema": answer}}},
+        "401": {"description": "Unauthorized"},
+    }
+    return _document({path: {"get": {"operationId": identifier, "responses": responses}}}, schemas.schemas)
+
+
+@cache
+def _v3_documents() -> dict[str, Callable[[], bytes]]:
+    """Every document by its path below /openapi/v3/."""
+    documents: dict[str, Callable[[], bytes]] = {
+        name: partial(_one_path, name) for name in (*_ABOVE_RESOURCES, *(f"apis/{group}" for group in api_groups()))
+    }
+    for group, version in group_versions():
+        documents[_v3_path(group, version)] = partial(_v3_document, group, version)
+    return dict(sorted(documents.items()))
 
 
 @cache
 def _v3_index() -> bytes:
-    def url(group: str) -> str:
-        return f"/openapi/v3/{_v3_path(group)}?hash={sha512(_v3_document(group)).hexdigest().upper()}"
+    def url(name: str, document: Callable[[], bytes]) -> str:
+        return f"/openapi/v3/{name}?hash={sha512(document()).hexdigest().upper()}"
 
-    groups = ["", *api_groups()]
     return msgspec.json.encode(
-        {"paths": {_v3_path(group): {"serverRelativeURL": url(group)} for group in sorted(groups, key=_v3_path)}}
+        {"paths": {name: {"serverRelativeURL": url(name, each)} for name, each in _v3_documents().items()}}
     )
 
 
 def _v2() -> JSON:
     schemas = _Schemas(v3=False)
     paths = _Paths(schemas, v3=False)
-    for group in ("", *api_groups()):
-        for each in _resources(group):
+    for group, version in group_versions():
+        for each in of_version(group, version):
             paths.add(each)
     return {
         "swagger": "2.0",
@@ -415,11 +452,6 @@ def _v2_protobuf() -> bytes:
     return encode(_v2())
 
 
-@cache
-def _v3_groups() -> dict[str, str]:
-    return {f"/openapi/v3/{_v3_path(group)}": group for group in VERSIONS}
-
-
 def _media_types(accept: str) -> list[str]:
     return [entry.partition(";")[0].strip() for entry in accept.split(",")]
 
@@ -432,8 +464,8 @@ def openapi(path: str, accept: str) -> tuple[bytes, str] | None:
                 return _v2_document(), JSON_TYPE
             if path == "/openapi/v3":
                 return _v3_index(), _INDEX_TYPE
-            group = _v3_groups().get(path)
-            return None if group is None else (_v3_document(group), JSON_TYPE)
+            document = _v3_documents().get(path.removeprefix("/openapi/v3/"))
+            return None if document is None else (document(), JSON_TYPE)
         if media_type in _PROTOBUF_ACCEPTED and path == "/openapi/v2":
             return _v2_protobuf(), PROTOBUF_TYPE
     return None

@@ -25,6 +25,7 @@ JSON = dict[str, Any]
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 
+_JSON_ONLY = "apiextensions.k8s.io"
 _ONE_TEXT = {1: BYTES}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -262,8 +263,15 @@ def _message(name: str) -> _Message:
     return _Message(struct)
 
 
+def has_form(group: str, version: str, kind: str) -> bool:
+    """Is there a protobuf form of this kind? Definitions of custom resources hold JSON schemas, which have none."""
+    return group != _JSON_ONLY and schema.type_for(group, version, kind) is not None
+
+
 def _message_of(api_version: str, kind: str) -> _Message:
     group, _, version = api_version.rpartition("/")
+    if group == _JSON_ONLY:
+        raise ProtobufError(f"{kind} of {api_version} is read and written as JSON or YAML only")
     struct = schema.type_for(group, version, kind)
     if struct is None:  # Status, DeleteOptions and their like belong to every group
         struct = schema.type_named(f"meta/v1.{kind}")

@@ -1,22 +1,111 @@
-"""What the development API server serves: every resource with its verbs and the rules that differ between kinds.
+"""What the development API server serves: every kind is declared here, once, in the order of discovery.
 
-Extends `kube.resources.ALL` by kinds that manifests carry and that need storing only. Subresources are named by their
-resource; what they do is `subresources.py`. May import kube and the standard library only.
+A declaration says where a kind lives, how it may be named on a command line, which subresources it has, how its
+strategy differs from most and what `kubectl get` shows; paths, discovery, OpenAPI, storage, tables and field ownership
+follow from it and from the kind's type (kube.schema). What only a function can say stands with its like, under the
+kind's name: rules in `validation.kinds`, defaults in `defaulting`, cells that are more than a field in `cells`. May
+import kube and the standard library only.
+
+    declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
+    declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))
+
+Sources: the strategies and storages under pkg/registry, the order of groups in cmd/kube-apiserver/app/aggregator.go.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube import resources
 from kubeloop.kube.resources import Resource
 
+JSON = dict[str, Any]
+
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
 
 
-def _plain(
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """One resource with the server's rules for it.
+
+    generation: the fields whose changes are counted in metadata.generation, () for kinds that have none.
+    create_on_update: a PUT to a free name creates. unconditional_update: a PUT may leave out resourceVersion.
+    deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once. empty_status: what a new
+    object has for a status. columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody.
+    stored_as: the resource in whose form objects are kept, if it is another one than this.
+    """
+
+    resource: Resource[Any]
+    verbs: tuple[str, ...] = ALL_VERBS
+    generation: tuple[str, ...] = ()
+    create_on_update: bool = False
+    unconditional_update: bool = True
+    deleted_whole: bool = False
+    empty_status: JSON = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    stored_as: Resource[Any] | None = None
+
+    @property
+    def has_status(self) -> bool:
+        """Is status written through its subresource only?"""
+        return "status" in self.resource.subresources
+
+    @property
+    def stored(self) -> bool:
+        return self.verbs != CREATE_ONLY
+
+    @property
+    def list_kind(self) -> str:
+        return self.resource.kind + "List"
+
+
+BY_PATH: dict[tuple[str, str, str], Served] = {}
+"""By group, version and plural, as paths name them; in the order of discovery."""
+
+BY_KIND: dict[tuple[str, str], Served] = {}
+"""By apiVersion and kind, as manifests name them."""
+
+VERSIONS: dict[str, tuple[str, ...]] = {}
+"""The versions of each group, the preferred one first. Groups as discovery lists them: kubectl takes the first of
+those where a short name is ambiguous."""
+
+
+def serve(
+    resource: Resource[Any],
+    *,
+    generation: str = "",
+    upsert: bool = False,
+    unconditional: bool = True,
+    deleted_whole: bool = False,
+    status: JSON | None = None,
+    verbs: tuple[str, ...] = ALL_VERBS,
+    columns: Iterable[str] = (),
+    stored_as: Resource[Any] | None = None,
+) -> Resource[Any]:
+    """Serve a resource that controllers know, too (kube.resources). See Served for the rules."""
+    served = Served(
+        resource=resource,
+        verbs=verbs,
+        generation=tuple(generation.split()),
+        create_on_update=upsert,
+        unconditional_update=unconditional,
+        deleted_whole=deleted_whole,
+        empty_status=status or {},
+        columns=tuple(columns),
+        stored_as=stored_as,
+    )
+    BY_PATH[resource.group, resource.version, resource.plural] = served
+    BY_KIND[resource.api_version, resource.kind] = served
+    known = VERSIONS.get(resource.group, ())
+    if resource.version not in known:
+        VERSIONS[resource.group] = (*known, resource.version)
+    return resource
+
+
+def declare(
     group_version: str,
     plural: str,
     kind: str,
@@ -25,9 +114,15 @@ def _plain(
     short: str = "",
     categories: str = "",
     subresources: str = "",
-) -> Resource[dict[str, Any]]:
+    **rules: Any,
+) -> Resource[JSON]:
+    """Serve a kind that nobody reads through a Struct. `rules` are those of serve().
+
+    Kinds may be added before the first server answers its first request. Their fields are those of the type that
+    kube.schema holds for them (see schema.declare); a kind without a type is stored as it is sent.
+    """
     group, _, version = group_version.rpartition("/")
-    return Resource(
+    resource: Resource[JSON] = Resource(
         group=group,
         version=version,
         kind=kind,
@@ -39,175 +134,248 @@ def _plain(
         categories=tuple(categories.split()),
         subresources=tuple(subresources.split()),
     )
+    return serve(resource, **rules)
 
 
-ENDPOINTS = _plain("v1", "endpoints", "Endpoints", short="ep")
-LIMIT_RANGES = _plain("v1", "limitranges", "LimitRange", short="limits")
-RESOURCE_QUOTAS = _plain("v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status")
-POD_TEMPLATES = _plain("v1", "podtemplates", "PodTemplate")
-BINDINGS = _plain("v1", "bindings", "Binding")
-DAEMON_SETS = _plain("apps/v1", "daemonsets", "DaemonSet", short="ds", categories="all", subresources="status")
-CONTROLLER_REVISIONS = _plain("apps/v1", "controllerrevisions", "ControllerRevision")
-JOBS = _plain("batch/v1", "jobs", "Job", categories="all", subresources="status")
-CRON_JOBS = _plain("batch/v1", "cronjobs", "CronJob", short="cj", categories="all", subresources="status")
-HORIZONTAL_POD_AUTOSCALERS = _plain(
-    "autoscaling/v2",
-    "horizontalpodautoscalers",
-    "HorizontalPodAutoscaler",
-    short="hpa",
-    categories="all",
-    subresources="status",
+_NEVER_DELETED_TOGETHER = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+_REPLICAS: JSON = {"replicas": 0}
+_LOAD_BALANCER: JSON = {"loadBalancer": {}}
+_SCHEDULED: JSON = {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
+_HEALTHY: JSON = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+
+# --- core -------------------------------------------------------------------------------------------------------------
+
+BINDINGS = declare("v1", "bindings", "Binding", verbs=CREATE_ONLY)
+serve(resources.CONFIG_MAPS)
+ENDPOINTS = declare("v1", "endpoints", "Endpoints", short="ep", upsert=True)
+serve(resources.EVENTS, upsert=True)
+LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
+serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER)
+serve(resources.NODES, upsert=True)
+serve(resources.PERSISTENT_VOLUME_CLAIMS, deleted_whole=True)
+serve(resources.PERSISTENT_VOLUMES, deleted_whole=True)
+serve(resources.PODS, generation="spec", deleted_whole=True)
+POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True)
+serve(resources.REPLICATION_CONTROLLERS, generation="spec", deleted_whole=True, status=_REPLICAS)
+RESOURCE_QUOTAS = declare(
+    "v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status", upsert=True, deleted_whole=True
 )
-INGRESSES = _plain("networking.k8s.io/v1", "ingresses", "Ingress", short="ing", subresources="status")
-INGRESS_CLASSES = _plain("networking.k8s.io/v1", "ingressclasses", "IngressClass", namespaced=False)
-NETWORK_POLICIES = _plain("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", short="netpol")
-ROLES = _plain("rbac.authorization.k8s.io/v1", "roles", "Role")
-ROLE_BINDINGS = _plain("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
-CLUSTER_ROLES = _plain("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS = _plain(
-    "rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+serve(resources.SECRETS)
+serve(resources.SERVICE_ACCOUNTS, deleted_whole=True)
+serve(resources.SERVICES, upsert=True, deleted_whole=True, status=_LOAD_BALANCER)
+
+# --- apiregistration.k8s.io -------------------------------------------------------------------------------------------
+
+API_SERVICES = declare(
+    "apiregistration.k8s.io/v1", "apiservices", "APIService", namespaced=False, categories="api-extensions",
+    subresources="status", unconditional=False, columns=("Service", "Available", "Age"),
+)  # fmt: skip
+
+# --- apps -------------------------------------------------------------------------------------------------------------
+
+CONTROLLER_REVISIONS = declare("apps/v1", "controllerrevisions", "ControllerRevision")
+DAEMON_SETS = declare(
+    "apps/v1", "daemonsets", "DaemonSet", short="ds", categories="all", subresources="status", generation="spec",
+    status=_SCHEDULED,
+)  # fmt: skip
+serve(resources.DEPLOYMENTS, generation="spec")
+serve(resources.REPLICA_SETS, generation="spec", status=_REPLICAS)
+serve(resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availableReplicas": 0})
+
+# --- events.k8s.io ----------------------------------------------------------------------------------------------------
+
+EVENTS_V1 = declare("events.k8s.io/v1", "events", "Event", short="ev", upsert=True, stored_as=resources.EVENTS)
+
+# --- reviews: answered and never stored -------------------------------------------------------------------------------
+
+
+def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Resource[JSON]:
+    return declare(f"{group}.k8s.io/v1", plural, kind, namespaced=namespaced, verbs=CREATE_ONLY)
+
+
+SELF_SUBJECT_REVIEWS = _review("authentication", "selfsubjectreviews", "SelfSubjectReview")
+TOKEN_REVIEWS = _review("authentication", "tokenreviews", "TokenReview")
+LOCAL_SUBJECT_ACCESS_REVIEWS = _review(
+    "authorization", "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True
 )
-ENDPOINT_SLICES = _plain("discovery.k8s.io/v1", "endpointslices", "EndpointSlice")
-EVENTS_V1 = _plain("events.k8s.io/v1", "events", "Event", short="ev")
-RUNTIME_CLASSES = _plain("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+SELF_SUBJECT_ACCESS_REVIEWS = _review("authorization", "selfsubjectaccessreviews", "SelfSubjectAccessReview")
+SELF_SUBJECT_RULES_REVIEWS = _review("authorization", "selfsubjectrulesreviews", "SelfSubjectRulesReview")
+SUBJECT_ACCESS_REVIEWS = _review("authorization", "subjectaccessreviews", "SubjectAccessReview")
 
-SELF_SUBJECT_REVIEWS = _plain("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
-TOKEN_REVIEWS = _plain("authentication.k8s.io/v1", "tokenreviews", "TokenReview", namespaced=False)
-SELF_SUBJECT_ACCESS_REVIEWS = _plain(
-    "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+# --- autoscaling ------------------------------------------------------------------------------------------------------
+
+HORIZONTAL_POD_AUTOSCALERS = declare(
+    "autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short="hpa", categories="all",
+    subresources="status", status={"desiredReplicas": 0, "currentMetrics": None},
+)  # fmt: skip
+HORIZONTAL_POD_AUTOSCALERS_V1 = declare(
+    "autoscaling/v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short="hpa", categories="all",
+    subresources="status", stored_as=HORIZONTAL_POD_AUTOSCALERS,
+)  # fmt: skip
+
+# --- batch ------------------------------------------------------------------------------------------------------------
+
+CRON_JOBS = declare(
+    "batch/v1", "cronjobs", "CronJob", short="cj", categories="all", subresources="status", generation="spec"
 )
-SELF_SUBJECT_RULES_REVIEWS = _plain(
-    "authorization.k8s.io/v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False
+JOBS = declare("batch/v1", "jobs", "Job", categories="all", subresources="status", generation="spec")
+
+# --- certificates.k8s.io ----------------------------------------------------------------------------------------------
+
+CERTIFICATE_SIGNING_REQUESTS = declare(
+    "certificates.k8s.io/v1", "certificatesigningrequests", "CertificateSigningRequest", namespaced=False, short="csr",
+    subresources="approval status",
+    columns=("Age", "SignerName=spec.signerName", "Requestor=spec.username", "RequestedDuration", "Condition"),
+)  # fmt: skip
+
+# --- networking.k8s.io ------------------------------------------------------------------------------------------------
+
+INGRESS_CLASSES = declare("networking.k8s.io/v1", "ingressclasses", "IngressClass", namespaced=False, generation="spec")
+INGRESSES = declare(
+    "networking.k8s.io/v1", "ingresses", "Ingress", short="ing", subresources="status", generation="spec",
+    status=_LOAD_BALANCER,
+)  # fmt: skip
+IP_ADDRESSES = declare(
+    "networking.k8s.io/v1", "ipaddresses", "IPAddress", namespaced=False, short="ip", columns=("ParentRef", "Age")
 )
-SUBJECT_ACCESS_REVIEWS = _plain(
-    "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+NETWORK_POLICIES = declare(
+    "networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", short="netpol", generation="spec"
 )
-LOCAL_SUBJECT_ACCESS_REVIEWS = _plain(
-    "authorization.k8s.io/v1", "localsubjectaccessreviews", "LocalSubjectAccessReview"
+SERVICE_CIDRS = declare(
+    "networking.k8s.io/v1", "servicecidrs", "ServiceCIDR", namespaced=False, subresources="status",
+    columns=("CIDRs=spec.cidrs", "Age"),
+)  # fmt: skip
+
+# --- policy -----------------------------------------------------------------------------------------------------------
+
+serve(resources.POD_DISRUPTION_BUDGETS, generation="spec", unconditional=False, status=_HEALTHY)
+
+# --- rbac.authorization.k8s.io ----------------------------------------------------------------------------------------
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+CLUSTER_ROLE_BINDINGS = declare(_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False, upsert=True)
+CLUSTER_ROLES = declare(_RBAC, "clusterroles", "ClusterRole", namespaced=False, upsert=True)
+ROLE_BINDINGS = declare(_RBAC, "rolebindings", "RoleBinding", upsert=True)
+ROLES = declare(_RBAC, "roles", "Role", upsert=True)
+
+# --- storage.k8s.io ---------------------------------------------------------------------------------------------------
+
+serve(resources.CSI_DRIVERS, unconditional=False, deleted_whole=True)
+serve(resources.CSI_NODES, unconditional=False, deleted_whole=True)
+serve(resources.CSI_STORAGE_CAPACITIES, generation="spec")
+serve(resources.STORAGE_CLASSES, deleted_whole=True)
+serve(resources.VOLUME_ATTACHMENTS, unconditional=False, deleted_whole=True, status={"attached": False})
+VOLUME_ATTRIBUTES_CLASSES = declare(
+    "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac",
+    deleted_whole=True, columns=("DriverName=driverName", "Age"),
+)  # fmt: skip
+
+# --- admissionregistration.k8s.io: stored; this server calls no webhooks and evaluates no policies --------------------
+
+
+def _admission(plural: str, kind: str, generation: str, *columns: str, subresources: str = "") -> Resource[JSON]:
+    return declare(
+        "admissionregistration.k8s.io/v1", plural, kind, namespaced=False, categories="api-extensions",
+        subresources=subresources, generation=generation, unconditional=False, columns=columns,
+    )  # fmt: skip
+
+
+MUTATING_ADMISSION_POLICIES = _admission(
+    "mutatingadmissionpolicies", "MutatingAdmissionPolicy", "spec", "Mutations#=spec.mutations", "ParamKind", "Age"
+)
+MUTATING_ADMISSION_POLICY_BINDINGS = _admission(
+    "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", "spec", "PolicyName=spec.policyName",
+    "ParamRef", "Age",
+)  # fmt: skip
+MUTATING_WEBHOOK_CONFIGURATIONS = _admission(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
+)
+VALIDATING_ADMISSION_POLICIES = _admission(
+    "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "spec", "Validations#=spec.validations", "ParamKind",
+    "Age", subresources="status",
+)  # fmt: skip
+VALIDATING_ADMISSION_POLICY_BINDINGS = _admission(
+    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "spec", "PolicyName=spec.policyName",
+    "ParamRef", "Age",
+)  # fmt: skip
+VALIDATING_WEBHOOK_CONFIGURATIONS = _admission(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
 )
 
-REVIEWS = (
-    SELF_SUBJECT_REVIEWS,
-    TOKEN_REVIEWS,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-    SELF_SUBJECT_RULES_REVIEWS,
-    SUBJECT_ACCESS_REVIEWS,
-    LOCAL_SUBJECT_ACCESS_REVIEWS,
+# --- apiextensions.k8s.io: stored; custom resources are not served ----------------------------------------------------
+
+CUSTOM_RESOURCE_DEFINITIONS = declare(
+    "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
+    short="crd crds", categories="api-extensions", subresources="status", generation="spec", unconditional=False,
+)  # fmt: skip
+
+# --- scheduling.k8s.io, coordination.k8s.io, node.k8s.io, discovery.k8s.io --------------------------------------------
+
+serve(resources.PRIORITY_CLASSES, generation="spec")
+serve(resources.LEASES, upsert=True, unconditional=False)
+RUNTIME_CLASSES = declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional=False)
+ENDPOINT_SLICES = declare(
+    "discovery.k8s.io/v1", "endpointslices", "EndpointSlice", generation="endpoints ports addressType",
+    unconditional=False,
+)  # fmt: skip
+
+# --- flowcontrol.apiserver.k8s.io: stored; this server does not queue requests ----------------------------------------
+
+_FLOW = "flowcontrol.apiserver.k8s.io/v1"
+FLOW_SCHEMAS = declare(
+    _FLOW, "flowschemas", "FlowSchema", namespaced=False, subresources="status", generation="spec",
+    columns=("PriorityLevel=spec.priorityLevelConfiguration.name", "MatchingPrecedence#=spec.matchingPrecedence",
+             "DistinguisherMethod=spec.distinguisherMethod.type", "Age", "MissingPL"),
+)  # fmt: skip
+PRIORITY_LEVEL_CONFIGURATIONS = declare(
+    _FLOW, "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False, subresources="status",
+    generation="spec",
+    columns=("Type=spec.type", "NominalConcurrencyShares=spec.limited.nominalConcurrencyShares",
+             "Queues=spec.limited.limitResponse.queuing.queues",
+             "HandSize=spec.limited.limitResponse.queuing.handSize",
+             "QueueLengthLimit=spec.limited.limitResponse.queuing.queueLengthLimit", "Age"),
+)  # fmt: skip
+
+# --- resource.k8s.io --------------------------------------------------------------------------------------------------
+
+_CLAIMS = "resource.k8s.io/v1"
+DEVICE_CLASSES = declare(_CLAIMS, "deviceclasses", "DeviceClass", namespaced=False, generation="spec", columns=("Age",))
+RESOURCE_CLAIMS = declare(
+    _CLAIMS, "resourceclaims", "ResourceClaim", subresources="status", deleted_whole=True, columns=("State", "Age")
 )
-VIRTUAL = (BINDINGS, *REVIEWS)
-"""Resources that are answered and never stored."""
-
-_OWN = tuple(value for value in list(globals().values()) if isinstance(value, Resource))
-
-SERVED: tuple[Resource[Any], ...] = tuple(
-    sorted((*resources.ALL, *_OWN), key=lambda each: (each.group, each.version, each.plural))
+RESOURCE_CLAIM_TEMPLATES = declare(
+    _CLAIMS, "resourceclaimtemplates", "ResourceClaimTemplate", deleted_whole=True, columns=("Age",)
 )
-
-GROUP_ORDER = (
-    "",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "apps",
-)
-"""Groups as discovery lists them: kubectl prefers the first where a short name is ambiguous."""
+RESOURCE_SLICES = declare(
+    _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", deleted_whole=True,
+    columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """One resource with the server's rules for it.
-
-    has_status: status is written through its subresource only. generation: counted on changes of spec.
-    create_on_update: a PUT to a free name creates. unconditional_update: a PUT may leave out resourceVersion.
-    deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once.
-    """
-
-    resource: Resource[Any]
-    verbs: tuple[str, ...]
-    has_status: bool
-    generation: bool
-    create_on_update: bool
-    unconditional_update: bool
-    deleted_whole: bool
-
-    @property
-    def stored(self) -> bool:
-        return self.verbs != CREATE_ONLY
-
-    @property
-    def list_kind(self) -> str:
-        return self.resource.kind + "List"
-
-
-_WITH_GENERATION = {
-    "pods", "deployments.apps", "replicasets.apps", "statefulsets.apps", "daemonsets.apps", "replicationcontrollers",
-    "poddisruptionbudgets.policy", "jobs.batch", "cronjobs.batch", "ingresses.networking.k8s.io",
-    "networkpolicies.networking.k8s.io", "ingressclasses.networking.k8s.io",
-    "csistoragecapacities.storage.k8s.io", "priorityclasses.scheduling.k8s.io", "endpointslices.discovery.k8s.io",
-}  # fmt: skip
-_CREATE_ON_UPDATE = {
-    "events", "events.events.k8s.io", "leases.coordination.k8s.io", "limitranges", "resourcequotas", "endpoints",
-    "services", "nodes", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
-    "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
-}  # fmt: skip
-_NO_UNCONDITIONAL_UPDATE = {
-    "poddisruptionbudgets.policy", "leases.coordination.k8s.io", "csinodes.storage.k8s.io",
-    "endpointslices.discovery.k8s.io", "csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io",
-    "runtimeclasses.node.k8s.io",
-}  # fmt: skip
-_DELETED_WHOLE = {
-    "pods", "services", "persistentvolumes", "persistentvolumeclaims", "podtemplates", "serviceaccounts",
-    "replicationcontrollers", "resourcequotas", "storageclasses.storage.k8s.io", "csinodes.storage.k8s.io",
-    "csidrivers.storage.k8s.io", "volumeattachments.storage.k8s.io",
-}  # fmt: skip
-
-
-def _served(resource: Resource[Any]) -> Served:
-    name = resource.group_resource
-    verbs: tuple[str, ...] = ALL_VERBS
-    if resource in VIRTUAL:
-        verbs = CREATE_ONLY
-    elif resource is resources.NAMESPACES:
-        verbs = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
-    return Served(
-        resource=resource,
-        verbs=verbs,
-        has_status="status" in resource.subresources,
-        generation=name in _WITH_GENERATION,
-        create_on_update=name in _CREATE_ON_UPDATE,
-        unconditional_update=name not in _NO_UNCONDITIONAL_UPDATE,
-        deleted_whole=name in _DELETED_WHOLE,
-    )
-
-
-BY_PATH: dict[tuple[str, str, str], Served] = {
-    (each.group, each.version, each.plural): _served(each) for each in SERVED
-}
-"""By group, version and plural, as paths name them."""
-
-BY_KIND: dict[tuple[str, str], Served] = {
-    (each.resource.api_version, each.resource.kind): each for each in BY_PATH.values()
-}
-"""By apiVersion and kind, as manifests name them."""
-
-VERSIONS: dict[str, str] = {each.group: each.version for each in SERVED}
-"""The version of each group; the server has one of each."""
+# --- lookups ----------------------------------------------------------------------------------------------------------
 
 
 def served(resource: Resource[Any]) -> Served:
+    """Raises KeyError for a resource that is not served."""
     return BY_PATH[resource.group, resource.version, resource.plural]
+
+
+def stored_form(each: Served) -> Served:
+    """The declaration in whose form this one's objects are kept: its own, but for second versions."""
+    return each if each.stored_as is None else served(each.stored_as)
 
 
 def api_groups() -> list[str]:
     """Groups with a name, in the order of discovery."""
-    return sorted((group for group in VERSIONS if group), key=GROUP_ORDER.index)
+    return [group for group in VERSIONS if group]
+
+
+def group_versions() -> list[tuple[str, str]]:
+    """Every group and version, in the order of discovery."""
+    return [(group, version) for group, versions in VERSIONS.items() for version in versions]
+
+
+def of_version(group: str, version: str) -> list[Served]:
+    """What a group version holds, by name."""
+    here = [each for each in BY_PATH.values() if (each.resource.group, each.resource.version) == (group, version)]
+    return sorted(here, key=lambda each: each.resource.plural)

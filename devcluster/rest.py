@@ -30,9 +30,9 @@ from kubeloop.devcluster.bodies import (
     plain_yaml,
     read_object,
 )
+from kubeloop.devcluster.conversions import from_stored, to_stored
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
-from kubeloop.devcluster.events_api import from_events_api, in_events_api
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.patch_requests import (
@@ -42,25 +42,24 @@ from kubeloop.devcluster.patch_requests import (
     decoded_patch,
     patched_object,
 )
-from kubeloop.devcluster.registry import EVENTS_V1, SELF_SUBJECT_REVIEWS, VIRTUAL, Served, served
+from kubeloop.devcluster.registry import SELF_SUBJECT_REVIEWS, Served, served, stored_form
 from kubeloop.devcluster.request import Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import Route, verb
 from kubeloop.devcluster.storage import Store, Stored, object_key
+from kubeloop.devcluster.stored_kinds import warning_of
 from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
 from kubeloop.devcluster.table import table
 from kubeloop.devcluster.validation import warnings_for
 from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
 from kubeloop.devcluster.writing import Writing
-from kubeloop.kube import schema
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.resources import EVENTS, PODS, Resource
+from kubeloop.kube.resources import PODS, Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 _MAX_MANAGER = 128
-_CORE_EVENTS = served(EVENTS)
 
 
 def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
@@ -145,9 +144,9 @@ class Rest:
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
-        if view.form == "objects" and not view.yaml and target.resource is not EVENTS_V1:
+        if view.form == "objects" and not view.yaml and target.stored_as is None:
             return Response(200, list_json(target, page))
-        objects = [self._outgoing(target, stored.object) for stored in page.items]
+        objects = [from_stored(target, stored.object) for stored in page.items]
         return self._list_of(request, target, objects, page.metadata, view)
 
     def _list_of(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> Response:
@@ -190,8 +189,8 @@ class Rest:
 
     def _frame(self, request: Request, target: Served, view: View) -> Frame | None:
         if view.form == "objects":
-            if target.resource is EVENTS_V1:
-                return lambda type_, obj: plain_frame(type_, self._outgoing(target, obj))
+            if target.stored_as is not None:
+                return lambda type_, obj: plain_frame(type_, from_stored(target, obj))
             return None
         if view.form == "metadata":
             return lambda type_, obj: plain_frame(type_, _metadata_of(obj, view, whole=True))
@@ -199,7 +198,7 @@ class Rest:
 
         def frame(type_: str, obj: JSON) -> bytes:
             nonlocal first
-            objects = [] if type_ == "BOOKMARK" else [self._outgoing(target, obj)]
+            objects = [] if type_ == "BOOKMARK" else [from_stored(target, obj)]
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             if type_ == "BOOKMARK" and "annotations" in obj["metadata"]:
                 metadata["annotations"] = obj["metadata"]["annotations"]
@@ -218,9 +217,6 @@ class Rest:
         self._watchers.clear()
 
     # --- answers ------------------------------------------------------------------------------------------------------
-
-    def _outgoing(self, target: Served, obj: JSON) -> JSON:
-        return in_events_api(obj) if target.resource is EVENTS_V1 else obj
 
     def _table(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> JSON:
         include = request.option("includeObject") or "Metadata"
@@ -242,11 +238,11 @@ class Rest:
         """One object in the form the client wants."""
         view = view or negotiate(request.headers.get("accept", ""))
         headers = warning_headers(warnings) if warnings else []
-        if view.protobuf and schema.type_for(target.resource.group, target.resource.version, obj["kind"]) is not None:
-            return Response(status, protobuf.encode(self._outgoing(target, obj)), PROTOBUF_TYPE, headers)
-        if view.form == "objects" and not view.yaml and target.resource is not EVENTS_V1:
+        if view.protobuf and protobuf.has_form(target.resource.group, target.resource.version, obj["kind"]):
+            return Response(status, protobuf.encode(from_stored(target, obj)), PROTOBUF_TYPE, headers)
+        if view.form == "objects" and not view.yaml and target.stored_as is None:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n", headers=headers)
-        obj = self._outgoing(target, obj)
+        obj = from_stored(target, obj)
         if view.form == "table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             obj = self._table(request, target, [obj], metadata, view)
@@ -274,32 +270,38 @@ class Rest:
         return self._incoming(target, body)
 
     def _incoming(self, target: Served, body: Body) -> Body:
-        if target.resource is not EVENTS_V1:
-            apply_defaults(target.resource, body.obj)
+        apply_defaults(target.resource, body.obj)
         return body
 
     def _track(self, target: Served, body: Body, writer: Writer, before: Stored | None) -> Writer:
-        """Turn an events.k8s.io Event into what is stored; its fields are owned under the names it came with."""
-        if target.resource is not EVENTS_V1:
+        """Turn an object of a second version into what is stored; its fields are owned under the names it came with."""
+        if target.stored_as is None:
             return writer
         if not writer.applied:
             if before is None:
                 track_create(target, body.obj, writer, self._writing.now)
             else:
-                live = in_events_api(before.object)
+                live = from_stored(target, before.object)
                 track_update(target, body.obj, live, writer, self._writing.now, subresource="")
-        body.obj = from_events_api(body.obj)
+        body.obj = self._stored_form(target, body.obj)
         return Writer(writer.manager, applied=True)
+
+    def _stored_form(self, target: Served, obj: JSON) -> JSON:
+        if target.stored_as is None:
+            return obj
+        stored = to_stored(target, obj)
+        apply_defaults(target.stored_as, stored)
+        return stored
 
     def _create(self, request: Request, found: Route) -> Response:
         target = found.served
         view = negotiate(request.headers.get("accept", ""))
         dry_run = _dry_run(request, "CreateOptions")
-        if target.resource in VIRTUAL:
+        if not target.stored:
             return self._virtual(request, found)
         body = self._read(request, target, "CreateOptions")
         writer = self._track(target, body, self._writer(request), None)
-        obj = self._writing.create(_stored_as(target), body.obj, found.namespace, writer, dry_run=dry_run)
+        obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
         return self._written(request, target, 201, obj, body.warnings, view)
 
     def _written(
@@ -314,6 +316,8 @@ class Rest:
         old: JSON | None = None,
     ) -> Response:
         warnings = [*warnings, *warnings_for(target.resource, obj, old)]
+        if told := warning_of(target.resource.kind, new=status == 201):
+            warnings.append(told)
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
         stored = self._store.table(target.resource).get(key)
@@ -347,10 +351,10 @@ class Rest:
             if subresource or not target.create_on_update or body.obj["metadata"].get("uid"):
                 raise errors.not_found(resource, found.name)
             body.obj["metadata"].pop("resourceVersion", None)
-            obj = self._writing.create(_stored_as(target), body.obj, found.namespace, writer, dry_run=dry_run)
+            obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
             return self._written(request, target, 201, obj, body.warnings, view)
         obj = self._writing.update(
-            _stored_as(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
+            stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
         )
         return self._written(request, target, 200, obj, body.warnings, view, old=before.object)
 
@@ -384,14 +388,14 @@ class Rest:
         if kind == APPLY:
             return self._apply(request, found, subresource, dry_run=dry_run, view=view)
         before = self._stored(found)
-        live = self._outgoing(target, before.object)
+        live = from_stored(target, before.object)
         patched, duplicates = patched_object(live, request.body, kind, target.resource)
         body = decoded_patch(patched, duplicates, target.resource, mode, kind)
         self._check_names(found, body.obj)
         body = self._incoming(target, body)
         writer = self._track(target, body, self._writer(request), before)
         obj = self._writing.update(
-            _stored_as(target),
+            stored_form(target),
             before,
             body.obj,
             writer,
@@ -430,7 +434,7 @@ class Rest:
         self._check_names(found, given)
         obj = apply_configuration(
             target,
-            None if before is None else before.object,
+            None if before is None else from_stored(target, before.object),
             given,
             manager=request.option("fieldManager"),
             force=request.flag("force"),
@@ -440,12 +444,13 @@ class Rest:
         warnings: list[str] = []
         writer = Writer(request.option("fieldManager"), applied=True)
         body = self._incoming(target, Body(decoding.normal(resource, obj)))
+        body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
-            created = self._writing.create(target, body.obj, found.namespace, writer, dry_run=dry_run)
+            created = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
             return self._written(request, target, 201, created, warnings, view)
         updated = self._writing.update(
-            target, before, body.obj, writer, dry_run=dry_run, subresource=subresource, patched=True
+            stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource, patched=True
         )
         return self._written(request, target, 200, updated, warnings, view, old=before.object)
 
@@ -483,7 +488,7 @@ class Rest:
         options = self._delete_options(request)
         stored = self._stored(found)
         target = found.served
-        obj, gone = self._deleting.delete(_stored_as(target), stored, options)
+        obj, gone = self._deleting.delete(stored_form(target), stored, options)
         if not gone or target.deleted_whole:
             return self._written(request, target, 200, obj, [], view)
         resource = target.resource
@@ -501,9 +506,9 @@ class Rest:
         options = self._delete_options(request)
         page = list_page(self._store.table(target.resource), self._store.revision, chosen)
         for stored in page.items:
-            self._deleting.delete(_stored_as(target), stored, options)
+            self._deleting.delete(stored_form(target), stored, options)
         metadata = {"resourceVersion": str(self._store.revision)}
-        objects = [self._outgoing(target, stored.object) for stored in page.items]
+        objects = [from_stored(target, stored.object) for stored in page.items]
         return self._list_of(request, target, objects, metadata, view)
 
     # --- subresources -------------------------------------------------------------------------------------------------
@@ -525,7 +530,7 @@ class Rest:
                 return self._evict(request, found)
             case "finalize":
                 return self._update(request, found, "finalize")
-            case "ephemeralcontainers" | "resize":
+            case "approval" | "ephemeralcontainers" | "resize":
                 return self._like_the_object(request, found, asked, found.subresource)
             case "token":
                 return self._token_request(request, found)
@@ -600,10 +605,6 @@ _DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", 
 
 
 _PODS = served(PODS)
-
-
-def _stored_as(target: Served) -> Served:
-    return _CORE_EVENTS if target.resource is EVENTS_V1 else target
 
 
 def _whole_scale(obj: JSON) -> JSON:

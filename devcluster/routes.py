@@ -35,7 +35,7 @@ def route(path: str) -> Route | None:
         return None
     if group not in VERSIONS:
         return None
-    if version != VERSIONS[group]:
+    if version not in VERSIONS[group]:
         raise errors.path_not_found()
     if not rest:
         return None

@@ -32,6 +32,23 @@ from kubeloop.kube.resources import EVENTS
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
+_ISSUER = "https://kubernetes.default.svc"
+OPENID: dict[str, JSON] = {
+    "/.well-known/openid-configuration": {
+        "issuer": _ISSUER,
+        "jwks_uri": f"{_ISSUER}/openid/v1/jwks",
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["none"],
+    },
+    "/openid/v1/jwks": {"keys": []},
+}
+"""What is said of service account tokens: this server does not sign them."""
+
+_PATHS = [
+    "/.well-known/openid-configuration", "/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3",
+    "/openid/v1/jwks", "/readyz", "/version",
+]  # fmt: skip
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
@@ -150,11 +167,12 @@ class ApiServer:
             if found is not None:
                 return Response(200, found[0], found[1])
             raise errors.path_not_found()
+        if path in OPENID:
+            return json_response(200, OPENID[path])
         if path.startswith(("/healthz", "/livez", "/readyz")):
             return text_response(200, "ok")
         if path in ("", "/"):
-            return json_response(200, {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3",
-                                                 "/readyz", "/version"]})  # fmt: skip
+            return json_response(200, {"paths": _PATHS})
         if path.startswith("/api/"):
             raise errors.path_not_found()
         return text_response(404, "404 page not found\n")

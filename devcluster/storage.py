@@ -4,7 +4,8 @@ A version of an object is a plain JSON dict that nobody changes once it is store
 counter, the revision, numbers all writes and is the resourceVersion. Each table keeps its latest changes, so that
 watches resume and lists read an earlier revision; older ones are compacted away. Everything here is synchronous:
 between two awaits of its callers the store stands still. With a journal a write is durable before anything else
-happens: if that fails, it has not taken place. May import the standard library, msgspec, journal and errors only.
+happens: if that fails, it has not taken place. May import the standard library, msgspec, journal, registry and errors
+only.
 
     revision            1 ... compacted ... now
     a table's changes      [oldest kept, ..., newest]
@@ -24,6 +25,7 @@ import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.journal import ChangeType, Journal, Row
+from kubeloop.devcluster.registry import BY_PATH
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -289,8 +291,10 @@ class Store:
             self._restore(journal)
 
     def table(self, resource: Resource[Any]) -> Table:
-        name = resource.group_resource
-        return self._table(STORED_AS.get(name, name))
+        each = BY_PATH.get((resource.group, resource.version, resource.plural))
+        if each is not None and each.stored_as is not None:
+            resource = each.stored_as
+        return self._table(resource.group_resource)
 
     def _table(self, name: str) -> Table:
         table = self._tables.get(name)
@@ -387,5 +391,3 @@ class Store:
 
 
 _REVISION, _COMPACTED = "*revision", "*compacted"  # of the whole store, among marks that are named for tables
-STORED_AS = {"events.events.k8s.io": "events"}
-"""Resources that are another one under a second API group; objects are stored in the form of the value."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.devcluster import stored_kinds
 from kubeloop.devcluster.label_keys import merge_label_keys
 from kubeloop.devcluster.registry import Served
 from kubeloop.kube.quantity import parse_quantity
@@ -94,34 +95,13 @@ def _keep_status(_obj: JSON, _now: str) -> None:
     """The client may set it, as kubelets do."""
 
 
-_EMPTY_STATUS: dict[str, JSON] = {
-    "replicasets.apps": {"replicas": 0},
-    "replicationcontrollers": {"replicas": 0},
-    "statefulsets.apps": {"replicas": 0, "availableReplicas": 0},
-    "daemonsets.apps": {
-        "currentNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberReady": 0,
-    },
-    "services": {"loadBalancer": {}},
-    "ingresses.networking.k8s.io": {"loadBalancer": {}},
-    "poddisruptionbudgets.policy": {
-        "disruptionsAllowed": 0,
-        "currentHealthy": 0,
-        "desiredHealthy": 0,
-        "expectedPods": 0,
-    },
-    "horizontalpodautoscalers.autoscaling": {"desiredReplicas": 0, "currentMetrics": None},
-    "volumeattachments.storage.k8s.io": {"attached": False},
-}
-
 _CREATE: dict[str, Prepare] = {
     "pods": _create_pod,
     "namespaces": _create_namespace,
     "persistentvolumes": _create_volume("Pending"),
     "persistentvolumeclaims": _create_volume("Pending"),
     "nodes": _keep_status,
+    **stored_kinds.CREATE,
 }
 
 
@@ -132,11 +112,11 @@ def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
     if create is not None:
         create(obj, now)
     elif served.has_status:
-        obj["status"] = dict(_EMPTY_STATUS.get(name, {}))
+        obj["status"] = dict(served.empty_status)
     metadata = obj["metadata"]
     if served.generation:
         metadata["generation"] = 1
-    elif name != "pods":
+    else:
         metadata.pop("generation", None)
 
 
@@ -203,7 +183,7 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
         update(obj, old)
     name = served.resource.group_resource
     annotated = name == "deployments.apps" and metadata.get("annotations") != before.get("annotations")
-    if (served.generation or name == "pods") and (annotated or obj.get("spec") != old.get("spec")):
+    if annotated or any(obj.get(each) != old.get(each) for each in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
 
 
@@ -213,6 +193,8 @@ def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = 
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
     v1.36 lets them; all others take the request's labels, annotations, owner references and finalizers as well.
     """
+    if part == "approval":
+        return stored_kinds.approved(obj, old)
     result = dict(old)
     written = "spec" if part == "finalize" else "status"
     if written in obj:

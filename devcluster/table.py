@@ -1,14 +1,14 @@
 """Server-side printing: objects as a meta.k8s.io/v1 Table (what `kubectl get` asks for) or as their metadata only.
 
 Columns with their texts stand in columns.json (the texts are the field documentation of the Kubernetes API types, which
-kube-apiserver sends as they are); what stands in a row is `cells`' part.
+kube-apiserver sends as they are), or with a kind's declaration; what stands in a row is `cells`' part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -16,6 +16,8 @@ import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.cells import PRINTERS
+from kubeloop.devcluster.cells.declared import declared_cells, declared_columns
+from kubeloop.devcluster.cells.parts import Print
 from kubeloop.devcluster.registry import Served
 
 JSON = dict[str, Any]
@@ -87,9 +89,9 @@ def table(
     if objects and objects[0].get("kind") == "Scale":
         key = "scale"
     key = _ALIASES.get(key, key)
-    if key not in PRINTERS:
-        key = ""
-    cells = PRINTERS[key]
+    declared = served.columns if key in ("", served.resource.group_resource) else ()
+    key = key if key in PRINTERS else ""
+    cells: Print = partial(declared_cells, declared) if declared else PRINTERS[key]
     rows: list[JSON] = []
     for obj in objects:
         row: JSON = {"cells": cells(obj, now)}
@@ -107,6 +109,6 @@ def table(
         "kind": "Table",
         "apiVersion": _API_VERSION,
         "metadata": list_metadata,
-        "columnDefinitions": _columns()[key] if columns else None,
+        "columnDefinitions": (declared_columns(declared) if declared else _columns()[key]) if columns else None,
         "rows": rows,
     }

@@ -103,7 +103,7 @@ class Writing:
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
-        if subresource in ("status", "finalize"):
+        if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource)
         else:
             strategies.prepare_for_update(served, obj, old)

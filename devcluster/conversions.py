@@ -1,0 +1,225 @@
+"""Kinds that are served under two group versions: objects are stored in one form and seen in both.
+
+Events are core/v1's and seen as events.k8s.io/v1 (`events_api`); autoscalers are autoscaling/v2's and seen as v1, which
+knows one metric, the use of CPU, and carries all else in annotations. Source: pkg/apis/autoscaling/v1/conversion.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.decoding import DecodeError, normal
+from kubeloop.devcluster.events_api import from_events_api, in_events_api
+from kubeloop.devcluster.registry import (
+    EVENTS_V1,
+    HORIZONTAL_POD_AUTOSCALERS,
+    HORIZONTAL_POD_AUTOSCALERS_V1,
+    Served,
+)
+
+JSON = dict[str, Any]
+Convert = Callable[[JSON], JSON]
+
+_PREFIX = "autoscaling.alpha.kubernetes.io/"
+_METRICS, _CURRENT = f"{_PREFIX}metrics", f"{_PREFIX}current-metrics"
+_CONDITIONS, _BEHAVIOR = f"{_PREFIX}conditions", f"{_PREFIX}behavior"
+_DEFAULT_CPU_PERCENT = 80
+
+_SOURCES = ("resource", "containerResource", "pods", "object", "external")
+_NAMED = ("resource", "containerResource")
+
+
+# --- metrics: v2 has a target with a type, v1 a field per kind of target ----------------------------------------------
+
+
+def _old_metric(metric: JSON, which: str) -> JSON:
+    """A v2 metric in v1's form. `which` is "target" for what is wished, "current" for what is."""
+    result: JSON = {"type": metric["type"]}
+    for source in _SOURCES:
+        given = metric.get(source)
+        if given is None:
+            continue
+        values = given.get(which) or {}
+        old: JSON = {name: given[name] for name in ("name", "container") if name in given}
+        if "metric" in given:
+            old["metricName"] = given["metric"].get("name", "")
+            if selector := given["metric"].get("selector"):
+                old["metricSelector" if source == "external" else "selector"] = selector
+        if "describedObject" in given:
+            old["target"] = given["describedObject"]
+        average = "averageValue" if source == "object" else f"{which}AverageValue"
+        for name, old_name in (
+            ("averageUtilization", f"{which}AverageUtilization"),
+            ("averageValue", average),
+            ("value", f"{which}Value"),
+        ):
+            if name in values:
+                old[old_name] = values[name]
+        if source == "object":
+            old.setdefault(f"{which}Value", "0")
+        result[source] = old
+    return result
+
+
+def _new_metric(metric: JSON, which: str) -> JSON:
+    """A v1 metric in v2's form."""
+    result: JSON = {"type": metric.get("type", "")}
+    for source in _SOURCES:
+        given = metric.get(source)
+        if given is None:
+            continue
+        new: JSON = {name: given[name] for name in ("name", "container") if name in given}
+        if source not in _NAMED:
+            new["metric"] = {"name": given.get("metricName", "")}
+            if selector := given.get("metricSelector") or given.get("selector"):
+                new["metric"]["selector"] = selector
+        if source == "object":
+            new["describedObject"] = given.get("target") or {}
+        average = "averageValue" if source == "object" else f"{which}AverageValue"
+        values = {
+            name: given[old_name]
+            for name, old_name in (
+                ("averageUtilization", f"{which}AverageUtilization"),
+                ("averageValue", average),
+                ("value", f"{which}Value"),
+            )
+            if given.get(old_name) is not None
+        }
+        if source == "object" and "averageValue" in values and values.get("value") == "0":
+            del values["value"]
+        new[which] = _typed(values) if which == "target" else values
+        result[source] = new
+    return result
+
+
+def _typed(values: JSON) -> JSON:
+    names = {"averageUtilization": "Utilization", "averageValue": "AverageValue", "value": "Value"}
+    return {"type": next((type_ for name, type_ in names.items() if name in values), "AverageValue"), **values}
+
+
+def _cpu(metric: JSON) -> JSON | None:
+    resource = metric.get("resource") or {}
+    return resource if metric.get("type") == "Resource" and resource.get("name") == "cpu" else None
+
+
+def _cpu_metric(which: str, percent: int) -> JSON:
+    target: JSON = {"averageUtilization": percent}
+    if which == "target":
+        target = {"type": "Utilization", **target}
+    return {"type": "Resource", "resource": {"name": "cpu", which: target}}
+
+
+def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    """Behaviour stands in its annotation under Go's names of its fields."""
+    if isinstance(value, dict):
+        return {rename(name): _renamed(each, rename) for name, each in value.items() if each is not None}
+    return [_renamed(each, rename) for each in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- autoscalers ------------------------------------------------------------------------------------------------------
+
+
+def autoscaler_in_v1(obj: JSON) -> JSON:
+    """The autoscaling/v1 HorizontalPodAutoscaler of a v2 one."""
+    spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
+    metrics, current = spec.pop("metrics", None) or [], status.pop("currentMetrics", None) or []
+    conditions, behavior = status.pop("conditions", None), spec.pop("behavior", None)
+    kept: dict[str, str] = {}
+    others = []
+    for metric in metrics:
+        percent = ((_cpu(metric) or {}).get("target") or {}).get("averageUtilization")
+        if percent is None:
+            others.append(_old_metric(metric, "target"))
+        else:
+            spec.setdefault("targetCPUUtilizationPercentage", percent)
+    for metric in current:
+        percent = ((_cpu(metric) or {}).get("current") or {}).get("averageUtilization")
+        if percent is not None:
+            status["currentCPUUtilizationPercentage"] = percent
+    if others:
+        kept[_METRICS] = _text(others)
+    if current:
+        kept[_CURRENT] = _text([_old_metric(metric, "current") for metric in current])
+    if conditions:
+        kept[_CONDITIONS] = _text(conditions)
+    if behavior:
+        kept[_BEHAVIOR] = _text(_renamed(behavior, lambda name: name[:1].upper() + name[1:]))
+    metadata = dict(obj["metadata"])
+    if kept:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **kept}
+    converted = {**obj, "metadata": metadata, "spec": spec, "status": status}
+    converted["apiVersion"] = HORIZONTAL_POD_AUTOSCALERS_V1.api_version
+    return normal(HORIZONTAL_POD_AUTOSCALERS_V1, converted)
+
+
+def autoscaler_from_v1(obj: JSON) -> JSON:
+    """The autoscaling/v2 HorizontalPodAutoscaler of a v1 one. Raises StatusError 400 for annotations it cannot read."""
+    spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
+    metadata = dict(obj["metadata"])
+    annotations = dict(metadata.get("annotations") or {})
+    try:
+        kept = {
+            name: msgspec.json.decode(annotations.pop(name))
+            for name in (_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR)
+            if name in annotations
+        }
+        percent, current = (
+            spec.pop("targetCPUUtilizationPercentage", None),
+            status.pop("currentCPUUtilizationPercentage", None),
+        )
+        metrics = [] if percent is None else [_cpu_metric("target", percent)]
+        metrics += [_new_metric(metric, "target") for metric in kept.get(_METRICS) or ()]
+        spec["metrics"] = metrics or [_cpu_metric("target", _DEFAULT_CPU_PERCENT)]
+        if _CURRENT in kept:
+            status["currentMetrics"] = [_new_metric(metric, "current") for metric in kept[_CURRENT] or ()]
+        elif current is not None:
+            status["currentMetrics"] = [_cpu_metric("current", current)]
+        if kept.get(_CONDITIONS):
+            status["conditions"] = kept[_CONDITIONS]
+        if kept.get(_BEHAVIOR):
+            spec["behavior"] = _renamed(kept[_BEHAVIOR], lambda name: name[:1].lower() + name[1:])
+        if annotations:
+            metadata["annotations"] = annotations
+        else:
+            metadata.pop("annotations", None)
+        converted = {**obj, "metadata": metadata, "spec": spec, "status": status}
+        converted["apiVersion"] = HORIZONTAL_POD_AUTOSCALERS.api_version
+        return normal(HORIZONTAL_POD_AUTOSCALERS, converted)
+    except (msgspec.DecodeError, DecodeError, AttributeError, TypeError) as error:
+        raise errors.bad_request(f"annotations of {_PREFIX} cannot be converted to autoscaling/v2: {error}") from error
+
+
+# --- by resource ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """To the stored form of a resource and from it."""
+
+    stored: Convert
+    shown: Convert
+
+
+_CONVERSIONS: dict[str, Conversion] = {
+    EVENTS_V1.path(): Conversion(from_events_api, in_events_api),
+    HORIZONTAL_POD_AUTOSCALERS_V1.path(): Conversion(autoscaler_from_v1, autoscaler_in_v1),
+}
+
+
+def to_stored(target: Served, obj: JSON) -> JSON:
+    """`obj`, in the form of `target`, as it is stored; itself for all but second versions."""
+    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].stored(obj)
+
+
+def from_stored(target: Served, obj: JSON) -> JSON:
+    """A stored object in the form of `target`."""
+    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].shown(obj)

@@ -1,0 +1,181 @@
+"""Defaults and strategies of the kinds that are stored for others to read: nothing in this server acts on them.
+
+Webhooks are not called, admission policies not evaluated, requests not queued, certificates not signed, and neither
+custom resources nor other API servers are served; where a status can say so, it does. Sources: pkg/apis/*/v1/
+defaults.go and pkg/registry of Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kubeloop.devcluster.reviews import USER
+
+JSON = dict[str, Any]
+
+_ADMISSION, _FLOW = "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"
+
+
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+
+def _service_port(service: JSON | None) -> None:
+    if service is not None:
+        service.setdefault("port", 443)
+
+
+def _webhooks(obj: JSON) -> None:
+    for webhook in obj.get("webhooks") or ():
+        webhook.setdefault("failurePolicy", "Fail")
+        webhook.setdefault("matchPolicy", "Equivalent")
+        webhook.setdefault("namespaceSelector", {})
+        webhook.setdefault("objectSelector", {})
+        webhook.setdefault("timeoutSeconds", 10)
+        if obj.get("kind") == "MutatingWebhookConfiguration":
+            webhook.setdefault("reinvocationPolicy", "Never")
+        _service_port((webhook.get("clientConfig") or {}).get("service"))
+        for rule in webhook.get("rules") or ():
+            rule.setdefault("scope", "*")
+
+
+def _match_resources(match: JSON | None) -> None:
+    if match is None:
+        return
+    match.setdefault("matchPolicy", "Equivalent")
+    match.setdefault("namespaceSelector", {})
+    match.setdefault("objectSelector", {})
+    for rules in ("resourceRules", "excludeResourceRules"):
+        for rule in match.get(rules) or ():
+            rule.setdefault("scope", "*")
+
+
+def _policy(obj: JSON) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("failurePolicy", "Fail")
+    _match_resources(spec.get("matchConstraints"))
+
+
+def _policy_binding(obj: JSON) -> None:
+    _match_resources(obj.setdefault("spec", {}).get("matchResources"))
+
+
+def _definition(obj: JSON) -> None:
+    spec = obj["spec"]
+    names = spec.setdefault("names", {})
+    if names.get("kind"):
+        names.setdefault("listKind", f"{names['kind']}List")
+        names.setdefault("singular", names["kind"].lower())
+    conversion = spec.setdefault("conversion", {})
+    conversion.setdefault("strategy", "None")
+    _service_port(((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service"))
+
+
+def _api_service(obj: JSON) -> None:
+    _service_port(obj["spec"].get("service"))
+
+
+def _flow_schema(obj: JSON) -> None:
+    if not obj["spec"].get("matchingPrecedence"):
+        obj["spec"]["matchingPrecedence"] = 1000
+
+
+def _priority_level(obj: JSON) -> None:
+    limited = obj["spec"].get("limited")
+    if limited is not None:
+        limited.setdefault("nominalConcurrencyShares", 30)
+        limited.setdefault("lendablePercent", 0)
+        queuing = limited.get("limitResponse", {}).get("queuing")
+        if queuing is not None:
+            for name, value in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
+                if not queuing.get(name):
+                    queuing[name] = value
+
+
+
+def _autoscaler_v1(obj: JSON) -> None:
+    obj["spec"].setdefault("minReplicas", 1)
+
+
+DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
+    (_ADMISSION, "MutatingWebhookConfiguration"): _webhooks,
+    (_ADMISSION, "ValidatingWebhookConfiguration"): _webhooks,
+    (_ADMISSION, "MutatingAdmissionPolicy"): _policy,
+    (_ADMISSION, "ValidatingAdmissionPolicy"): _policy,
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): _policy_binding,
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): _policy_binding,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+    ("apiregistration.k8s.io", "APIService"): _api_service,
+    (_FLOW, "FlowSchema"): _flow_schema,
+    (_FLOW, "PriorityLevelConfiguration"): _priority_level,
+    ("autoscaling/v1", "HorizontalPodAutoscaler"): _autoscaler_v1,
+}
+"""By group and kind; by apiVersion where versions differ."""
+
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+
+def _create_signing_request(obj: JSON, _now: str) -> None:
+    obj["spec"] = {**obj["spec"], **USER}
+    obj["status"] = {}
+
+
+def _condition(type_: str, now: str, reason: str, message: str, *, status: str = "False") -> JSON:
+    return {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def _create_definition(obj: JSON, now: str) -> None:
+    told = "this server stores CustomResourceDefinitions and does not serve custom resources"
+    stored = [each.get("name", "") for each in obj["spec"].get("versions") or () if each.get("storage")]
+    obj["status"] = {
+        "conditions": [_condition("Established", now, "NotServed", told)],
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": stored,
+    }
+
+
+def _create_api_service(obj: JSON, now: str) -> None:
+    if obj["spec"].get("service"):
+        told = "this server stores APIServices and does not pass requests on to them"
+        condition = _condition("Available", now, "NotServed", told)
+    else:
+        told = "Local APIServices are always available"
+        condition = _condition("Available", now, "Local", told, status="True")
+    obj["status"] = {"conditions": [condition]}
+
+
+CREATE: dict[str, Callable[[JSON, str], None]] = {
+    "apiservices.apiregistration.k8s.io": _create_api_service,
+    "certificatesigningrequests.certificates.k8s.io": _create_signing_request,
+    "customresourcedefinitions.apiextensions.k8s.io": _create_definition,
+}
+"""What a new object's status and server-owned fields are, by group resource. The second argument is the time."""
+
+
+def approved(obj: JSON, old: JSON) -> JSON:
+    """What a write to the approval subresource of a certificate signing request stores: its conditions, no more."""
+    metadata = dict(old["metadata"])
+    if "managedFields" in obj["metadata"]:
+        metadata["managedFields"] = obj["metadata"]["managedFields"]
+    status = dict(old.get("status") or {})
+    conditions = (obj.get("status") or {}).get("conditions")
+    if conditions:
+        status["conditions"] = conditions
+    else:
+        status.pop("conditions", None)
+    return {**old, "metadata": metadata, "status": status}
+
+
+def warning_of(kind: str, *, new: bool) -> str:
+    """What a client hears that creates an object of which it may expect more than storage; "" for nothing."""
+    return _WARNINGS.get(kind, "") if new else ""
+
+
+_WARNINGS = {
+    "CustomResourceDefinition": "this server stores CustomResourceDefinitions and does not serve custom resources",
+    "MutatingWebhookConfiguration": "this server stores webhook configurations and calls no webhooks",
+    "ValidatingWebhookConfiguration": "this server stores webhook configurations and calls no webhooks",
+    "MutatingAdmissionPolicy": "this server stores admission policies and does not evaluate them",
+    "ValidatingAdmissionPolicy": "this server stores admission policies and does not evaluate them",
+}
