@@ -1,7 +1,8 @@
 """Admission: what kube-apiserver's default plugins change or refuse before an object is stored.
 
 NamespaceLifecycle, Priority, DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection,
-DefaultStorageClass, LimitRanger and ResourceQuota. Source: plugin/pkg/admission of Kubernetes v1.36.
+DefaultStorageClass, PersistentVolumeClaimResize, LimitRanger and ResourceQuota. Source: plugin/pkg/admission of
+Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
 from kubeloop.devcluster.storage import Store
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
 
 JSON = dict[str, Any]
@@ -98,6 +100,25 @@ class Admission:
             case "namespaces":
                 labels = obj["metadata"].setdefault("labels", {})
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
+
+    def check_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+        """PersistentVolumeClaimResize, for an update that is valid. Raises StatusError 403."""
+        if resource.group_resource != "persistentvolumeclaims":
+            return
+        new, before = (
+            parse_quantity(each["spec"].get("resources", {}).get("requests", {}).get("storage", 0))
+            for each in (obj, old)
+        )
+        if new.compare(before) <= 0:
+            return
+        name = obj["spec"].get("storageClassName", "")
+        storage_class = self._store.get(STORAGE_CLASSES, "", name) if name else None
+        if storage_class is None or not storage_class.get("allowVolumeExpansion"):
+            why = (
+                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
+                "support resize"
+            )
+            raise errors.forbidden(resource, obj["metadata"]["name"], why)
 
     def charged(
         self, resource: Resource[Any], obj: JSON, namespace: str, *, dry_run: bool

@@ -8,6 +8,7 @@ from typing import Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.validation.services import needs_health_check
 from kubeloop.kube.resources import SERVICES
 
 JSON = dict[str, Any]
@@ -43,7 +44,7 @@ class ServiceAddresses:
         elif spec["clusterIP"] != "None":
             self._claim_ip(service, spec["clusterIP"])
         spec["clusterIPs"] = [spec["clusterIP"]]
-        if spec["clusterIP"] == "None" and not spec.get("selector"):
+        if spec["clusterIP"] == "None" and not spec.get("selector") and spec.get("ipFamilyPolicy") != "SingleStack":
             # nobody's addresses are chosen by the server, so both families may be among them
             spec.setdefault("ipFamilies", ["IPv4", "IPv6"])
             spec.setdefault("ipFamilyPolicy", "RequireDualStack")
@@ -55,6 +56,8 @@ class ServiceAddresses:
                     self._claim_port(service, index, port["nodePort"])
                 else:
                     port["nodePort"] = self._free_port(spec)
+        if needs_health_check(spec) and not spec.get("healthCheckNodePort"):
+            spec["healthCheckNodePort"] = self._free_port(spec)
 
     def _follow(self, service: JSON, *, gone: bool) -> None:
         uid, spec = service["metadata"]["uid"], service.get("spec", {})
@@ -67,6 +70,8 @@ class ServiceAddresses:
         for port in spec.get("ports", ()):
             if port.get("nodePort"):
                 self._ports[port["nodePort"]] = uid
+        if spec.get("healthCheckNodePort"):
+            self._ports[spec["healthCheckNodePort"]] = uid
 
     def _claim_port(self, service: JSON, index: int, port: int) -> None:
         owner = self._ports.get(port)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kubeloop.devcluster import errors
-from kubeloop.kube.quantity import Quantity, parse_quantity
+from kubeloop.kube.quantity import Quantity, milli_value, parse_quantity
 from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 
 JSON = dict[str, Any]
@@ -41,12 +41,16 @@ def check_claim(ranges: Sequence[JSON], claim: JSON) -> None:
     requests = claim["spec"].get("resources", {}).get("requests", {})
     for item in _items(ranges, "PersistentVolumeClaim"):
         for name, low in item.get("min", {}).items():
-            if name in requests and parse_quantity(requests[name]).compare(parse_quantity(low)) < 0:
+            if name not in requests:
+                problems.append(f"minimum {name} usage per PersistentVolumeClaim is {low}.  No request is specified")
+            elif parse_quantity(requests[name]).compare(parse_quantity(low)) < 0:
                 problems.append(
                     f"minimum {name} usage per PersistentVolumeClaim is {low}, but request is {requests[name]}"
                 )
         for name, high in item.get("max", {}).items():
-            if name in requests and parse_quantity(requests[name]).compare(parse_quantity(high)) > 0:
+            if name not in requests:
+                problems.append(f"maximum {name} usage per PersistentVolumeClaim is {high}.  No request is specified")
+            elif parse_quantity(requests[name]).compare(parse_quantity(high)) > 0:
                 problems.append(
                     f"maximum {name} usage per PersistentVolumeClaim is {high}, but request is {requests[name]}"
                 )
@@ -78,20 +82,46 @@ def _fill(container: JSON, kind: str, item: JSON) -> Iterator[str]:
 
 
 def pod_total(spec: JSON) -> JSON:
-    """Requests and limits of a pod: the sum of its containers, or its largest init container."""
-    total: JSON = {}
-    for part in ("requests", "limits"):
-        summed: dict[str, Quantity] = {}
-        for container in spec.get("containers") or ():
-            for name, amount in container.get("resources", {}).get(part, {}).items():
-                summed[name] = summed[name] + parse_quantity(amount) if name in summed else parse_quantity(amount)
-        for container in spec.get("initContainers") or ():
-            for name, amount in container.get("resources", {}).get(part, {}).items():
-                quantity = parse_quantity(amount)
-                if name not in summed or quantity.compare(summed[name]) > 0:
-                    summed[name] = quantity
-        total[part] = {name: quantity.canonical() for name, quantity in summed.items()}
-    return total
+    """Requests and limits of a pod as a whole.
+
+    Containers and sidecars run side by side; before that init containers run one by one, beside the sidecars that
+    were started before them. What the pod says of itself takes the place of the sum, and overhead comes on top.
+    Source: component-helpers' resource.PodRequests and PodLimits.
+    """
+    return {part: _part_of_total(spec, part) for part in ("requests", "limits")}
+
+
+def _part_of_total(spec: JSON, part: str) -> dict[str, str]:
+    summed: dict[str, Quantity] = {}
+    for container in spec.get("containers") or ():
+        _add(summed, container.get("resources", {}).get(part, {}))
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in spec.get("initContainers") or ():
+        amounts = container.get("resources", {}).get(part, {})
+        if container.get("restartPolicy") == "Always":
+            _add(summed, amounts)
+            _add(sidecars, amounts)
+            running = sidecars
+        else:
+            running = dict(sidecars)
+            _add(running, amounts)
+        for name, quantity in running.items():
+            if name not in peak or quantity.compare(peak[name]) > 0:
+                peak[name] = quantity
+    for name, quantity in peak.items():
+        if name not in summed or quantity.compare(summed[name]) > 0:
+            summed[name] = quantity
+    of_pod = (spec.get("resources") or {}).get(part, {})
+    summed |= {name: parse_quantity(amount) for name, amount in of_pod.items()}
+    overhead = spec.get("overhead") or {}
+    _add(summed, overhead if part == "requests" else {name: each for name, each in overhead.items() if name in summed})
+    return {name: quantity.canonical() for name, quantity in summed.items()}
+
+
+def _add(total: dict[str, Quantity], amounts: Mapping[str, str]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total[name] + parse_quantity(amount) if name in total else parse_quantity(amount)
 
 
 def _bounds(kind: str, item: JSON, resources: JSON) -> Iterator[str]:
@@ -113,10 +143,10 @@ def _bounds(kind: str, item: JSON, resources: JSON) -> Iterator[str]:
         elif name in requests and parse_quantity(requests[name]).compare(ceiling) > 0:
             yield f"maximum {name} usage per {kind} is {high}, but request is {requests[name]}"
     for name, ratio in item.get("maxLimitRequestRatio", {}).items():
-        if name not in requests:
+        if name not in requests or not milli_value(requests[name]):
             what = f"{name} max limit to request ratio per {kind} is {ratio}"
             yield f"{what}, but no request is specified or request is 0"
-        elif name not in limits:
+        elif name not in limits or not milli_value(limits[name]):
             yield f"{name} max limit to request ratio per {kind} is {ratio}, but no limit is specified or limit is 0"
         else:
             actual = parse_quantity(limits[name]).milli_value() / parse_quantity(requests[name]).milli_value()

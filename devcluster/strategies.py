@@ -11,46 +11,13 @@ from typing import Any
 
 from kubeloop.devcluster import stored_kinds
 from kubeloop.devcluster.label_keys import merge_label_keys
+from kubeloop.devcluster.quality_of_service import qos_class
 from kubeloop.devcluster.registry import Served
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.devcluster.validation.services import cluster_ips, is_externally_accessible, needs_health_check
 
 JSON = dict[str, Any]
 Prepare = Callable[[JSON, str], None]
 PrepareUpdate = Callable[[JSON, JSON], None]
-
-
-def qos_class(spec: JSON) -> str:
-    """Guaranteed, Burstable or BestEffort. Source: pkg/apis/core/helper/qos."""
-    pod_level = spec.get("resources") or {}
-    if pod_level.get("requests") or pod_level.get("limits"):
-        parts = [pod_level]
-    else:
-        parts = [
-            each.get("resources") or {} for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
-        ]
-    compute = ("cpu", "memory")
-    requests: dict[str, Any] = {}
-    limits: dict[str, Any] = {}
-    guaranteed = True
-    for part in parts:
-        limited = set()
-        for name, amount in (part.get("requests") or {}).items():
-            if name in compute and parse_quantity(amount).compare(parse_quantity(0)) > 0:
-                requests[name] = requests.get(name, parse_quantity(0)) + parse_quantity(amount)
-        for name, amount in (part.get("limits") or {}).items():
-            if name in compute and parse_quantity(amount).compare(parse_quantity(0)) > 0:
-                limited.add(name)
-                limits[name] = limits.get(name, parse_quantity(0)) + parse_quantity(amount)
-        guaranteed = guaranteed and limited == set(compute)
-    if not requests and not limits:
-        return "BestEffort"
-    if (
-        guaranteed
-        and len(requests) == len(limits)
-        and all(name in limits and limits[name].compare(amount) == 0 for name, amount in requests.items())
-    ):
-        return "Guaranteed"
-    return "Burstable"
 
 
 # --- create -----------------------------------------------------------------------------------------------------------
@@ -82,13 +49,40 @@ def _create_namespace(namespace: JSON, _now: str) -> None:
         spec["finalizers"] = [*spec.get("finalizers", ()), "kubernetes"]
 
 
-def _create_volume(phase: str) -> Prepare:
-    def create(obj: JSON, now: str) -> None:
-        obj["status"] = {"phase": phase}
-        if obj.get("kind") == "PersistentVolume":
-            obj["status"]["lastPhaseTransitionTime"] = now
+def _create_volume(volume: JSON, now: str) -> None:
+    volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
 
-    return create
+
+def _create_service(service: JSON, _now: str) -> None:
+    service["status"] = {"loadBalancer": {}}
+    _same_cluster_ip(service["spec"])
+
+
+def _same_cluster_ip(spec: JSON) -> None:
+    """clusterIP and clusterIPs[0] are the same thing; who gives one gives both."""
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
+def _create_claim(claim: JSON, _now: str) -> None:
+    claim["status"] = {"phase": "Pending"}
+    _data_sources(claim["spec"])
+
+
+def _data_sources(spec: JSON) -> None:
+    """dataSource and dataSourceRef are the same thing; the older takes claims and snapshots alone."""
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if reference is not None and reference.get("namespace"):
+        spec.pop("dataSourceRef")  # needs a feature that is off
+        reference = None
+    if source is not None and reference is None:
+        kind = (source.get("apiGroup") or "", source.get("kind"))
+        if kind in (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")):
+            spec["dataSourceRef"] = dict(source)
+        else:
+            spec.pop("dataSource")
+    elif reference is not None and source is None:
+        spec["dataSource"] = dict(reference)
 
 
 def _keep_status(_obj: JSON, _now: str) -> None:
@@ -98,8 +92,9 @@ def _keep_status(_obj: JSON, _now: str) -> None:
 _CREATE: dict[str, Prepare] = {
     "pods": _create_pod,
     "namespaces": _create_namespace,
-    "persistentvolumes": _create_volume("Pending"),
-    "persistentvolumeclaims": _create_volume("Pending"),
+    "persistentvolumes": _create_volume,
+    "persistentvolumeclaims": _create_claim,
+    "services": _create_service,
     "nodes": _keep_status,
     **stored_kinds.CREATE,
 }
@@ -135,21 +130,76 @@ def _update_namespace(namespace: JSON, old: JSON) -> None:
 
 
 def _update_service(service: JSON, old: JSON) -> None:
+    """What was allocated stays where the request leaves it out, and goes where its type has no use for it."""
     spec, before = service["spec"], old["spec"]
-    if spec.get("type") == "ExternalName":
-        return
-    if "clusterIP" not in spec and before.get("clusterIP"):
+    if _has_cluster_ip(before) and _has_cluster_ip(spec):
+        _keep_cluster_ips(spec, before)
+    else:
+        _same_cluster_ip(spec)
+    if _has_node_ports(before) and _has_node_ports(spec):
+        _keep_node_ports(spec, before)
+    if needs_health_check(before) and needs_health_check(spec) and "healthCheckNodePort" in before:
+        spec.setdefault("healthCheckNodePort", before["healthCheckNodePort"])
+    _drop_what_the_type_has_not(spec, before)
+
+
+def _has_cluster_ip(spec: JSON) -> bool:
+    return spec.get("type") in ("ClusterIP", "NodePort", "LoadBalancer")
+
+
+def _has_node_ports(spec: JSON) -> bool:
+    kind = spec.get("type")
+    return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
+
+
+def _keep_cluster_ips(spec: JSON, before: JSON) -> None:
+    had = cluster_ips(before)
+    if spec.get("clusterIPs") == had and spec.get("clusterIP") not in ("", None, *had[:1]):
+        spec["clusterIPs"] = [spec["clusterIP"], *had[1:]]  # only the older field was changed
+    if not spec.get("clusterIP") and before.get("clusterIP"):
         spec["clusterIP"] = before["clusterIP"]
-        spec.setdefault("clusterIPs", before.get("clusterIPs", [before["clusterIP"]]))
+    if not spec.get("clusterIPs"):
+        spec["clusterIPs"] = had if spec.get("clusterIP") == before.get("clusterIP") else cluster_ips(spec)
+        if not spec["clusterIPs"]:
+            del spec["clusterIPs"]
     for name in ("ipFamilies", "ipFamilyPolicy"):
         if name in before:
             spec.setdefault(name, before[name])
-    if spec.get("type") in ("NodePort", "LoadBalancer"):
-        taken = {(port.get("port"), port.get("protocol")): port.get("nodePort") for port in before.get("ports", ())}
-        for port in spec.get("ports", ()):
-            known = taken.get((port.get("port"), port.get("protocol")))
-            if "nodePort" not in port and known:
-                port["nodePort"] = known
+
+
+def _keep_node_ports(spec: JSON, before: JSON) -> None:
+    def ports(of: JSON) -> set[int]:
+        return {port["nodePort"] for port in of.get("ports", ()) if port.get("nodePort")}
+
+    used = ports(before) & ports(spec)
+    known = {port.get("name", ""): port.get("nodePort") for port in before.get("ports", ())}
+    for port in spec.get("ports", ()):
+        was = known.get(port.get("name", ""))
+        if not port.get("nodePort") and was and was not in used:
+            port["nodePort"] = was
+
+
+def _drop_what_the_type_has_not(spec: JSON, before: JSON) -> None:
+    """Values that came along unchanged when the type changed."""
+
+    def drop_if_same(*names: str) -> None:
+        for name in names:
+            if spec.get(name) == before.get(name):
+                spec.pop(name, None)
+
+    if _has_cluster_ip(before) and not _has_cluster_ip(spec):
+        drop_if_same("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+    if _has_node_ports(before) and not _has_node_ports(spec):
+        had = {port.get("nodePort") for port in before.get("ports", ())}
+        if all(port.get("nodePort", 0) in (0, *had) for port in spec.get("ports", ())):
+            for port in spec.get("ports", ()):
+                port.pop("nodePort", None)
+    if needs_health_check(before) and not needs_health_check(spec):
+        drop_if_same("healthCheckNodePort")
+    if before.get("type") == "LoadBalancer" != spec.get("type"):
+        drop_if_same("allocateLoadBalancerNodePorts", "loadBalancerClass")
+    if is_externally_accessible(before) and not is_externally_accessible(spec):
+        drop_if_same("externalTrafficPolicy")
 
 
 _UPDATE: dict[str, PrepareUpdate] = {
@@ -185,6 +235,42 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
     annotated = name == "deployments.apps" and metadata.get("annotations") != before.get("annotations")
     if annotated or any(obj.get(each) != old.get(each) for each in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
+
+
+_RESIZED = ("resources", "resizePolicy")
+
+
+def prepare_for_part_of_pod(pod: JSON, old: JSON, part: str) -> JSON:
+    """What a write to pods/ephemeralcontainers or pods/resize stores: the old pod with that part of the new one.
+
+    A resize that adds, removes or renames containers is left as it is, for validation to refuse.
+    """
+    spec, before = pod["spec"], dict(old["spec"])
+    metadata = {**old["metadata"], **{name: pod["metadata"][name] for name in _SINCE if name in pod["metadata"]}}
+    if part == "ephemeralcontainers":
+        before.pop("ephemeralContainers", None)
+        before |= {name: spec[name] for name in ("ephemeralContainers",) if name in spec}
+    else:
+        if "resources" in spec:
+            before["resources"] = spec["resources"]
+        for kind in ("containers", "initContainers"):
+            if kind in spec or kind in before:
+                before[kind] = _resized(spec.get(kind) or [], before.get(kind) or [])
+    if before != old["spec"]:
+        metadata["generation"] = metadata.get("generation", 0) + 1
+    return {**old, "metadata": metadata, "spec": before}
+
+
+_SINCE = ("managedFields", "resourceVersion")
+
+
+def _resized(new: list[JSON], old: list[JSON]) -> list[JSON]:
+    if [each.get("name") for each in new] != [each.get("name") for each in old]:
+        return new
+    return [
+        {**{name: was[name] for name in was if name not in _RESIZED}, **{n: now[n] for n in _RESIZED if n in now}}
+        for now, was in zip(new, old, strict=True)
+    ]
 
 
 def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = "status") -> JSON:

@@ -105,6 +105,8 @@ class Writing:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
         if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource)
+        elif subresource in ("ephemeralcontainers", "resize"):
+            obj = strategies.prepare_for_part_of_pod(obj, old, subresource)
         else:
             strategies.prepare_for_update(served, obj, old)
         if not subresource:
@@ -112,6 +114,8 @@ class Writing:
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
+        if not subresource:
+            self._admission.check_update(resource, obj, old)
         if resource.group_resource == "services" and not subresource:
             self._addresses.allocate(obj, dry_run=dry_run)
         return self.replace(served, before, obj, dry_run=dry_run)

@@ -1,9 +1,13 @@
-"""What is allowed but unwise: the texts of Warning headers. Sources: pkg/api/pod/warnings.go, pkg/api/node/util.go."""
+"""What is allowed but unwise: the texts of Warning headers. Sources: warnings.go of pkg/api/{pod,service}, util.go of
+pkg/api/{node,persistentvolume,persistentvolumeclaim}, the strategies' WarningsOnCreate."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kubeloop.devcluster.validation.field import dns_label, quoted
+from kubeloop.devcluster.validation.security import every_container
 from kubeloop.kube.quantity import milli_value
 from kubeloop.kube.resources import Resource
 
@@ -18,69 +22,305 @@ _DEPRECATED_NODE_LABELS = {
 }
 _ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
-    "scheduler.alpha.kubernetes.io/tolerations": 'non-functional in v1.7+; use the "tolerations" field instead',
-    "scheduler.alpha.kubernetes.io/affinity": 'non-functional in v1.7+; use the "affinity" field instead',
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+}
+_SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_OF_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
+_USE_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_VOLUMES = {
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
+    "gitRepo": "deprecated in v1.11",
+    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
+    "flocker": "deprecated in v1.22, non-functional in v1.25+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
+    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
+    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
+    "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
 _TEMPLATES = {
     ("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "DaemonSet"),
     ("", "ReplicationController"), ("batch", "Job"),
 }  # fmt: skip
+_NAMES_OF_PODS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "ReplicationController"), ("batch", "Job")}
+_SURPRISING = "which can result in surprising behavior; a DNS label is recommended"
+_NO_POD = "a null labelSelector results in matching no pod"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) -> list[str]:
     """Warnings about writing `obj`; about an update only where the spec changed."""
-    if old is not None and obj.get("spec") == old.get("spec"):
+    key, metadata, spec = (resource.group, resource.kind), obj.get("metadata", {}), obj.get("spec", {})
+    if old is not None and spec == old.get("spec"):
         return []
-    key = (resource.group, resource.kind)
     if key == ("", "Pod"):
-        return _pod(obj.get("metadata", {}), obj.get("spec", {}), "metadata", "spec")
+        if old is not None:  # people do not update pods
+            return []
+        return [*_host_name(metadata, "the Pod's hostname"), *_pod(metadata, spec, "metadata", "spec")]
     if key in _TEMPLATES:
-        template = obj.get("spec", {}).get("template") or {}
-        return _pod(
+        template = spec.get("template") or {}
+        found = _pod(
             template.get("metadata", {}), template.get("spec", {}), "spec.template.metadata", "spec.template.spec"
         )
+        named = key in _NAMES_OF_PODS and old is None
+        return [*(_host_name(metadata, "Pod names and hostnames") if named else ()), *found]
+    if key == ("", "Service"):
+        return list(_service(metadata, spec))
+    if key == ("", "PersistentVolumeClaim"):
+        return [*_class_annotation(metadata), *_claim(spec, "spec")]
+    if key == ("", "PersistentVolume"):
+        return [*_class_annotation(metadata), *_volume(spec)]
     return []
 
 
+def _host_name(metadata: JSON, used_in: str) -> list[str]:
+    wrong = dns_label(metadata.get("name", ""))
+    return [f"metadata.name: this is used in {used_in}, {_SURPRISING}: [{' '.join(wrong)}]"] if wrong else []
+
+
 def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]:
+    annotations = metadata.get("annotations", {})
     found = [
         f"{path}.nodeSelector[{key}]: {_DEPRECATED_NODE_LABELS[key]}"
         for key in sorted(spec.get("nodeSelector", {}))
         if key in _DEPRECATED_NODE_LABELS
     ]
+    found += _scheduling(spec, path)
     found += [
-        f"{metadata_path}.annotations[{key}]: {_ANNOTATIONS[key]}"
-        for key in sorted(metadata.get("annotations", {}))
-        if key in _ANNOTATIONS
+        f"{metadata_path}.annotations[{key}]: {_ANNOTATIONS[key]}" for key in sorted(annotations) if key in _ANNOTATIONS
     ]
-    for kind in ("initContainers", "containers"):
-        for i, container in enumerate(spec.get(kind) or ()):
-            found += _container(container, f"{path}.{kind}[{i}]")
+    for i, volume in enumerate(spec.get("volumes", ())):
+        where = f"{path}.volumes[{i}]"
+        found += [
+            f"{where}.{'storageOS' if kind == 'storageos' else kind}: {_VOLUMES[kind]}"
+            for kind in _VOLUMES
+            if kind in volume
+        ]
+        template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
+        if template is not None:
+            found += _claim(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
+        found += overlapping_paths(volume)
+    found += _repeated(spec.get("hostAliases", ()), f"{path}.hostAliases", "ip")
+    found += _repeated(spec.get("imagePullSecrets", ()), f"{path}.imagePullSecrets", "name")
+    found += [
+        f'{path}.imagePullSecrets[{i}].name: invalid empty name ""'
+        for i, secret in enumerate(spec.get("imagePullSecrets", ()))
+        if not secret.get("name")
+    ]
+    found += _fractions(spec.get("overhead", {}), f"{path}.overhead", ("memory", "ephemeral-storage"))
+    profiles = spec.get("securityContext") or {}
+    if _SECCOMP in annotations and profiles.get("seccompProfile") is None:
+        found.append(f"{metadata_path}.annotations[{_SECCOMP}]: {_USE_SECCOMP}")
+    for where, container in every_container(path, spec):
+        found += _container(container, where)
+        own, name = container.get("securityContext", {}), container.get("name", "")
+        if _SECCOMP_OF_CONTAINER + name in annotations and own.get("seccompProfile") is None:
+            found.append(f"{metadata_path}.annotations[{_SECCOMP_OF_CONTAINER}{name}]: {_USE_SECCOMP}")
+        confined = profiles.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
+        if _APP_ARMOR + name in annotations and not confined:
+            told = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            found.append(f"{metadata_path}.annotations[{_APP_ARMOR}{name}]: {told}")
+    found += _ports(spec, path)
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        told = "must be >= 0; negative values are invalid and will be treated as 1"
+        found.append(f"{path}.terminationGracePeriodSeconds: {told}")
     return found
 
 
+def _scheduling(spec: JSON, path: str) -> Iterator[str]:
+    affinity = spec.get("affinity") or {}
+    node, where = affinity.get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity"
+    for i, term in enumerate((node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()):
+        yield from _node_term(term, f"{where}.{_REQUIRED}.nodeSelectorTerms[{i}]")
+    for i, each in enumerate(node.get(_PREFERRED, ())):
+        yield from _node_term(each.get("preference", {}), f"{where}.{_PREFERRED}[{i}].preference")
+    for i, each in enumerate(spec.get("topologySpreadConstraints", ())):
+        where, key = f"{path}.topologySpreadConstraints[{i}]", each.get("topologyKey", "")
+        if key in _DEPRECATED_NODE_LABELS:
+            yield f"{where}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
+        if each.get("labelSelector") is None:
+            yield f"{where}.labelSelector: {_NO_POD}"
+    for kind in ("podAffinity", "podAntiAffinity"):
+        pods, where = affinity.get(kind) or {}, f"{path}.affinity.{kind}"
+        for i, term in enumerate(pods.get(_REQUIRED, ())):
+            if term.get("labelSelector") is None:
+                yield f"{where}.{_REQUIRED}[{i}].labelSelector: {_NO_POD}"
+        for i, each in enumerate(pods.get(_PREFERRED, ())):
+            if each.get("podAffinityTerm", {}).get("labelSelector") is None:
+                yield f"{where}.{_PREFERRED}[{i}].podAffinityTerm.labelSelector: {_NO_POD}"
+
+
+def _node_term(term: JSON, path: str) -> Iterator[str]:
+    for i, each in enumerate(term.get("matchExpressions", ())):
+        key = each.get("key", "")
+        if key in _DEPRECATED_NODE_LABELS:
+            yield f"{path}.matchExpressions[{i}].key: {key} is {_DEPRECATED_NODE_LABELS[key]}"
+
+
+def _repeated(items: Sequence[JSON], path: str, name: str) -> Iterator[str]:
+    seen = set()
+    for i, item in enumerate(items):
+        if item.get(name, "") in seen:
+            yield f"{path}[{i}].{name}: duplicate {name} {quoted(item.get(name, ''))}"
+        seen.add(item.get(name, ""))
+
+
+def _fractions(amounts: JSON, path: str, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if name in amounts and milli_value(amounts[name]) % 1000:
+            yield f'{path}[{name}]: fractional byte value "{amounts[name]}" is invalid, must be an integer'
+
+
 def _container(container: JSON, path: str) -> list[str]:
-    found = []
-    for which in ("limits", "requests"):
-        for name, quantity in sorted(container.get("resources", {}).get(which, {}).items()):
-            if name in ("memory", "ephemeral-storage") and milli_value(quantity) % 1000:
-                told = f'fractional byte value "{quantity}" is invalid, must be an integer'
-                found.append(f"{path}.resources.{which}[{name}]: {told}")
+    found: list[str] = []
+    for name in ("memory", "ephemeral-storage"):
+        for which in ("limits", "requests"):
+            found += _fractions(container.get("resources", {}).get(which, {}), f"{path}.resources.{which}", (name,))
     seen = set()
     for i, variable in enumerate(container.get("env", ())):
-        name = variable.get("name", "")
-        if name in seen:
+        name, value = variable.get("name", ""), variable.get("value", "")
+        reference = f"$({name})"
+        if name in seen and ("valueFrom" in variable or value == reference or reference not in value):
             found.append(
                 f'{path}.env[{i}]: hides previous definition of "{name}", which may be dropped when using apply'
             )
         seen.add(name)
-    ports: dict[tuple[Any, Any], int] = {}
-    for i, port in enumerate(container.get("ports", ())):
-        key = (port.get("containerPort"), port.get("protocol"))
-        if key in ports:
-            told = "duplicate port definition with"
-            found.append(f"{path}.ports[{i}]: {told} {path}.ports[{ports[key]}]")
-        ports.setdefault(key, i)
     return found
+
+
+def _ports(spec: JSON, path: str) -> Iterator[str]:
+    """Ports of all containers that are the same, or that overlap."""
+    known: dict[tuple[Any, Any], list[tuple[str, JSON]]] = {}
+    for container_path, container in every_container(path, spec):
+        for i, port in enumerate(container.get("ports", ())):
+            where, address, on_host = f"{container_path}.ports[{i}]", port.get("hostIP", ""), port.get("hostPort", 0)
+            if address and not on_host:
+                told = (
+                    f"{{Name:{port.get('name', '')} HostPort:0 ContainerPort:{port.get('containerPort', 0)} "
+                    f"Protocol:{port.get('protocol', '')} HostIP:{address}}}"
+                )
+                yield f"{where}: hostIP set without hostPort: {told}"
+            others = known.setdefault((port.get("containerPort"), port.get("protocol")), [])
+            for other_path, other in others:
+                other_address, other_on_host = other.get("hostIP", ""), other.get("hostPort", 0)
+                if (address, on_host) == (other_address, other_on_host):
+                    yield f"{where}: duplicate port definition with {other_path}"
+                elif not on_host or not other_on_host:
+                    yield f"{where}: overlapping port definition with {other_path}"
+                elif on_host == other_on_host and bool(address) != bool(other_address):
+                    yield f"{where}: dangerously ambiguous port definition with {other_path}"
+            others.append((where, port))
+
+
+# --- volumes ----------------------------------------------------------------------------------------------------------
+
+
+def overlapping_paths(volume: JSON) -> Iterator[str]:
+    """Files of one volume that would lie on, or under, each other."""
+    name = quoted(volume.get("name", ""))
+    for kind, told, holder in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
+        source = volume.get(kind, {})
+        if "items" in source:
+            words = f"volume {name} ({told} {quoted(source.get(holder, ''))}): overlapping paths"
+            yield from _overlaps(_paths(source), words)
+    if "items" in volume.get("downwardAPI", {}):
+        yield from _overlaps(_paths(volume["downwardAPI"]), f"volume {name} (DownwardAPI): overlapping paths")
+    taken: set[str] = set()
+    for source in volume.get("projected", {}).get("sources") or ():
+        if not source:
+            yield f"volume {name} (Projected) has no sources provided"
+            continue
+        paths, told = _projected(source)
+        if paths:
+            words = f"volume {name} (Projected {told}): overlapping paths"
+            yield from _overlaps(paths, words)
+            yield from _overlaps(sorted([*set(paths), *taken]), words)
+            taken |= set(paths)
+
+
+def _paths(source: JSON) -> list[str]:
+    return [item.get("path", "") for item in source.get("items", ())]
+
+
+def _projected(source: JSON) -> tuple[list[str], str]:
+    for kind, told in (("configMap", "ConfigMap"), ("secret", "Secret")):
+        if "items" in source.get(kind, {}):
+            return _paths(source[kind]), f"{told} {quoted(source[kind].get('name', ''))}"
+    if "items" in source.get("downwardAPI", {}):
+        return _paths(source["downwardAPI"]), "DownwardAPI"
+    if "serviceAccountToken" in source:
+        return [source["serviceAccountToken"].get("path", "")], "ServiceAccountToken"
+    return [], ""
+
+
+def _overlaps(paths: Sequence[str], words: str) -> Iterator[str]:
+    seen: list[str] = []
+    for path in (each.rstrip("/") for each in paths):
+        for other in seen:
+            if path and other and (f"{other}/".startswith(path) or f"{path}/".startswith(other)):
+                yield f"{words}: {quoted(path)} with {quoted(other)}"
+                break
+        if path not in seen:
+            seen.append(path)
+
+
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+def _class_annotation(metadata: JSON) -> list[str]:
+    told = 'deprecated since v1.8; use "storageClassName" attribute instead'
+    return [f"metadata.annotations[{_CLASS}]: {told}"] if _CLASS in metadata.get("annotations", {}) else []
+
+
+def _claim(spec: JSON, path: str) -> list[str]:
+    resources = spec.get("resources", {})
+    return [
+        warning
+        for which in ("requests", "limits")
+        for warning in _fractions(resources.get(which, {}), f"{path}.resources.{which}", ("storage",))
+    ]
+
+
+def _volume(spec: JSON) -> Iterator[str]:
+    required = (spec.get("nodeAffinity") or {}).get("required") or {}
+    for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
+        yield from _node_term(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{i}]")
+    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        yield (
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended "
+            "approach is to use dynamic provisioning."
+        )
+    for kind in ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd"):
+        if kind in spec:
+            yield f"spec.{'storageOS' if kind == 'storageos' else kind}: {_VOLUMES[kind]}"
+
+
+# --- services ---------------------------------------------------------------------------------------------------------
+
+
+def _service(metadata: JSON, spec: JSON) -> Iterator[str]:
+    if "service.kubernetes.io/topology-aware-hints" in metadata.get("annotations", {}):
+        yield (
+            "annotation service.kubernetes.io/topology-aware-hints is deprecated, "
+            "please use service.kubernetes.io/topology-mode instead"
+        )
+    kind = spec.get("type")
+    headless = kind == "ClusterIP" and spec.get("clusterIP") == "None"
+    if headless:
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if spec.get("externalIPs"):
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    if spec.get("externalIPs") and not headless and kind != "ExternalName":
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if spec.get("externalIPs") and kind == "ExternalName":
+        yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    if spec.get("externalName") and kind != "ExternalName":
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
