@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -36,6 +36,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 # Requests under way at once, by lane. HTTP/1.1 has one connection for each.
 LANES: dict[str, int] = {"": 64, "binding": 64, "events": 8, "status": 32}
 
+_PAGE = 500
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9._~-]+").fullmatch
 
@@ -47,6 +48,18 @@ class PatchType(Enum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
+
+
+class ListOptions(TypedDict, total=False):
+    """What every way to list takes: which objects, how many at once, of which moment, and how the request travels."""
+
+    label_selector: str
+    field_selector: str
+    limit: int
+    resource_version: str
+    resource_version_match: str
+    headers: Mapping[str, str] | None
+    lane: str
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -163,74 +176,52 @@ class Client:
         resource: Resource[T],
         namespace: str = "",
         *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
         continue_: str = "",
-        resource_version: str = "",
-        resource_version_match: str = "",
-        headers: Mapping[str, str] | None = None,
-        lane: str = "",
         timeout_seconds: float | None = None,
+        **options: Unpack[ListOptions],
     ) -> ListPage[T]:
         """One page of at most `limit` objects (0: all of them). Raises Gone if `continue_` is too old; see pages()."""
+        limit = options.get("limit", 0)
         query = {
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
+            "labelSelector": options.get("label_selector", ""),
+            "fieldSelector": options.get("field_selector", ""),
             "limit": str(limit) if limit else "",
             "continue": continue_,
-            "resourceVersion": resource_version,
-            "resourceVersionMatch": resource_version_match,
+            "resourceVersion": options.get("resource_version", ""),
+            "resourceVersionMatch": options.get("resource_version_match", ""),
         }
         target = _target(resource, namespace, "", "", query)
+        headers, lane = options.get("headers"), options.get("lane", "")
         answer = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
         page_type: type[ListPage[T]] = ListPage[resource.type]  # type: ignore[name-defined]
         return _decoded(page_type, answer)
 
     async def pages(
-        self,
-        resource: Resource[T],
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-        resource_version: str = "",
-        resource_version_match: str = "",
-        headers: Mapping[str, str] | None = None,
-        lane: str = "",
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]
     ) -> AsyncIterator[ListPage[T]]:
-        """All pages of a list, in order.
+        """All pages of a list, in order, of 500 objects unless `limit` says otherwise.
 
         If a continue token expires on the way (410), the list begins anew as one consistent page without a limit, which
         says `restarted`: what came before no longer counts. Source: client-go tools/pager.
         """
-        options: dict[str, Any] = {
-            "label_selector": label_selector,
-            "field_selector": field_selector,
-            "headers": headers,
-            "lane": lane,
-        }
-        page = await self.list(
-            resource,
-            namespace,
-            limit=limit,
-            resource_version=resource_version,
-            resource_version_match=resource_version_match,
-            **options,
-        )
+        options.setdefault("limit", _PAGE)
+        page = await self.list(resource, namespace, **options)
         yield page
+        whole, following = options.copy(), options.copy()
+        whole.pop("limit")
+        for options_left in (whole, following):
+            options_left.pop("resource_version_match", None)
+        following.pop("resource_version", None)  # a token carries its own; the server refuses both together
         while page.metadata.continue_:
             try:
-                # A token carries its resourceVersion; the server refuses both together.
-                page = await self.list(resource, namespace, limit=limit, continue_=page.metadata.continue_, **options)
+                page = await self.list(resource, namespace, continue_=page.metadata.continue_, **following)
             except Gone:
-                whole = await self.list(resource, namespace, resource_version=resource_version, **options)
-                page = ListPage(metadata=whole.metadata, items=whole.items, restarted=True)
+                anew = await self.list(resource, namespace, **whole)
+                page = ListPage(metadata=anew.metadata, items=anew.items, restarted=True)
             yield page
 
-    async def list_all(self, resource: Resource[T], namespace: str = "", **options: Any) -> ListPage[T]:
-        """All pages as one; `options` are those of pages(). The metadata are the last page's, its resourceVersion that
+    async def list_all(self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]) -> ListPage[T]:
+        """All pages as one. The metadata are the last page's, its resourceVersion that
         of the whole list."""
         items: list[T] = []
         metadata = ListMeta()

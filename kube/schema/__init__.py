@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from hashlib import sha512
 from importlib import resources
 from typing import Any
 
@@ -229,6 +230,12 @@ def declare(group: str, version: str, kind: str, **fields: Any) -> None:
     table.kinds[f"{package}/{kind}"] = struct(kind, fields, [type_meta, object_meta])
     items = {"items": f"[]{package}.{kind}"}
     table.kinds[f"{package}/{kind}List"] = struct(f"{kind}List", items, [type_meta, list_meta])
+
+
+def fingerprint() -> bytes:
+    """A hash of all that the table holds."""
+    table = _table()
+    return sha512(repr((table.kinds, table.types, table.enums)).encode()).digest()
 
 
 def enum_values(alias: str) -> tuple[str, ...]:
