@@ -102,7 +102,7 @@ class OtlpSink:
         """Raises UserError if a certificate cannot be read."""
         self._settings = settings
         self._metrics = metrics or TraceMetrics()
-        self._encoder = TraceEncoder(_resource(), "kubeloop", own_version())
+        self._encoder = TraceEncoder(resource_attributes(), "kubeloop", own_version())
         self._opener = _opener(settings)
         self._queue: deque[tuple[bytes, int, str]] = deque()
         self._spans = 0
@@ -122,7 +122,7 @@ class OtlpSink:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-            self._provider = TracerProvider(resource=Resource(_resource()), shutdown_on_exit=False)
+            self._provider = TracerProvider(resource=Resource(resource_attributes()), shutdown_on_exit=False)
             self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         return self._provider
 
@@ -281,7 +281,7 @@ def _opener(settings: ExportSettings) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
 
-def _resource() -> Attributes:
+def resource_attributes() -> Attributes:
     """As OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPERIMENTAL_RESOURCE_DETECTORS say."""
     from opentelemetry.sdk.resources import Resource
 

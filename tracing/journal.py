@@ -1,6 +1,6 @@
 """The journal: what a process that is killed leaves to the next one, so that every pod gets its one trace.
 
-    open record saved ---> finished (the whole record once more) ---> delivered: forgotten
+    open record saved ---> saved again, finished (what is new) ---> delivered: forgotten
           |                        |
           +-- killed here: the     +-- killed here: the next process exports it, with the same ids
               next process goes on with the notes
@@ -39,11 +39,20 @@ STALE_SECONDS: Final = 86_400.0
 COPIED_AT_ONCE: Final = 100  # records, some 2 ms
 MAX_FILE_BYTES: Final = 1 << 30  # of a file that is read; a larger one is none of ours
 _SUFFIX: Final = ".trace-journal"
-_FORMAT: Final = 1
-_HEADER, _OPEN, _FINISHED, _RECONCILE, _GONE = range(5)
+_FORMAT: Final = 2
+_HEADER, _OPEN, _FINISHED, _RECONCILE, _GONE, _MORE_OF_OPEN, _MORE_OF_FINISHED = range(7)
+_WHOLE: Final = {_MORE_OF_OPEN: _OPEN, _MORE_OF_FINISHED: _FINISHED}
+_MORE: Final = {whole: more for more, whole in _WHOLE.items()}
 _frame = struct.Struct("<IB")
-_FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in ("context", "facts", "saved_revision"))
+_NOT_KEPT: Final = ("context", "facts", "saved_revision", "saved_facts")
+_LASTING: Final = (
+    *("create_start_ns", "link", "namespace", "owner_kind", "owner_name", "parent_span_id", "reconstructed"),
+    *("scheduler", "start_ns"),
+)  # known when a record is first saved
+_FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in _NOT_KEPT)
+_CHANGING: Final = tuple(name for name in _FIELDS if name not in _LASTING)
 _values = operator.attrgetter(*_FIELDS)
+_changing_values = operator.attrgetter(*_CHANGING)
 
 _encode = msgspec.msgpack.encode
 
@@ -87,7 +96,6 @@ class Journal:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def save(self, record: PodRecord) -> None:
-        record.saved_revision = record.revision
         self._write(_OPEN, record.context.traceparent, record)
 
     def forget(self, record: PodRecord) -> None:
@@ -146,11 +154,21 @@ class Journal:
         self._descriptor = -1
 
     def _write(self, kind: int, key: str, kept: PodRecord | Trace) -> None:
+        """Of a record that this file has, only what is new."""
+        is_known = self._old is None and key in self._live
         self._live[key] = kind, kept
         if self._old is not None:
             self._written.add(key)
-        content = _encode((key, kept if isinstance(kept, Trace) else _plain(kept)))
-        self._append(kind, content)
+        if isinstance(kept, Trace):
+            self._append(kind, _encode((key, kept)))
+            return
+        saved = kept.saved_facts
+        if is_known and saved >= 0:
+            self._append(_MORE[kind], _encode((key, saved, kept.facts[saved:], _changing_values(kept))))
+        else:
+            self._append(kind, _encode((key, _plain(kept))))
+        kept.saved_facts = len(kept.facts)
+        kept.saved_revision = kept.revision
 
     def _append(self, kind: int, content: bytes) -> None:
         if self._descriptor < 0:
@@ -277,6 +295,11 @@ def _collect(files: list[_Frames], left: Left) -> None:
             if kind == _GONE:
                 for key in content:
                     states.pop(key, None)
+            elif kind in _WHOLE:
+                if content[0] not in states:
+                    log.warning("a record in a journal of traces lacks its beginning", extra={"key": content[0]})
+                    continue
+                states[content[0]] = _WHOLE[kind], _with_more(states[content[0]][1], content)
             elif kind != _HEADER:
                 states[content[0]] = kind, content[1]
     for kind, content in states.values():
@@ -299,6 +322,15 @@ def _plain(record: PodRecord) -> tuple[Any, ...]:
         record.facts,
         _values(record),
     )
+
+
+def _with_more(state: Any, more: Any) -> Any:
+    """A record as it was saved, and what was new later."""
+    context, facts, values = state
+    _, kept, new_facts, changing = more
+    changed = dict(zip(_CHANGING, changing, strict=True))
+    values = [changed.get(name, value) for name, value in zip(_FIELDS, values, strict=True)]
+    return context, [*facts[:kept], *new_facts], values
 
 
 def _record(content: Any) -> PodRecord:

@@ -396,6 +396,7 @@ class PodTraces:
             record.facts = [(UNFOLLOWED, record.observed_ns, now_ns, "another process of kubeloop was leading")]
             if waits:
                 record.facts.append((QUEUED, now_ns, waits[-1][2], waits[-1][3]))
+            record.saved_facts = min(record.saved_facts, 0)
 
     # ---------------------------------------------------------------------------------------------------------------
 

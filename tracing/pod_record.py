@@ -100,6 +100,7 @@ class PodRecord:
         "parent_span_id",
         "reason",
         "reconstructed",
+        "saved_facts",
         "saved_revision",
         "scheduler",
         "start_ns",
@@ -131,7 +132,7 @@ class PodRecord:
         self.kept_by = ""  # the tail rule that keeps it although the sampler did not choose it
         self.reconstructed = False  # from what stands on the object, not from what was seen
         self.facts: list[Fact] = []  # in the order in which they were noted
-        self.saved_revision = -1  # what the journal has
+        self.saved_revision = self.saved_facts = -1  # what the journal has, and how many of `facts`
 
     def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
         """Beyond `limit` facts the middle ones give way."""
@@ -141,6 +142,7 @@ class PodRecord:
             first, dropped = limit // 3, limit // 3
             gap_at_ns = facts[first][1]
             facts[first : first + dropped] = [(GAP, gap_at_ns, None, None)]
+            self.saved_facts = min(self.saved_facts, first)
 
     @property
     def revision(self) -> int:

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 2 ms
-BUSY_SHARE, IDLE_SHARE = 0.025, 0.25  # of the loop's time that may be spent on that, while traces end, and after
+BUSY_SHARE, IDLE_SHARE = 0.005, 0.25  # of the loop's time that may be spent on that, while traces end, and after
+LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # where traces go on ending, none waits for long
 OUTBOX_LIMIT = 20_000  # finished traces that wait for that; beyond, the oldest are dropped, with a log
 SHUTDOWN_SECONDS = 5.0
 
@@ -89,11 +90,9 @@ class Tracing:
         self._clock = clock
         self._rng = rng
         self._metrics = metrics or TraceMetrics()
-        if sink is None and self.sampling.records_any and wants_export(environ):
-            from kubeloop.tracing.export import OtlpSink, export_settings
-
-            sink = OtlpSink(export_settings(environ), self._metrics)
         self._sink = sink
+        if sink is None and self.sampling.records_any:
+            self._sink = _chosen_sink(environ, self._metrics)
         self._journal: Journal | None = None
         self._outbox: deque[tuple[PodRecord | Trace, str]] = deque()
         self._aside = ReconcilesAside()
@@ -186,10 +185,18 @@ class Tracing:
             began_ns = self._clock.time_ns()
             self._export(SLICE_LIMIT)
             spent = max(loop.time() - started, (self._clock.time_ns() - began_ns) / 1e9)
-            share = BUSY_SHARE if self._posted != seen else IDLE_SHARE
+            share = IDLE_SHARE
+            if self._posted != seen:
+                share = LATE_SHARE if self._oldest_waits_ns() > LATE_SECONDS * 1e9 else BUSY_SHARE
             seen = self._posted
             crowded = max(0.0, 2 * len(self._outbox) / OUTBOX_LIMIT - 1)  # from half full on: before any is dropped
             await asyncio.sleep(spent * (1 / (share + (1 - share) * crowded) - 1))
+
+    def _oldest_waits_ns(self) -> int:
+        if not self._outbox:
+            return 0
+        oldest = self._outbox[0][0]
+        return self._clock.time_ns() - (oldest.end_ns if isinstance(oldest, PodRecord) else oldest.root.end_ns)
 
     async def flush(self) -> None:
         """Hand everything that is finished to the exporter, a slice at a time."""
@@ -317,9 +324,28 @@ class Tracing:
 
 def wants_export(environ: Mapping[str, str]) -> bool:
     """Is there an OTLP endpoint, and OTEL_TRACES_EXPORTER does not say otherwise?"""
-    exporters = _exporters(environ)
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    return bool(endpoint) and "otlp" in exporters
+    return bool(endpoint) and "otlp" in _exporters(environ)
+
+
+def _chosen_sink(environ: Mapping[str, str], metrics: TraceMetrics) -> SpanSink | None:
+    """As OTEL_TRACES_EXPORTER says; None: nothing is exported. The SDK is imported only where it is needed."""
+    exporters = _exporters(environ)
+    unknown = [name for name in exporters if name not in ("otlp", "console", "none")]
+    if unknown:
+        log.warning("OTEL_TRACES_EXPORTER may be otlp, console or none; ignored: %s", ", ".join(unknown))
+    if wants_export(environ):
+        if "console" in exporters:
+            log.warning("OTEL_TRACES_EXPORTER: traces go to one place, by OTLP, and not to the console")
+        from kubeloop.tracing.export import OtlpSink, export_settings
+
+        return OtlpSink(export_settings(environ), metrics)
+    if "console" in exporters:
+        from kubeloop.tracing.console import ConsoleSink
+        from kubeloop.tracing.export import resource_attributes
+
+        return ConsoleSink(resource_attributes())
+    return None
 
 
 def _exporters(environ: Mapping[str, str]) -> Sequence[str]:

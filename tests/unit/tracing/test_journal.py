@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -243,3 +244,34 @@ def test_a_folder_that_cannot_be_is_the_users_mistake(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="journal"):
         Journal(tmp_path / "file" / "folder", SERVER)
+
+
+async def test_what_is_written_later_is_only_what_is_new_and_nothing_is_missing_or_twice(
+    make_tracing, pod, hand_clock, exported, tmp_path, crash
+):
+    before = make_tracing(hand_clock)
+    journal = Journal(tmp_path, SERVER)
+    before.keep_journal(journal)
+    web = request(before, pod, hand_clock)
+    (path,) = tmp_path.glob("*.trace-journal")
+    sizes = []
+    for _ in range(300):  # facts in the middle give way
+        rejected(before, web, hand_clock)
+        before.pods.sweep()
+        journal.write_out()
+        sizes.append(path.stat().st_size)
+    steps = [after - earlier for earlier, after in itertools.pairwise(sizes)]
+    assert sorted(steps)[len(steps) // 2] < 1_000 < sizes[-1] / 100
+    before.pods.bind_started(web, "n1")
+    record = before.pods.open_record(web.metadata.uid)
+    crash(journal)
+    after = make_tracing(hand_clock, exported, seed=2)
+    after.keep_journal(Journal(tmp_path, SERVER))
+    ((found, _),) = after.pods._adopted.values()
+    assert found.facts == [(w, at, a, b) for w, at, a, b in record.facts]
+    assert (found.name, found.uid, found.observed_ns, found.link) == (
+        record.name,
+        record.uid,
+        record.observed_ns,
+        record.link,
+    )

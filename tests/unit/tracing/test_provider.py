@@ -208,3 +208,20 @@ def test_the_same_seed_gives_the_same_ids(hand_clock):
 )
 def test_spans_are_exported_where_an_endpoint_is_named(environ, wanted):
     assert wants_export(environ) is wanted
+
+
+def test_the_exporter_is_the_one_that_the_variable_names(hand_clock, pod, capsys, caplog):
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+
+    def made(**environ):
+        return Tracing(clock=hand_clock, rng=random.Random(1), environ=environ)
+
+    assert not made(**endpoint, OTEL_TRACES_EXPORTER="none").exports
+    assert made(**endpoint, OTEL_TRACES_EXPORTER="otlp").exports
+    assert caplog.records == []
+    assert not made(**endpoint, OTEL_TRACES_EXPORTER="zipkin").exports
+    assert "zipkin" in caplog.text
+    console = made(OTEL_TRACES_EXPORTER="console")
+    console.reconciles.reconcile("replicaset", "shop/web").finish(changed=True)
+    console._export(1)
+    assert '"name": "reconcile replicaset"' in capsys.readouterr().out
