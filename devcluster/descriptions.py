@@ -58,7 +58,7 @@ def field_descriptions(type_name: str) -> dict[str, str]:
     return {
         names[attribute]: _text(literal)
         for attribute, literal in _GETTER.findall(source)
-        if attribute in names and literal.strip()
+        if attribute in names and literal.strip() and not literal.lstrip().startswith(":return:")
     }
 
 

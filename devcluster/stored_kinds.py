@@ -92,7 +92,6 @@ def _priority_level(obj: JSON) -> None:
                     queuing[name] = value
 
 
-
 def _autoscaler_v1(obj: JSON) -> None:
     obj["spec"].setdefault("minReplicas", 1)
 
@@ -161,7 +160,11 @@ def approved(obj: JSON, old: JSON) -> JSON:
     status = dict(old.get("status") or {})
     conditions = (obj.get("status") or {}).get("conditions")
     if conditions:
-        status["conditions"] = conditions
+        # who leaves the time of the transition open means that of the update
+        status["conditions"] = [
+            {**each, "lastTransitionTime": each.get("lastTransitionTime") or each.get("lastUpdateTime")}
+            for each in conditions
+        ]
     else:
         status.pop("conditions", None)
     return {**old, "metadata": metadata, "status": status}

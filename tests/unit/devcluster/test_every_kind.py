@@ -312,6 +312,46 @@ STATUS: dict[str, tuple[str, Any]] = {
 }
 
 
+async def test_an_approval_writes_conditions_alone(api: Api):
+    each = BY_PATH["certificates.k8s.io", "v1", "certificatesigningrequests"]
+    created = api.must("POST", collection(each), example(each))
+    assert created["spec"]["username"] == "admin"
+    approval = {"type": "Approved", "status": "True", "reason": "Test", "lastUpdateTime": "2026-01-01T00:00:00Z"}
+    created["status"] = {"conditions": [approval], "certificate": "LS0tLS0="}
+    created["metadata"]["labels"] = {"mine": "ignored"}
+    approved = api.must("PUT", f"{collection(each)}/x/approval", created)
+    assert approved["status"] == {"conditions": [{**approval, "lastTransitionTime": approval["lastUpdateTime"]}]}
+    assert approved["metadata"]["labels"] == {"app": "x"}
+
+
+async def test_a_definition_of_custom_resources_is_stored_and_says_that_they_are_not_served(api: Api):
+    each = BY_PATH["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
+    created = api.must("POST", collection(each), example(each))
+    (condition,) = created["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Established", "False", "NotServed")
+    assert created["spec"]["names"] == {
+        "plural": "widgets",
+        "kind": "Widget",
+        "listKind": "WidgetList",
+        "singular": "widget",
+    }
+    assert "example.com" not in {group["name"] for group in api.must("GET", "/apis")["groups"]}
+
+
+async def test_an_autoscaler_is_one_object_under_both_versions(api: Api):
+    older, newer = (BY_PATH["autoscaling", version, "horizontalpodautoscalers"] for version in ("v1", "v2"))
+    wish = example(older)
+    wish["spec"] = {**wish["spec"], "targetCPUUtilizationPercentage": 70}
+    api.must("POST", collection(older), wish)
+    seen = api.must("GET", f"{collection(newer)}/x")
+    assert seen["apiVersion"] == "autoscaling/v2"
+    assert seen["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 70
+    patch = {"spec": {"targetCPUUtilizationPercentage": 60}}
+    api.must("PATCH", f"{collection(older)}/x", patch, "application/merge-patch+json")
+    seen = api.must("GET", f"{collection(newer)}/x")
+    assert seen["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 60
+
+
 @pytest.mark.parametrize("each", SCALABLE, ids=named)
 async def test_a_scale_reads_and_writes_the_replicas(each: Served, api: Api):
     created = api.must("POST", collection(each), example(each))
