@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
@@ -106,6 +107,27 @@ def namespace_create(errors: Errors, obj: JSON) -> None:
         errors.invalid_each("spec.finalizers", name, qualified_name(name))
         if "/" not in name and name not in STANDARD_FINALIZERS:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
+    _pod_security(errors, obj)
+
+
+def namespace_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["metadata"].get("labels") != old["metadata"].get("labels"):
+        _pod_security(errors, obj)
+
+
+_SECURITY_LEVELS = ("privileged", "baseline", "restricted")
+
+
+def _pod_security(errors: Errors, obj: JSON) -> None:
+    """The labels that choose a policy for pods say something known. Source: pod-security-admission/api/helpers.go."""
+    labels_given = obj["metadata"].get("labels", {})
+    for mode in ("enforce", "audit", "warn"):
+        key = f"pod-security.kubernetes.io/{mode}"
+        level, version = labels_given.get(key), labels_given.get(f"{key}-version")
+        if level is not None and level not in _SECURITY_LEVELS:
+            errors.invalid(f"metadata.labels[{key}]", level, f"must be one of {', '.join(_SECURITY_LEVELS)}")
+        if version is not None and not re.fullmatch(r"latest|v1\.([0-9]|[1-9][0-9]*)", version):
+            errors.invalid(f"metadata.labels[{key}-version]", version, 'must be "latest" or "v1.x"')
 
 
 def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:

@@ -86,6 +86,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "Namespace"): Rule(
         name=dns_label,
         create=cluster.namespace_create,
+        update=cluster.namespace_update,
         status=cluster.namespace_status_update,
         finalize=cluster.namespace_finalize_update,
         whole_metadata=True,

@@ -13,7 +13,14 @@ from kubeloop.devcluster.quota import charge
 from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
 from kubeloop.devcluster.strategies import prepare_for_part_of_pod, prepare_for_update
 from kubeloop.devcluster.validation import validate_update, warnings_for
-from kubeloop.kube.resources import DEPLOYMENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SERVICES
+from kubeloop.kube.resources import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SERVICES,
+)
 
 JSON = dict[str, Any]
 ONE_TYPE = "Forbidden: may not specify more than 1 volume type"
@@ -396,3 +403,13 @@ async def test_a_load_balancer_with_local_traffic_has_a_port_for_health_checks()
     body = {"metadata": {"name": "s"}, **service(type="LoadBalancer", externalTrafficPolicy="Local")}
     status, made = await api("POST", "/api/v1/namespaces/default/services", body)
     assert (status, 30000 <= made["spec"]["healthCheckNodePort"] < 32768) == (201, True)
+
+
+def test_labels_of_pod_security_say_something_known():
+    key = "pod-security.kubernetes.io/enforce"
+    good = {"metadata": {"labels": {key: "baseline", f"{key}-version": "v1.36"}}}
+    assert created(NAMESPACES, good) == []
+    assert created(NAMESPACES, {"metadata": {"labels": {key: "strict", f"{key}-version": "1"}}}) == [
+        f'metadata.labels[{key}]: Invalid value: "strict": must be one of privileged, baseline, restricted',
+        f'metadata.labels[{key}-version]: Invalid value: "1": must be "latest" or "v1.x"',
+    ]
