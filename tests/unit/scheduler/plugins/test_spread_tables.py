@@ -119,3 +119,33 @@ def test_domains_too_many_for_a_table_are_scored_without_one(
     assert plugin.pre_score(state, pending, here.snapshot, here.snapshot.all_rows) is None
     assert plugin.score_table(state, pending, here.snapshot, here.snapshot.all_rows) is None
     assert len(plugin.score_rows(state, pending, here.snapshot, here.snapshot.all_rows)) == 6
+
+
+@pytest.mark.parametrize("few_rows", [0, 1000], ids=["as arrays", "one by one"])
+def test_a_zone_that_nobody_was_in_before_has_a_column_of_its_own_in_the_table(
+    few_rows: int,
+    cluster: Callable[..., Any],
+    node: Callable[..., Any],
+    pod: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spread_places, "_FEW_ROWS", few_rows)
+    nodes = {name: node(name, labels={ZONE: zone}) for name, zone in zip("mnopqr", "aabbbb", strict=True)}
+    there = [pod(f"p{number}", name, labels={"app": "x"}) for number, name in enumerate("mmnoq")]
+    here = cluster(nodes.values(), there)
+    snapshot, plugin = here.snapshot, here.framework.plugins["PodTopologySpread"]
+    spec = constraints(random.Random(3), "x")
+    for moved, zone in (("", ""), ("m", "new"), ("o", "newer"), ("m", "a")):
+        if moved:
+            changed = node(moved, labels={ZONE: zone})
+            here.cache.update_node(nodes[moved], changed)
+            nodes[moved] = changed
+            here.refresh()
+        pending = PodInfo(pod(f"pending-{zone}", labels={"app": "x"}, topologySpreadConstraints=spec))
+        state, rows = CycleState(), snapshot.all_rows
+        assert plugin.pre_score(state, pending, snapshot, rows) is None
+        table = plugin.score_table(state, pending, snapshot, rows)
+        assert table is not None
+        raw = [plugin.score(state, pending, info) for info in snapshot.node_infos]
+        normalized = plugin.normalize_scores(state, pending, snapshot, rows, np.array(raw))
+        assert table.scores[table.places].tolist() == normalized.tolist(), f"{moved} in {zone}"
