@@ -86,6 +86,10 @@ def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
             spec = {"attacher": "x", "nodeName": rng.choice(names), "source": {"persistentVolumeName": "pv1"}}
             attachment = {"metadata": {"name": f"a{step}"}, "spec": spec}
             here.put("volume_attachments", convert(VolumeAttachment, attachment))
+        if rng.random() < 0.2:
+            drivers = [{"name": "x", "nodeID": "", "allocatable": {"count": rng.randrange(1, 5)}}]
+            changed = {"metadata": {"name": rng.choice(names)}, "spec": {"drivers": drivers}}
+            here.put("csi_nodes", convert(CSINode, changed))
         snapshot, pending = here.refresh(), PodInfo(some_pod(f"pending-{step}"))
         for plugin in plugins:
             state = CycleState()
