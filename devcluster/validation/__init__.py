@@ -28,7 +28,9 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
+from kubeloop.devcluster.validation.required import required_fields
 from kubeloop.devcluster.validation.warnings import warnings_for
+from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -44,6 +46,8 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     if rule.core and "finalizers" in metadata:
         kube_finalizers(errors, metadata)
     rule.create(errors, obj)
+    if rule is SIMPLE:
+        _required(errors, resource, obj)
     if not errors and (wrong := path_segment(metadata.get("name", ""))):
         errors.invalid_each("metadata.name", metadata["name"], wrong)
     return errors
@@ -60,11 +64,19 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
         _metadata(errors, resource, rule, metadata, before, whole=rule.whole_metadata and not subresource)
     if not subresource:
         rule.update(errors, obj, old)
+        if rule is SIMPLE:
+            _required(errors, resource, obj)
     elif subresource == "status":
         rule.status(errors, obj, old)
     elif subresource in _PARTS:
         _PARTS[subresource](rule)(errors, obj, old)
     return errors
+
+
+def _required(errors: Errors, resource: Resource[Any], obj: JSON) -> None:
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    if struct is not None:
+        required_fields(errors, struct, obj)
 
 
 def _metadata(errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, old: JSON, *, whole: bool) -> None:

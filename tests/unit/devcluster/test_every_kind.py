@@ -338,6 +338,13 @@ async def test_a_definition_of_custom_resources_is_stored_and_says_that_they_are
     assert "example.com" not in {group["name"] for group in api.must("GET", "/apis")["groups"]}
 
 
+async def test_a_kind_without_rules_of_its_own_needs_the_fields_that_its_type_requires(api: Api):
+    each = BY_PATH["networking.k8s.io", "v1", "ipaddresses"]
+    lacking = {**example(each), "spec": {"parentRef": {"resource": "services"}}}
+    status, answer = api.ask("POST", collection(each), lacking)
+    assert (status, [cause["field"] for cause in answer["details"]["causes"]]) == (422, ["spec.parentRef.name"])
+
+
 async def test_an_autoscaler_is_one_object_under_both_versions(api: Api):
     older, newer = (BY_PATH["autoscaling", version, "horizontalpodautoscalers"] for version in ("v1", "v2"))
     wish = example(older)
