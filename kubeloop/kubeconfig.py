@@ -21,7 +21,8 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
     does it. Raises UserError if the file cannot be read as a kubeconfig or not be written.
     """
     config = _existing(path)
-    _put(config, "clusters", "cluster", _cluster(server, certificate_pem))
+    entry = {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
+    _put(config, "clusters", "cluster", entry)
     _put(config, "users", "user", {"token": token})
     _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
     config["current-context"] = _NAME
@@ -35,17 +36,16 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
         raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
 
 
-def kubeconfig_document(*, server: str, token: str, certificate_pem: bytes, namespace: str) -> dict[str, Any]:
-    """A kubeconfig with one cluster, user and context."""
+def kubeconfig_document(*, server: str, token: str, certificate: Path, namespace: str) -> dict[str, Any]:
+    """A kubeconfig with one cluster, user and context.
+
+    It names the certificate's file: of one that stands in the kubeconfig, many libraries make a file and leave it.
+    """
     config = _new()
-    _put(config, "clusters", "cluster", _cluster(server, certificate_pem))
+    _put(config, "clusters", "cluster", {"server": server, "certificate-authority": str(certificate)})
     _put(config, "users", "user", {"token": token})
     _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": namespace})
     return config | {"current-context": _NAME}
-
-
-def _cluster(server: str, certificate_pem: bytes) -> dict[str, str]:
-    return {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
 
 
 def _new() -> dict[str, Any]:

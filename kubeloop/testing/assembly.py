@@ -42,11 +42,12 @@ async def assembled(
     token: str | None = None,
     endpoint: Endpoint | None = None,
     registry: CollectorRegistry | None = None,
+    user_agent: str = "kubeloop",
 ) -> AsyncIterator[Assembly]:
     """A cluster for the length of the context; gives it once its caches are filled.
 
     Whatever crashes inside raises out of the context, in an ExceptionGroup. Raises UserError for options that a part
-    refuses, before anything runs.
+    refuses, before anything runs. user_agent: of the control plane; faults on purpose spare SPARED_USER_AGENT.
     """
     settings, nodes, faults = options.settings(), options.node_settings(), options.misbehaviour()
     registry = registry or CollectorRegistry()
@@ -59,7 +60,7 @@ async def assembled(
     transport = AuthorizedTransport(
         MemoryTransport(api.handle), StaticAuthorization("" if token is None else f"Bearer {token}")
     )
-    client = Client(transport, clock=clock, rng=rng)
+    client = Client(transport, clock=clock, rng=rng, user_agent=user_agent)
     plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as serving:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from urllib.parse import urlencode
@@ -21,7 +20,6 @@ from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect_token
 from kubeloop.kube.transport import TransportError
-from kubeloop.kubeconfig import kubeconfig_document
 from kubeloop.testing import clients
 from kubeloop.testing.messages import Address
 from kubeloop.testing.operations import Operations
@@ -55,17 +53,14 @@ class Connection:
         self._endpoint = connect_token(address.endpoint, "")
         self.operations = Operations(self._client, self._ask, "default", why_ended=why_ended)
         self.why_ended = why_ended
-        self._directory = Path(address.directory)
         self._removing: list[str] = []
 
     def place(self, namespace: str) -> _Place:
-        if namespace == "default":
-            return _Place(self, self.operations, Path(self.address.kubeconfig))
-        return _Place(self, self.operations.within(namespace), self._directory / f"{namespace}.yaml")
+        return _Place(self, self.operations if namespace == "default" else self.operations.within(namespace))
 
     async def remove(self, namespace: str) -> None:
         """Have a namespace removed in the background; `removed` waits for it."""
-        (self._directory / f"{namespace}.yaml").unlink(missing_ok=True)
+        self.address.kubeconfig_of(namespace).unlink(missing_ok=True)
         await self.operations.delete_namespace(namespace)
         self._removing.append(namespace)
 
@@ -94,35 +89,17 @@ class Connection:
 class _Place:
     """A namespace of a cluster that runs: what its blocking and its asynchronous form have in common."""
 
-    def __init__(self, connection: Connection, operations: Operations, kubeconfig: Path) -> None:
+    def __init__(self, connection: Connection, operations: Operations) -> None:
         self.connection = connection
         self.operations = operations
-        self._kubeconfig = kubeconfig
 
     @property
     def kubeconfig(self) -> str:
         """Written when somebody asks for it; gone with the cluster, or with the namespace."""
-        if not self._kubeconfig.exists():
-            address = self.connection.address
-            document = kubeconfig_document(
-                server=address.server,
-                token=address.token,
-                certificate_pem=address.certificate_pem.encode(),
-                namespace=self.operations.namespace,
-            )
-            partial = self._kubeconfig.with_suffix(".partial")
-            partial.touch(mode=0o600)
-            partial.write_bytes(msgspec.json.encode(document))  # JSON is YAML, and quickly written
-            partial.rename(self._kubeconfig)
-        return str(self._kubeconfig)
-
-    @property
-    def ca_file(self) -> str:
-        path = Path(self.connection.address.directory) / "ca.pem"
+        address, namespace = self.connection.address, self.operations.namespace
+        path = address.kubeconfig_of(namespace)
         if not path.exists():
-            partial = path.with_suffix(".partial")
-            partial.write_text(self.connection.address.certificate_pem)
-            partial.rename(path)
+            address.write_kubeconfig_of(namespace)
         return str(path)
 
 
@@ -172,7 +149,7 @@ class _View:
     def kubernetes_asyncio(self) -> kubernetes_asyncio.client.ApiClient:
         """A new client of the library kubernetes_asyncio, for the running event loop; close it (`async with`)."""
         address = self._place.connection.address
-        return clients.kubernetes_asyncio_client(address.server, address.token, self._place.ca_file)
+        return clients.kubernetes_asyncio_client(address.server, address.token, str(address.certificate))
 
     @property
     def address(self) -> Address:

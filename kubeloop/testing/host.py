@@ -25,6 +25,7 @@ import msgspec
 import uvloop
 
 from kubeloop.control_plane import CONTROLLERS, import_parts
+from kubeloop.devcluster.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.listener import listen, loopback_socket
 from kubeloop.devcluster.tls import ServerCertificate, make_certificate
@@ -32,7 +33,6 @@ from kubeloop.endpoint import Endpoint
 from kubeloop.explain import explain_pages
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.kubeconfig import write_kubeconfig
 from kubeloop.logs import configure_logging
 from kubeloop.metrics import new_registry
 from kubeloop.running import RunningProcess, announced
@@ -180,7 +180,13 @@ class Host:
             async with (
                 _listener(self._certificate) as listener,
                 assembled(
-                    start.options, clock=self._clock, rng=rng, token=token, endpoint=endpoint, registry=registry
+                    start.options,
+                    clock=self._clock,
+                    rng=rng,
+                    token=token,
+                    endpoint=endpoint,
+                    registry=registry,
+                    user_agent=SPARED_USER_AGENT,  # faults are for the programs under test, not for their cluster
                 ) as parts,
             ):
                 port = await listener(HttpServer(parts.api))
@@ -193,17 +199,11 @@ class Host:
                         server=f"https://127.0.0.1:{port}",
                         plain_server=f"http://127.0.0.1:{port}",
                         token=token,
-                        certificate_pem=self._certificate.certificate_pem.decode(),
                         endpoint=url,
                         directory=str(directory),
-                        kubeconfig=str(directory / "kubeconfig.yaml"),
                     )
-                    write_kubeconfig(
-                        directory / "kubeconfig.yaml",
-                        server=address.server,
-                        token=token,
-                        certificate_pem=self._certificate.certificate_pem,
-                    )
+                    address.certificate.write_bytes(self._certificate.certificate_pem)
+                    address.write_kubeconfig_of("default")
                     yield address
         finally:
             shutil.rmtree(directory, ignore_errors=True)

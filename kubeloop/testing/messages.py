@@ -3,8 +3,11 @@ stdout. Requests are answered in any order, by their `id`; `Ended` comes unasked
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
+from kubeloop.kubeconfig import kubeconfig_document
 from kubeloop.testing.options import ClusterOptions
 
 
@@ -29,18 +32,39 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a cluster is. `server` speaks TLS with `certificate_pem`; `plain_server` is the same without, for this
-    machine; `endpoint` answers for traces and explanations. directory: private to the cluster, removed with it."""
+    """Where a cluster is. `server` speaks TLS; `plain_server` is the same without, for this machine. `endpoint` answers
+    for traces and explanations. directory: private to the cluster, removed with it."""
 
     cluster: int
     pid: int
     server: str
     plain_server: str
     token: str
-    certificate_pem: str
     endpoint: str
     directory: str
-    kubeconfig: str
+
+    @property
+    def kubeconfig(self) -> str:
+        """Whose context has the namespace `default`."""
+        return str(self.kubeconfig_of("default"))
+
+    @property
+    def certificate(self) -> Path:
+        return Path(self.directory) / "ca.pem"
+
+    def kubeconfig_of(self, namespace: str) -> Path:
+        """The path; `write_kubeconfig_of` makes the file."""
+        return Path(self.directory) / f"{namespace}.yaml"
+
+    def write_kubeconfig_of(self, namespace: str) -> None:
+        path = self.kubeconfig_of(namespace)
+        document = kubeconfig_document(
+            server=self.server, token=self.token, certificate=self.certificate, namespace=namespace
+        )
+        partial = path.with_suffix(".partial")
+        partial.touch(mode=0o600)
+        partial.write_bytes(msgspec.json.encode(document))  # JSON is YAML, and quickly written
+        partial.rename(path)
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

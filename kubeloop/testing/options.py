@@ -30,7 +30,8 @@ class Options(TypedDict, total=False):
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
     controllers: names with commas, "*" for all, "-name" to leave one out, as `kubeloop run --controllers` takes them.
-    faults: what the API server does wrong now and then, as `kubeloop apiserver --faults` takes it, or as a mapping.
+    faults: what the API server does wrong now and then to the programs under test, as `kubeloop apiserver --faults`
+      takes it, or as a mapping; in a `memory_cluster` to its controllers, too.
     seed: of everything that chance decides (names, delays); None: another one each time.
     """
 

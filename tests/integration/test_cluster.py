@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ from kubeloop.kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLIC
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.driving import ROOT, WEB
+from support.driving import WEB
 
 pytestmark = pytest.mark.virtual_time
 
@@ -184,27 +181,6 @@ async def test_what_crashes_inside_comes_out_of_the_context(clock: VirtualClock)
         async with memory_cluster(clock=clock) as api:
             raise ZeroDivisionError(api.seen_nodes())
     assert raised.group_contains(ZeroDivisionError)
-
-
-def examples_of(page: Path) -> list[tuple[str, Any]]:
-    """The test functions in a page's Python blocks."""
-    found: list[tuple[str, Any]] = []
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        names: dict[str, Any] = {}
-        exec(compile(block, str(page), "exec"), names)
-        found += [(name, value) for name, value in names.items() if name.startswith("test_")]
-    return found
-
-
-@pytest.mark.parametrize(
-    "example", [pytest.param(each, id=name) for name, each in examples_of(ROOT / "docs" / "testing.md")]
-)
-def test_the_examples_of_the_documentation_work(example: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(ROOT)
-    if inspect.iscoroutinefunction(example):
-        asyncio.run(example())
-    else:
-        example()
 
 
 def run_of(seed: int) -> list[tuple[float, str, str, int]]:

@@ -1,0 +1,275 @@
+"""The pytest plugin, as those use it who install kubeloop: pytest in a process of its own, and what is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.driving import ROOT
+
+# kr8s warns of a server newer than itself, and leaves its connections to the garbage collector
+INI = """
+[pytest]
+asyncio_default_fixture_loop_scope = function
+filterwarnings =
+    error
+    ignore:Kubernetes version .* is not supported:UserWarning
+    ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning
+"""
+DEPLOYMENT = """
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+        },
+    },
+}
+"""
+SECONDS = 60.0
+
+
+class Folder:
+    """A folder with tests, and pytest run on it. TMPDIR is in it, so that what is left behind can be seen."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path / "tmp"
+        self.temporary.mkdir()
+        self.write("pytest.ini", INI)
+
+    def write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        return subprocess.Popen(
+            [*command, *arguments],
+            cwd=self.path,
+            env={**environment, "TMPDIR": str(self.temporary), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and output."""
+        with self.start(*arguments) as running:
+            output, _ = running.communicate(timeout=SECONDS)
+        return running.returncode, output
+
+    def hosts(self) -> list[int]:
+        """The processes that run for tests in this folder: pytest, its workers, and those of their clusters."""
+        ours = f"TMPDIR={self.temporary}".encode()
+        return [pid for pid in _processes() if ours in _read(pid, "environ").split(b"\0")]
+
+    def left(self) -> list[str]:
+        """Processes and files. The empty folder where running processes are announced is all commands' own."""
+        files = [
+            str(path) for path in self.temporary.rglob("*") if path.is_file() or path.name.startswith("kubeloop-t")
+        ]
+        return [*map(str, self.hosts()), *files]
+
+    def assert_nothing_is_left(self) -> None:
+        deadline = time.monotonic() + 10
+        while self.left() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert self.left() == []
+
+
+def _processes() -> Iterator[int]:
+    return (int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
+
+
+def _read(pid: int, name: str) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("looks for processes in /proc")
+    return Folder(tmp_path)
+
+
+def examples(page: Path) -> dict[str, str]:
+    """The Python files of a page: blocks that begin with their name."""
+    blocks = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return dict(blocks)
+
+
+def test_the_examples_of_the_documentation_pass_as_they_stand(folder: Folder):
+    for library in ("kr8s", "kubernetes_asyncio"):
+        pytest.importorskip(library, reason=f"the examples need {library}")
+    for name, text in examples(ROOT / "docs" / "testing.md").items():
+        folder.write(name, text)
+    code, output = folder.run("-q")
+    assert code == 0, output
+    assert "6 passed" in output
+    subprocess.run([sys.executable, "without_pytest.py"], cwd=folder.path, check=True, timeout=SECONDS)
+    folder.assert_nothing_is_left()
+
+
+def test_a_failing_test_tells_of_its_namespace_and_keeps_its_cluster_if_that_is_wished(folder: Folder):
+    folder.write(
+        "test_it.py",
+        DEPLOYMENT
+        + """
+def test_fits_nowhere(kubeloop_namespace):
+    DEPLOYMENT["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    kubeloop_namespace.apply(DEPLOYMENT)
+    kubeloop_namespace.wait_for("deployment/web", lambda web: web["status"]["unavailableReplicas"] == 2)
+    kubeloop_namespace.wait_for("deployment/web", "Available", timeout=0.3)
+""",
+    )
+    code, output = folder.run("--kubeloop-keep", "--kubeloop-nodes=2")
+    try:
+        assert code == 1
+        assert "not Available after 0.3 s" in output
+        assert re.search(r"pod .* \(and 1 more\): Unschedulable: 0/2 nodes are available", output)
+        assert "deployment/web: wants 2: replicas 2" in output
+        assert "event Warning FailedScheduling" in output
+        assert "slowest trace:" in output
+        kept = re.search(r"export KUBECONFIG=(\S+)", output)
+        assert kept is not None
+        assert Path(kept[1]).exists()
+        assert len(folder.hosts()) == 1
+    finally:
+        for pid in folder.hosts():
+            os.kill(pid, signal.SIGTERM)
+    folder.assert_nothing_is_left()
+
+
+def test_two_workers_have_a_cluster_each_or_share_one(folder: Folder):
+    folder.write(
+        "test_it.py",
+        DEPLOYMENT
+        + """
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_available(kubeloop_namespace, number):
+    kubeloop_namespace.apply(DEPLOYMENT)
+    kubeloop_namespace.wait_for("deployment/web", "complete")
+    with open(os.environ["TMPDIR"] + "/urls", "a") as urls:
+        urls.write(kubeloop_namespace.url + chr(10))
+""",
+    )
+    for shared, clusters in (((), 2), (("--kubeloop-shared",), 1)):
+        code, output = folder.run("-q", "-n", "2", *shared)
+        assert code == 0, output
+        urls = folder.temporary / "urls"
+        assert len(set(urls.read_text().split())) == clusters
+        urls.unlink()
+        folder.assert_nothing_is_left()
+
+
+WAITS = """
+import os, pathlib, time
+
+def test_waits(kubeloop_namespace, kubeloop_fresh_cluster):
+    kubeloop_namespace.kubeconfig
+    pathlib.Path("begun").touch()
+    {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "to_group"),
+    [
+        pytest.param("time.sleep(60)", signal.SIGINT, True, id="Ctrl-C in the terminal"),
+        pytest.param("time.sleep(60)", signal.SIGINT, False, id="SIGINT to pytest alone"),
+        pytest.param("kubeloop_namespace.wait_for('pod/none', 'create', 60)", signal.SIGINT, False, id="while waiting"),
+        pytest.param("time.sleep(60)", signal.SIGKILL, False, id="SIGKILL, as of a time-out"),
+        pytest.param("os._exit(3)", None, False, id="a test that ends the process"),
+        pytest.param("os.fork() or time.sleep(4) or os._exit(0); os._exit(3)", None, False, id="a fork outlives it"),
+    ],
+)
+def test_however_it_ends_nothing_is_left(folder: Folder, end: str, number: signal.Signals | None, to_group: bool):
+    folder.write("test_it.py", WAITS.format(end=end))
+    running = folder.start("-q")
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (folder.path / "begun").exists() and running.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if number is not None:
+            assert len(folder.hosts()) == 2, "pytest and the process of its clusters"
+            (os.killpg if to_group else os.kill)(running.pid, number)
+        running.communicate(timeout=SECONDS)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode in (2, 3, -signal.SIGKILL)
+    folder.assert_nothing_is_left()
+
+
+def test_a_host_that_is_killed_fails_its_tests_with_the_reason_and_the_next_cluster_has_another(folder: Folder):
+    folder.write(
+        "test_it.py",
+        """
+import os, signal, pytest
+from kubeloop.testing import ClusterEnded
+from kubeloop.kube.errors import ServerUnreachable
+
+def test_killed(kubeloop_fresh_cluster):
+    os.kill(kubeloop_fresh_cluster.address.pid, signal.SIGKILL)
+    with pytest.raises((ClusterEnded, ServerUnreachable)):
+        kubeloop_fresh_cluster.wait_for("pod/none", "create", timeout=20)
+
+def test_another(kubeloop_fresh_cluster):
+    assert kubeloop_fresh_cluster.get("node/node-0")
+""",
+    )
+    code, output = folder.run("-q")
+    assert code == 0, output
+    folder.assert_nothing_is_left()
+
+
+def test_wrong_options_are_said_in_one_line(folder: Folder):
+    folder.write("test_it.py", "def test_it(kubeloop_namespace): pass")
+    for option, said in (
+        ("--kubeloop-nodes=many", "kubeloop_nodes = many: not a number"),
+        ("--kubeloop-faults=eror=1", "no fault named 'eror'"),
+        ("--kubeloop-controllers=deploymnt", "no controller named 'deploymnt'"),
+        ("--kubeloop-scheduler-config=none.yaml", "cannot read"),
+    ):
+        code, output = folder.run("-q", option)
+        assert code != 0
+        assert said in output, output
+
+
+def test_the_plugin_imports_nothing_until_a_fixture_is_asked_for(folder: Folder):
+    folder.write(
+        "test_it.py",
+        "import sys\n"
+        "def test_it():\n"
+        "    assert not {'numpy', 'msgspec', 'opentelemetry', 'aiohttp', 'yaml'} & set(sys.modules)\n",
+    )
+    code, output = folder.run("-q", "-p", "no:hypothesispytest")
+    assert code == 0, output
+
+
+def test_without_the_plugin_there_are_no_fixtures(folder: Folder):
+    folder.write("test_it.py", "def test_it(kubeloop_namespace): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:kubeloop"]
+    ended = subprocess.run(command, cwd=folder.path, capture_output=True, text=True, check=False)
+    assert "fixture 'kubeloop_namespace' not found" in ended.stdout
