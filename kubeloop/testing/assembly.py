@@ -50,9 +50,10 @@ async def assembled(
     refuses, before anything runs. user_agent: of the control plane; faults on purpose spare SPARED_USER_AGENT.
     """
     settings, nodes, faults = options.settings(), options.node_settings(), options.misbehaviour()
+    stages = options.played_stages()
     registry = registry or CollectorRegistry()
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults)
-    kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=random.Random(rng.getrandbits(64)))
+    kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=random.Random(rng.getrandbits(64)), stages=stages)
     kubelets.register()
     volumes = SimulatedVolumes(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
     budgets = DisruptionBudgets(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))

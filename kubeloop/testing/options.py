@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kubeloop.control_plane import Settings
     from kubeloop.devcluster.faults import Faults
     from kubeloop.devcluster.node_objects import NodeSettings
+    from kubeloop.devcluster.stages.files import Stage
 
 
 class Options(TypedDict, total=False):
@@ -26,7 +27,7 @@ class Options(TypedDict, total=False):
     nodes: how many there are at the start; Nodes that a test applies work, too, with the capacity they say.
     node_cpu, node_memory: quantities per node; node_pods: Pods per node; zones: how many zones the nodes are in.
     start_delay, start_spread: seconds from binding to a running container, drawn evenly from delay +- spread.
-    stages: a file that says what becomes of pods and when, as `kubeloop apiserver --stages` takes it; "": none.
+    stages: files that say what becomes of pods and when, as `kubeloop apiserver --stages` takes them.
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
     controllers: names with commas, "*" for all, "-name" to leave one out, as `kubeloop run --controllers` takes them.
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
     zones: int
     start_delay: float
     start_spread: float
-    stages: str | Path
+    stages: str | Path | Sequence[str | Path]
     scheduler_config: str | Path | Mapping[str, Any]
     controllers: str | Sequence[str]
     faults: str | Mapping[str, float]
@@ -59,7 +60,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     zones: int = 3
     start_delay: float = 0.0
     start_spread: float = 0.0
-    stages: str = ""
+    stages: tuple[str, ...] = ()
     scheduler_config: str = ""
     controllers: str = "*"
     faults: str = ""
@@ -98,6 +99,14 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             controllers=parse_controllers(self.controllers), namespace_grace_seconds=0.0, scheduler=scheduler
         )
 
+    def played_stages(self) -> list[Stage]:
+        """Raises UserError."""
+        if not self.stages:
+            return []
+        from kubeloop.devcluster.stages.files import read_stages
+
+        return read_stages([Path(path) for path in self.stages])
+
     def misbehaviour(self) -> Faults | None:
         """Raises UserError."""
         from kubeloop.devcluster.faults import parse_faults
@@ -120,8 +129,10 @@ def cluster_options(wishes: Options, *, defaults: ClusterOptions | None = None) 
         changes["controllers"] = ",".join(changes["controllers"])
     if isinstance(faults := changes.get("faults"), Mapping):
         changes["faults"] = ",".join(f"{name}={value}" for name, value in faults.items())
-    if changes.get("stages"):
-        changes["stages"] = str(Path(changes["stages"]).absolute())
+    if isinstance(stages := changes.get("stages", ()), str | Path):
+        changes["stages"] = (stages,)
+    if "stages" in changes:
+        changes["stages"] = [str(Path(path).absolute()) for path in changes["stages"]]
     given = {name: getattr(defaults, name) for name in known} if defaults is not None else {}
     try:
         options = msgspec.convert(given | changes, ClusterOptions)

@@ -26,7 +26,7 @@ OPTIONS = {
     "zones": "Zones the nodes are in (3).",
     "start_delay": "Seconds from binding to a running container (0).",
     "start_spread": "Seconds by which the start delay varies (0).",
-    "stages": "File that says what becomes of pods and when, as of kubeloop apiserver --stages.",
+    "stages": "Files, with commas, that say what becomes of pods and when, as of kubeloop apiserver --stages.",
     "scheduler_config": "KubeSchedulerConfiguration file; its plugins are imported with the tests' import path.",
     "controllers": "Which controllers run: names with commas, '*' for all, '-name' to leave one out (*).",
     "faults": "What the API server does wrong: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",

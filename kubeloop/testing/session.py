@@ -18,7 +18,6 @@ from kubeloop.testing.portal import Portal
 from kubeloop.testing.process import ClusterEnded, HostProcess
 from kubeloop.testing.report import report_lines
 
-_FILES = ("scheduler_config", "stages")
 _REMOVED_SECONDS = 10.0
 _FIXTURES = ("kubeloop_namespace", "kubeloop_fresh_cluster", "kubeloop_cluster")
 
@@ -130,9 +129,10 @@ class Session:
         """Raises pytest.UsageError for what the user can mend."""
         try:
             texts = {name: _value(name, text) for name, text in self._wishes.items()}
-            for name in _FILES:
-                if name in texts:
-                    texts[name] = self._root / texts[name]
+            if "scheduler_config" in texts:
+                texts["scheduler_config"] = self._root / texts["scheduler_config"]
+            if "stages" in texts:
+                texts["stages"] = [self._root / path.strip() for path in texts["stages"].split(",")]
             defaults = cluster_options(texts)  # type: ignore[arg-type]
             return cluster_options(dict(wishes), defaults=defaults)  # type: ignore[arg-type]
         except UserError as error:
