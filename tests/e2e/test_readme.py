@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,18 @@ def test_the_run_commands_run_against_a_cluster(kubeloop: Kubeloop, tmp_path):
         for _, *arguments in lines:
             with kubeloop.running(*arguments, KUBECONFIG=str(kubeconfig)) as run:
                 run.wait_for("endpoint|running|http://127")
+
+
+def test_the_example_of_a_test_passes(tmp_path):
+    (example,) = re.findall(r"^    def test_web.*\n(?:^     .*\n)+", README.read_text(), re.MULTILINE)
+    file = tmp_path / "test_web.py"
+    file.write_text(textwrap.dedent(example))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
