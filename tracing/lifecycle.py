@@ -417,6 +417,8 @@ class PodTraces:
         self._failed.pop(traceparent, None)
         record.describe(pod)
         self._followed[pod.metadata.uid] = record
+        if self.saved is not None:  # if we are killed and it is deleted meanwhile, nobody else knows whose trace it was
+            self.saved.save(record)
 
     def _go_on(self, key: str, pod: Pod) -> PodRecord:
         """Follow a pod whose record was adopted: what happened since nobody did is told by the pod, as far as it is."""

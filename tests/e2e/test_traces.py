@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import signal
+import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +23,7 @@ from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from support.driving import SECONDS, Running
 from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace
 
@@ -83,6 +86,12 @@ async def until(condition: Callable[[], bool], what: str) -> None:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         pytest.fail(f"not within {SECONDS:g} s: {what}")
+
+
+def open_traces(endpoint: str) -> int:
+    with urllib.request.urlopen(f"{endpoint}/metrics", timeout=SECONDS) as answer:
+        (found,) = re.findall(r"^kubeloop_traces_open (\S+)$", answer.read().decode(), re.MULTILINE)
+    return int(float(found))
 
 
 @asynccontextmanager
@@ -149,7 +158,8 @@ async def play(kubeloop, folder: Path, url: str) -> Story:
                     await client.delete(DEPLOYMENTS, name, "default")
                 left = lambda: [*story.of("huge"), *story.of("filler")]  # noqa: E731
                 await until(lambda: all(pod.metadata.uid in story.gone for pod in left()), "the others gone")
-                await asyncio.sleep(0.2)  # kubeloop's informer hears of the last ones as this one did
+                endpoint = (await asyncio.to_thread(fourth.wait_for, r"endpoint (http://\S+)")).group(1)
+                await until(lambda: open_traces(endpoint) == 0, "kubeloop heard of the last ones, too")
                 assert fourth.stop(signal.SIGTERM) == 0, fourth.lines
             return story
 
@@ -193,9 +203,18 @@ async def test_every_pod_has_exactly_one_complete_trace(kubeloop, tmp_path, stor
         story = await play(kubeloop, tmp_path, receiver.url)
         spans = receiver.spans()
     roots = check_trees(spans)
-    missing = [pod.key for uid, pod in story.pods.items() if uid not in roots]
+    # killed between a create request and its answer, and deleted before the next process came: nobody knew their uids
+    unknown = {
+        uid
+        for uid in story.gone
+        if story.pods[uid].metadata.annotations[TRACEPARENT_ANNOTATION].split("-")[1] in roots and uid not in roots
+    }
+    assert len(unknown) <= PENDING // 2 + 5, "no more than were deleted just before and after the first kill"
+    missing = [pod.key for uid, pod in story.pods.items() if uid not in roots and uid not in unknown]
     assert not missing, f"{len(missing)} of {len(story.pods)} pods without a trace: {missing[:5]}"
     for uid, pod in story.pods.items():
+        if uid in unknown:
+            continue
         assert roots[uid].attributes["k8s.pod.name"] == pod.metadata.name
         assert roots[uid].attributes.get("k8s.node.name", "") == pod.spec.node_name
         assert roots[uid].attributes["kubeloop.outcome"] == ("bound" if pod.spec.node_name else "deleted")
@@ -203,7 +222,7 @@ async def test_every_pod_has_exactly_one_complete_trace(kubeloop, tmp_path, stor
         assert creation_ns - 30e9 < roots[uid].start < creation_ns + 2e9, "the request may have waited for its turn"
     outcomes = Counter(root.attributes["kubeloop.outcome"] for root in roots.values())
     assert outcomes["bound"] >= REPLICAS + FILLERS
-    assert outcomes["deleted"] >= PENDING
+    assert outcomes["deleted"] + len(unknown) >= PENDING
     # that all of it has happened
     assert any(span.attributes.get("kubeloop.result") == "unschedulable" for span in spans)
     assert any("preempting" in span.events for span in spans)
