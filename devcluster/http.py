@@ -180,6 +180,11 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _open_transport(self) -> asyncio.Transport | None:
+        """What can still be written to: between its closing and `connection_lost` uvloop's transport raises."""
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
+
     # --- the parser's side --------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -203,8 +208,8 @@ class _Connection(asyncio.Protocol):
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
             self._too_large()
-        elif headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
-            self._transport.write(_CONTINUE)
+        elif headers.get("expect", "").lower() == "100-continue" and (transport := self._open_transport()) is not None:
+            transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -273,14 +278,15 @@ class _Connection(asyncio.Protocol):
         return b"".join(lines)
 
     def _write(self, request: Request, response: Response, body: bytes, stays: bool) -> None:
-        if self._transport is None:
+        transport = self._open_transport()
+        if transport is None:
             return
         more = b""
         if len(body) >= _GZIP_FROM_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)
             more = b"Content-Encoding: gzip\r\n"
         head = self._head(response, b"%sContent-Length: %d\r\n" % (more, len(body)), stays)
-        self._transport.write(head if request.method == "HEAD" else head + body)
+        transport.write(head if request.method == "HEAD" else head + body)
         self._finish(stays)
 
     async def _stream(self, request: Request, response: Response, stays: bool) -> None:
@@ -289,17 +295,15 @@ class _Connection(asyncio.Protocol):
         chunked = self._parser.get_http_version() != "1.0"
         stays = stays and chunked
         try:
-            if self._transport is not None:
-                self._transport.write(
-                    self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays)
-                )
+            if (transport := self._open_transport()) is not None:
+                transport.write(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays))
             async for chunk in chunks:
                 await self._writable.wait()
-                if self._transport is None:
+                if (transport := self._open_transport()) is None:
                     return
-                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
-            if chunked and self._transport is not None:
-                self._transport.write(b"0\r\n\r\n")
+                transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+            if chunked and (transport := self._open_transport()) is not None:
+                transport.write(b"0\r\n\r\n")
         finally:
             close = getattr(chunks, "aclose", None)
             if close is not None:
@@ -326,15 +330,16 @@ class _Connection(asyncio.Protocol):
         self._refused = True
         self._body = []
         self._waiting.clear()
-        if self.task is not None or self._transport is None:
+        transport = self._open_transport()
+        if self.task is not None or transport is None:
             self.end()
             return
         response = Response(status, body, content_type)
-        self._transport.write(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body)
+        transport.write(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body)
         # closing at once would reset the connection over what is still coming, and the answer with it
         self.deadline = self._loop.time() + _LINGER_SECONDS
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
 
     def _update_reading(self) -> None:
         """Read on only from a client that reads, and has not sent far ahead of its answers."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from kubeloop.devcluster import http
 from kubeloop.devcluster.http import HttpServer
@@ -106,3 +107,25 @@ async def test_a_body_is_asked_for_where_the_client_waits_for_that():
     async with serving() as port:
         answer = await told(port, POST + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 ")
+
+
+def test_a_client_that_goes_between_its_request_and_the_answer_is_no_error(caplog):
+    """uvloop's transport raises when it is written to after its closing began and before `connection_lost`."""
+
+    async def go_before_the_answer() -> None:
+        api = ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")
+        async with HttpServer(api) as server:
+            accepting = await asyncio.get_running_loop().create_server(server, sock=loopback_socket(0))
+            reader, writer = await asyncio.open_connection("127.0.0.1", accepting.sockets[0].getsockname()[1])
+            writer.write(b"GET /version HTTP/1.1\r\n" + A + b"\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            (connection,) = server.connections
+            connection.data_received(b"GET /api/v1/pods?watch=1 HTTP/1.1\r\n" + A + b"\r\n")
+            connection.end()
+            while connection.task is not None:
+                await asyncio.sleep(0)
+            writer.close()
+            accepting.close()
+
+    uvloop.run(go_before_the_answer())
+    assert not caplog.records
