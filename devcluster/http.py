@@ -123,6 +123,7 @@ class _Connection(asyncio.Protocol):
         self._head_bytes = 0  # since the head began, at least
         self._head_done = False
         self._refused = False
+        self._ended = False
         self._closing = False  # after the answer that is under way
         self._reading = True
         self._writable = asyncio.Event()
@@ -177,13 +178,28 @@ class _Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """Close at once."""
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self._ended:
+            self.connection_lost(None)
+        else:
+            self._ended = True
             self._transport.abort()
 
-    def _open_transport(self) -> asyncio.Transport | None:
-        """What can still be written to: between its closing and `connection_lost` uvloop's transport raises."""
-        transport = self._transport
-        return None if transport is None or transport.is_closing() else transport
+    def _send(self, data: bytes) -> bool:
+        """Write, unless the client has gone.
+
+        A client that resets its connection right after a request leaves uvloop with a closed transport of which
+        `connection_lost` is never told (0.23): it raises, and does not say that it is closing.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return False
+        try:
+            self._transport.write(data)
+        except RuntimeError:
+            self.connection_lost(None)
+            return False
+        return True
 
     # --- the parser's side --------------------------------------------------------------------------------------------
 
@@ -208,8 +224,8 @@ class _Connection(asyncio.Protocol):
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
             self._too_large()
-        elif headers.get("expect", "").lower() == "100-continue" and (transport := self._open_transport()) is not None:
-            transport.write(_CONTINUE)
+        elif headers.get("expect", "").lower() == "100-continue":
+            self._send(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -278,15 +294,14 @@ class _Connection(asyncio.Protocol):
         return b"".join(lines)
 
     def _write(self, request: Request, response: Response, body: bytes, stays: bool) -> None:
-        transport = self._open_transport()
-        if transport is None:
+        if self._transport is None:
             return
         more = b""
         if len(body) >= _GZIP_FROM_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)
             more = b"Content-Encoding: gzip\r\n"
         head = self._head(response, b"%sContent-Length: %d\r\n" % (more, len(body)), stays)
-        transport.write(head if request.method == "HEAD" else head + body)
+        self._send(head if request.method == "HEAD" else head + body)
         self._finish(stays)
 
     async def _stream(self, request: Request, response: Response, stays: bool) -> None:
@@ -295,15 +310,14 @@ class _Connection(asyncio.Protocol):
         chunked = self._parser.get_http_version() != "1.0"
         stays = stays and chunked
         try:
-            if (transport := self._open_transport()) is not None:
-                transport.write(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays))
+            if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays)):
+                return
             async for chunk in chunks:
                 await self._writable.wait()
-                if (transport := self._open_transport()) is None:
+                if not self._send(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk):
                     return
-                transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
-            if chunked and (transport := self._open_transport()) is not None:
-                transport.write(b"0\r\n\r\n")
+            if chunked:
+                self._send(b"0\r\n\r\n")
         finally:
             close = getattr(chunks, "aclose", None)
             if close is not None:
@@ -330,16 +344,16 @@ class _Connection(asyncio.Protocol):
         self._refused = True
         self._body = []
         self._waiting.clear()
-        transport = self._open_transport()
-        if self.task is not None or transport is None:
+        if self.task is not None or self._transport is None:
             self.end()
             return
         response = Response(status, body, content_type)
-        transport.write(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body)
+        if not self._send(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body):
+            return
         # closing at once would reset the connection over what is still coming, and the answer with it
         self.deadline = self._loop.time() + _LINGER_SECONDS
-        if transport.can_write_eof():
-            transport.write_eof()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
 
     def _update_reading(self) -> None:
         """Read on only from a client that reads, and has not sent far ahead of its answers."""
