@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
+from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,3 +33,11 @@ def clock() -> VirtualClock:
 @pytest.fixture
 def rng() -> random.Random:
     return random.Random(20260101)
+
+
+@pytest.fixture(scope="session")
+def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+    """One real kube-apiserver for all tests of a session; each works in namespaces of its own."""
+    needs_binaries()
+    with real_apiserver(tmp_path_factory.mktemp("kube-apiserver")) as server:
+        yield server

@@ -1,0 +1,325 @@
+"""A real kube-apiserver with its etcd, for tests and benchmarks: what kubeloop must get along with.
+
+The binaries are found as controller-runtime's envtest finds them: TEST_ASSET_ETCD, TEST_ASSET_KUBE_APISERVER, ... (a
+file each), or KUBEBUILDER_ASSETS (a folder of them; kube-controller-manager and kube-scheduler as well, where a test
+wants those). Tests skip with the reason where there are none: `needs_binaries`. The certificate authority, the keys
+and the tokens are made anew for each server; everything is on loopback, on free ports, in one folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+ADMIN_TOKEN = "admin-token-of-this-test"
+READY_SECONDS = 60.0  # three are usual; only a server that does not start meets it
+_STOP_SECONDS = 10.0
+
+
+def find_binary(name: str) -> Path | None:
+    """The binary `name` ("kube-apiserver"), or None. Never one from the PATH, as in envtest."""
+    alone = os.environ.get(f"TEST_ASSET_{name.upper().replace('-', '_')}")
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    for path in ([Path(alone)] if alone else []) + ([Path(folder) / name] if folder else []):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def why_missing(*names: str) -> str | None:
+    """Why real components cannot be started here; None if they can."""
+    absent = [name for name in names if find_binary(name) is None]
+    if not absent:
+        return None
+    return f"no {' and no '.join(absent)}: KUBEBUILDER_ASSETS names no folder with them (setup-envtest fetches some)"
+
+
+def needs_binaries(*more: str) -> None:
+    """Skip the test unless etcd, kube-apiserver and `more` are here."""
+    reason = why_missing("etcd", "kube-apiserver", *more)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at the moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class Authority:
+    """A certificate authority in a folder: `ca.crt`, and what it signs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
+        certificate = (
+            _certificate(self._name, self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.certificate = folder / "ca.crt"
+        self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def sign(
+        self, file: str, *, user: str, groups: Sequence[str] = (), server: bool = False, seconds: float = 86_400.0
+    ) -> tuple[Path, Path]:
+        """A certificate of `user` in `groups`, or of a server on loopback: paths of certificate and key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = _certificate(subject, self._name, key.public_key(), seconds).add_extension(
+            x509.ExtendedKeyUsage([usage]), critical=False
+        )
+        if server:
+            names_of_host = [x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names_of_host), critical=False)
+        certificate, key_file = self.folder / f"{file}.crt", self.folder / f"{file}.key"
+        signed = builder.sign(self._key, hashes.SHA256())
+        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        write_key(key_file, key)
+        return certificate, key_file
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, seconds: float = 86_400.0
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=1))
+        .not_valid_after(now + timedelta(seconds=seconds))
+    )
+
+
+def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+    )
+
+
+@dataclass
+class RealApiServer:
+    """A running kube-apiserver and its etcd. `kubeconfig` is the cluster's administrator's."""
+
+    folder: Path
+    port: int
+    etcd_ports: tuple[int, int]
+    flags: dict[str, str]
+    authority: Authority
+    start_seconds: float = 0.0  # of the last start of the kube-apiserver: process to /readyz
+    etcd: subprocess.Popen[bytes] | None = None
+    apiserver: subprocess.Popen[bytes] | None = None
+    _components: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def etcd_url(self) -> str:
+        return f"http://127.0.0.1:{self.etcd_ports[0]}"
+
+    @property
+    def token(self) -> str:
+        return ADMIN_TOKEN
+
+    @property
+    def ca(self) -> Path:
+        return self.authority.certificate
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def kubeconfig_of(self, name: str, user: Mapping[str, object]) -> Path:
+        """A kubeconfig file for another user: {"token": ...}, {"tokenFile": ...}, {"client-certificate": ...}."""
+        path = self.folder / f"kubeconfig-{name}"
+        path.write_text(json.dumps(kubeconfig(self.url, self.ca, user)))
+        return path
+
+    def request(self, method: str, path: str, body: object = None, *, kind: str = "application/json") -> Any:
+        """One request as administrator; the decoded answer. Raises urllib.error.HTTPError for a refusal."""
+        asked = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": kind, "Accept": "application/json"},
+        )
+        context = ssl.create_default_context(cafile=str(self.ca))
+        with urllib.request.urlopen(asked, timeout=30, context=context) as answer:
+            content = answer.read()
+        return json.loads(content) if content.startswith((b"{", b"[")) else content.decode()
+
+    def start_etcd(self) -> None:
+        client, peer = (f"http://127.0.0.1:{port}" for port in self.etcd_ports)
+        self.etcd = self._spawn(
+            "etcd",
+            [
+                f"--data-dir={self.folder / 'etcd'}",
+                f"--listen-client-urls={client}",
+                f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+                "--unsafe-no-fsync",
+                "--log-level=error",
+            ],
+        )
+
+    def start_apiserver(self, *, wait: bool = True) -> None:
+        """Start it, on the same port each time. Raises RuntimeError with the log's end if it does not get ready."""
+        began = time.monotonic()
+        self.apiserver = self._spawn("kube-apiserver", [f"--{name}={value}" for name, value in self.flags.items()])
+        if not wait:
+            return
+        while time.monotonic() - began < READY_SECONDS:
+            if self.apiserver.poll() is not None:
+                break
+            try:
+                if self.request("GET", "/readyz") == "ok":
+                    self.start_seconds = time.monotonic() - began
+                    return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                pass  # not listening yet, or not ready (500)
+            time.sleep(0.05)
+        raise RuntimeError(f"kube-apiserver did not get ready:\n{self.log('kube-apiserver')[-3000:]}")
+
+    def kill_apiserver(self) -> None:
+        """SIGKILL: watches end in the middle, and nobody says goodbye."""
+        _end(self.apiserver)
+        self.apiserver = None
+
+    def start_component(self, name: str, *flags: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
+        """kube-controller-manager or kube-scheduler for this server; ended with it."""
+        own = [
+            f"--kubeconfig={kubeconfig or self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            f"--secure-port={free_ports(1)[0]}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={self.folder / name}",
+        ]
+        process = self._spawn(name, [*own, *flags])
+        self._components.append(process)
+        return process
+
+    def stop_component(self, process: subprocess.Popen[bytes]) -> None:
+        _end(process)
+        self._components.remove(process)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End all of it. Nothing of it is worth keeping, so nobody is asked to shut down in order."""
+        for process in (*self._components, self.apiserver, self.etcd):
+            _end(process)
+        self._components.clear()
+        self.apiserver = self.etcd = None
+
+    def _spawn(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        binary = find_binary(name)
+        assert binary is not None, why_missing(name)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen([str(binary), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.kill()
+        process.wait(_STOP_SECONDS)
+
+
+def kubeconfig(url: str, ca: Path, user: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "real", "cluster": {"server": url, "certificate-authority": str(ca)}}],
+        "users": [{"name": "user", "user": dict(user)}],
+        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "user"}}],
+        "current-context": "real",
+    }
+
+
+@contextmanager
+def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iterator[RealApiServer]:
+    """etcd and kube-apiserver in `folder`, ready; `flags` (names without dashes) add to the usual ones or replace them.
+
+    Everybody may do everything (`authorization-mode`: AlwaysAllow), and pods need no ServiceAccount, as in envtest.
+    The address is https://127.0.0.1 with a free port; users are the bearer of ADMIN_TOKEN (system:masters) and those
+    with certificates of the server's Authority.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = Authority(folder / "certificates")
+    certificate, key = authority.sign("server", user="kube-apiserver", server=True)
+    service_account_key = folder / "certificates" / "service-accounts.key"
+    write_key(service_account_key, ec.generate_private_key(ec.SECP256R1()))
+    (folder / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"\n')
+    port, etcd_client, etcd_peer = free_ports(3)
+    server = RealApiServer(
+        folder=folder,
+        port=port,
+        etcd_ports=(etcd_client, etcd_peer),
+        authority=authority,
+        flags={
+            "etcd-servers": f"http://127.0.0.1:{etcd_client}",
+            "secure-port": str(port),
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "cert-dir": str(folder / "certificates"),
+            "tls-cert-file": str(certificate),
+            "tls-private-key-file": str(key),
+            "client-ca-file": str(authority.certificate),
+            "token-auth-file": str(folder / "tokens.csv"),
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": str(service_account_key),
+            "service-account-signing-key-file": str(service_account_key),
+            "service-cluster-ip-range": "10.96.0.0/16",
+            "authorization-mode": "AlwaysAllow",
+            "disable-admission-plugins": "ServiceAccount",
+            "allow-privileged": "true",
+            "endpoint-reconciler-type": "none",  # loopback is no address for the service "kubernetes"
+            **(flags or {}),
+        },
+    )
+    server.kubeconfig.write_text(json.dumps(kubeconfig(server.url, server.ca, {"token": ADMIN_TOKEN})))
+    try:
+        server.start_etcd()
+        server.start_apiserver()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder / "etcd", ignore_errors=True)  # 100 MB and more of preallocated log
