@@ -23,16 +23,8 @@ from scheduler_cycle import Bench, node, pod
 
 from kubeloop.garbage import short_collections
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    StorageClass,
-    convert,
-)
+from kubeloop.kube.objects import Namespace, Node, Pod, convert
+from kubeloop.kube.storage_objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.fit_error import FitError
 from kubeloop.scheduler.framework.dry_run import DryRuns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kubeloop.kube import objects
+from kubeloop.kube import objects, storage_objects
 
 T = TypeVar("T")
 
@@ -97,10 +97,10 @@ REPLICATION_CONTROLLERS = _resource(
     subresources="scale status",
 )
 PERSISTENT_VOLUMES = _resource(
-    objects.PersistentVolume, "v1", "persistentvolumes", namespaced=False, short="pv", subresources="status"
+    storage_objects.PersistentVolume, "v1", "persistentvolumes", namespaced=False, short="pv", subresources="status"
 )
 PERSISTENT_VOLUME_CLAIMS = _resource(
-    objects.PersistentVolumeClaim, "v1", "persistentvolumeclaims", short="pvc", subresources="status"
+    storage_objects.PersistentVolumeClaim, "v1", "persistentvolumeclaims", short="pvc", subresources="status"
 )
 EVENTS = _resource(objects.Event, "v1", "events", short="ev")
 CONFIG_MAPS: Resource[dict[str, Any]] = _resource(dict, "v1", "configmaps", kind="ConfigMap", short="cm")
@@ -123,12 +123,14 @@ POD_DISRUPTION_BUDGETS = _resource(
 PRIORITY_CLASSES = _resource(
     objects.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, short="pc"
 )
-STORAGE_CLASSES = _resource(objects.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc")
-CSI_NODES = _resource(objects.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False)
-CSI_DRIVERS = _resource(objects.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False)
-CSI_STORAGE_CAPACITIES = _resource(objects.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
+STORAGE_CLASSES = _resource(
+    storage_objects.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc"
+)
+CSI_NODES = _resource(storage_objects.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False)
+CSI_DRIVERS = _resource(storage_objects.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False)
+CSI_STORAGE_CAPACITIES = _resource(storage_objects.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
 VOLUME_ATTACHMENTS = _resource(
-    objects.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False, subresources="status"
+    storage_objects.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False, subresources="status"
 )
 LEASES = _resource(objects.Lease, "coordination.k8s.io/v1", "leases")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kubeloop.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, Volume
+from kubeloop.kube.objects import Pod, Volume
+from kubeloop.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 from kubeloop.scheduler.plugins.listers import Listers
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"

@@ -13,15 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kubeloop.kube.objects import (
-    CSINode,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    PersistentVolume,
-    Volume,
-    VolumeNodeAffinity,
-)
+from kubeloop.kube.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Volume
+from kubeloop.kube.storage_objects import CSINode, PersistentVolume, VolumeNodeAffinity
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"

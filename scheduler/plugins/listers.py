@@ -9,18 +9,20 @@ from typing import Any, Protocol, TypeVar
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
     Namespace,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
+)
+from kubeloop.kube.storage_objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
 )

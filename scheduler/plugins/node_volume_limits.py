@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.kube.objects import CSINode, PersistentVolumeClaim, Pod, Volume, VolumeAttachment
+from kubeloop.kube.objects import Pod, Volume
+from kubeloop.kube.storage_objects import CSINode, PersistentVolumeClaim, VolumeAttachment
 from kubeloop.scheduler.framework.events import ADD, DELETE, POD, UPDATE
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (

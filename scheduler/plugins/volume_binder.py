@@ -14,21 +14,18 @@ from typing import Generic, TypeVar
 import msgspec
 
 from kubeloop.kube.nodeselector import NodeSelectorMatcher
-from kubeloop.kube.objects import (
+from kubeloop.kube.objects import Node, Object, ObjectReference, Pod
+from kubeloop.kube.quantity import value
+from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.kube.storage_objects import (
     CSINode,
     CSIStorageCapacity,
-    Node,
-    Object,
-    ObjectReference,
     PersistentVolume,
     PersistentVolumeClaim,
-    Pod,
     StorageClass,
     TopologySelectorTerm,
     VolumeNodeAffinity,
 )
-from kubeloop.kube.quantity import value
-from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.plugins.claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,

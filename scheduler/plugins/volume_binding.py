@@ -14,17 +14,16 @@ import numpy as np
 
 from kubeloop.kube.client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects import (
+from kubeloop.kube.objects import Pod, to_json
+from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubeloop.kube.storage_objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
-    Pod,
     StorageClass,
-    to_json,
 )
-from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kubeloop.scheduler.framework.events import ADD, NODE, UPDATE
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import PersistentVolumeClaim, Pod, Volume
+from kubeloop.kube.objects import Pod, Volume
+from kubeloop.kube.storage_objects import PersistentVolumeClaim
 from kubeloop.scheduler.framework.events import ADD, NODE, POD
 from kubeloop.scheduler.framework.handle import Handle
 from kubeloop.scheduler.framework.interface import (

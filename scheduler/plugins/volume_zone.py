@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.cache.columns import ABSENT
 from kubeloop.scheduler.framework.events import ADD, NODE, UPDATE
 from kubeloop.scheduler.framework.handle import Handle

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kubeloop.informers.store import Store
-from kubeloop.kube import objects
+from kubeloop.kube import objects, storage_objects
 from kubeloop.kube.objects import Node, Pod, convert
 from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.cache.cache import Cache
@@ -42,13 +42,13 @@ _STORES: dict[str, tuple[str, type]] = {
     "statefulSets": ("stateful_sets", objects.StatefulSet),
     "replicationControllers": ("replication_controllers", objects.ReplicationController),
     "podDisruptionBudgets": ("pod_disruption_budgets", objects.PodDisruptionBudget),
-    "persistentVolumes": ("persistent_volumes", objects.PersistentVolume),
-    "persistentVolumeClaims": ("persistent_volume_claims", objects.PersistentVolumeClaim),
-    "storageClasses": ("storage_classes", objects.StorageClass),
-    "csiNodes": ("csi_nodes", objects.CSINode),
-    "csiDrivers": ("csi_drivers", objects.CSIDriver),
-    "csiStorageCapacities": ("csi_storage_capacities", objects.CSIStorageCapacity),
-    "volumeAttachments": ("volume_attachments", objects.VolumeAttachment),
+    "persistentVolumes": ("persistent_volumes", storage_objects.PersistentVolume),
+    "persistentVolumeClaims": ("persistent_volume_claims", storage_objects.PersistentVolumeClaim),
+    "storageClasses": ("storage_classes", storage_objects.StorageClass),
+    "csiNodes": ("csi_nodes", storage_objects.CSINode),
+    "csiDrivers": ("csi_drivers", storage_objects.CSIDriver),
+    "csiStorageCapacities": ("csi_storage_capacities", storage_objects.CSIStorageCapacity),
+    "volumeAttachments": ("volume_attachments", storage_objects.VolumeAttachment),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
-from kubeloop.kube import objects
+from kubeloop.kube import objects, storage_objects
 from kubeloop.kube.objects import Pod, convert
 from kubeloop.scheduler.framework import events
 from kubeloop.scheduler.framework.interface import ActionType, ClusterEvent, Hint
@@ -18,13 +18,13 @@ KINDS: dict[str, Any] = {
     "AssignedPod": Pod,
     "UnschedulablePod": Pod,
     "Node": objects.Node,
-    "PersistentVolume": objects.PersistentVolume,
-    "PersistentVolumeClaim": objects.PersistentVolumeClaim,
-    "storage.k8s.io/StorageClass": objects.StorageClass,
-    "storage.k8s.io/CSINode": objects.CSINode,
-    "storage.k8s.io/CSIDriver": objects.CSIDriver,
-    "storage.k8s.io/CSIStorageCapacity": objects.CSIStorageCapacity,
-    "storage.k8s.io/VolumeAttachment": objects.VolumeAttachment,
+    "PersistentVolume": storage_objects.PersistentVolume,
+    "PersistentVolumeClaim": storage_objects.PersistentVolumeClaim,
+    "storage.k8s.io/StorageClass": storage_objects.StorageClass,
+    "storage.k8s.io/CSINode": storage_objects.CSINode,
+    "storage.k8s.io/CSIDriver": storage_objects.CSIDriver,
+    "storage.k8s.io/CSIStorageCapacity": storage_objects.CSIStorageCapacity,
+    "storage.k8s.io/VolumeAttachment": storage_objects.VolumeAttachment,
 }
 
 

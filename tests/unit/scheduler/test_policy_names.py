@@ -11,15 +11,9 @@ import msgspec
 import pytest
 
 from kubeloop.kube import resources
-from kubeloop.kube.objects import (
-    CSINode,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Service,
-    convert,
-)
+from kubeloop.kube.objects import Node, Service, convert
 from kubeloop.kube.resources import NODES
+from kubeloop.kube.storage_objects import CSINode, PersistentVolume, PersistentVolumeClaim
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES
 from kubeloop.scheduler.config.v1 import load_configuration
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects import PersistentVolume, Volume, convert
+from kubeloop.kube.objects import Volume, convert
+from kubeloop.kube.storage_objects import PersistentVolume
 from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, inline_handle, translated
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

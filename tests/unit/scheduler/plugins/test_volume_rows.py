@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects import (
+from kubeloop.kube.objects import convert
+from kubeloop.kube.quantity import value
+from kubeloop.kube.storage_objects import (
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
-    convert,
 )
-from kubeloop.kube.quantity import value
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.plugins.volume_binder import SuitableVolumes, matches_node

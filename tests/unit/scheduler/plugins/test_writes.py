@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects import PersistentVolume, PersistentVolumeClaim, Status, StorageClass, convert
+from kubeloop.kube.objects import Status, convert
+from kubeloop.kube.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.interface import Code, CycleState
 from kubeloop.scheduler.plugins import args
