@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from kubeloop.devcluster.node_lifecycle import evictions_per_second, zone_state
-from kubeloop.devcluster.node_objects import ANNOTATION_FAIL, NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.resources import EVENTS, LEASES, NODES, PODS
-from kubeloop.testing.virtual_time import VirtualClock
+from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
@@ -24,42 +20,22 @@ TOLERATED = [
 ]
 
 
-class Cluster:
+class Failures(SimulatedCluster):
+    """Three nodes that tests make fail; pods tolerate that for five minutes, as by default."""
+
     def __init__(self, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.store = Store(seconds=asyncio.get_running_loop().time)
-        options = {"count": 3, "start_delay_seconds": 0.1, "start_delay_spread_seconds": 0.0, **settings}
-        self.nodes = SimulatedNodes(self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1))
+        super().__init__(**{"count": 3, "start_delay_seconds": 0.1, **settings})
 
-    def bind(self, name: str = "web", node: str = "node-0", **spec: Any) -> None:
-        pod = {
-            "kind": "Pod",
-            "apiVersion": "v1",
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1},
-            "spec": {
-                "nodeName": node,
-                "terminationGracePeriodSeconds": 30,
-                "tolerations": TOLERATED,
-                "containers": [{"name": "web", "image": "nginx"}],
-                **spec,
-            },
-            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
-        }
-        self.store.create(PODS, pod)
-
-    def node(self, name: str = "node-0") -> JSON:
-        node = self.store.get(NODES, "", name)
-        assert node is not None
-        return node
+    def bind(self, name: str = "web", **fields: Any) -> JSON:
+        return super().bind(name, **{"tolerations": TOLERATED, **fields})
 
     def annotate(self, name: str, mode: str | None) -> None:
-        node = self.node(name)
-        annotations = {k: v for k, v in node["metadata"]["annotations"].items() if k != ANNOTATION_FAIL}
+        annotations = {k: v for k, v in self.node(name)["metadata"]["annotations"].items() if k != ANNOTATION_FAIL}
         if mode is not None:
             annotations[ANNOTATION_FAIL] = mode
-        self.store.update(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+        self.change_metadata(NODES, name, annotations=annotations)
 
-    def ready(self, name: str = "node-0") -> tuple[str, str]:
+    def node_ready(self, name: str = "node-0") -> tuple[str, str]:
         found = next(each for each in self.node(name)["status"]["conditions"] if each["type"] == "Ready")
         return found["status"], found["reason"]
 
@@ -69,59 +45,43 @@ class Cluster:
             for taint in self.node(name)["spec"].get("taints") or ()
         }
 
-    def pod(self, name: str = "web") -> JSON | None:
-        return self.store.get(PODS, "default", name)
-
     def pod_ready(self, name: str = "web") -> str:
-        pod = self.pod(name)
-        assert pod is not None
-        return next(each["status"] for each in pod["status"]["conditions"] if each["type"] == "Ready")
+        return self.conditions(name)["Ready"][0]
 
     def terminating(self, name: str = "web") -> bool:
         pod = self.pod(name)
         return pod is not None and "deletionTimestamp" in pod["metadata"]
 
-    def events(self) -> list[tuple[str, str, str]]:
+    def told(self) -> list[tuple[str, str, str]]:
+        """Object, reason and sender of every event."""
         return [
             (each["involvedObject"]["name"], each["reason"], each["source"]["component"])
             for each in self.store.list(EVENTS)
         ]
 
 
-@asynccontextmanager
-async def running(**settings: Any):
-    cluster = Cluster(**settings)
-    task = asyncio.ensure_future(cluster.nodes.run())
-    await asyncio.sleep(0)
-    try:
-        yield cluster
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 async def test_a_silent_node_becomes_unknown_after_the_grace_period_and_not_before():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind()
         await asyncio.sleep(20)
         cluster.annotate("node-0", "unreachable")
         await asyncio.sleep(39)  # it may have renewed its lease up to 10 s before
-        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.node_ready() == ("True", "KubeletReady")
         assert cluster.taints() == set()
         assert cluster.pod_ready() == "True"
         await asyncio.sleep(17)  # and is looked at every 5 s
-        assert cluster.ready() == ("Unknown", "NodeStatusUnknown")
+        assert cluster.node_ready() == ("Unknown", "NodeStatusUnknown")
         conditions = {each["type"]: each["status"] for each in cluster.node()["status"]["conditions"]}
         assert set(conditions.values()) == {"Unknown"}
         assert "unreachable:NoSchedule" in cluster.taints()
         assert cluster.pod_ready() == "False"
-        assert ("node-0", "NodeNotReady", "node-controller") in cluster.events()
-        assert ("web", "NodeNotReady", "node-controller") in cluster.events()
-        assert cluster.ready("node-1") == ("True", "KubeletReady")
+        assert ("node-0", "NodeNotReady", "node-controller") in cluster.told()
+        assert ("web", "NodeNotReady", "node-controller") in cluster.told()
+        assert cluster.node_ready("node-1") == ("True", "KubeletReady")
 
 
 async def test_a_lost_nodes_pods_are_evicted_after_their_toleration_and_stay_terminating_until_it_is_back():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind()
         await asyncio.sleep(5)
         cluster.annotate("node-0", "unreachable")
@@ -130,7 +90,7 @@ async def test_a_lost_nodes_pods_are_evicted_after_their_toleration_and_stay_ter
         assert not cluster.terminating()
         await asyncio.sleep(300)
         assert cluster.terminating()
-        assert ("web", "TaintManagerEviction", "taint-eviction-controller") in cluster.events()
+        assert ("web", "TaintManagerEviction", "taint-eviction-controller") in cluster.told()
         pod = cluster.pod()
         assert pod is not None
         assert "DeletionByTaintManager" in {each.get("reason") for each in pod["status"]["conditions"]}
@@ -138,14 +98,14 @@ async def test_a_lost_nodes_pods_are_evicted_after_their_toleration_and_stay_ter
         assert cluster.terminating()
         cluster.annotate("node-0", None)
         await asyncio.sleep(1)
-        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.node_ready() == ("True", "KubeletReady")
         assert cluster.taints() == set()
         assert cluster.pod() is None
-        assert ("node-0", "NodeReady", "kubelet") in cluster.events()
+        assert ("node-0", "NodeReady", "kubelet") in cluster.told()
 
 
 async def test_pods_of_a_node_that_is_back_in_time_stay_and_are_ready_again():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind()
         await asyncio.sleep(5)
         cluster.annotate("node-0", "unreachable")
@@ -160,7 +120,7 @@ async def test_pods_of_a_node_that_is_back_in_time_stay_and_are_ready_again():
 
 
 async def test_a_lost_node_that_is_removed_takes_its_pods_with_it_after_the_quarantine():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind()
         await asyncio.sleep(5)
         cluster.annotate("node-0", "unreachable")
@@ -171,11 +131,11 @@ async def test_a_lost_node_that_is_removed_takes_its_pods_with_it_after_the_quar
         assert cluster.terminating()
         await asyncio.sleep(2)
         assert cluster.pod() is None
-        assert ("node-0", "RemovingNode", "node-controller") in cluster.events()
+        assert ("node-0", "RemovingNode", "node-controller") in cluster.told()
 
 
 async def test_a_lost_node_declared_out_of_service_gives_its_terminating_pods_up_at_once():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind()
         await asyncio.sleep(5)
         cluster.annotate("node-0", "unreachable")
@@ -189,7 +149,7 @@ async def test_a_lost_node_declared_out_of_service_gives_its_terminating_pods_up
 
 
 async def test_pods_bound_to_a_silent_node_start_when_it_is_back():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.annotate("node-0", "unreachable")
         cluster.bind(tolerations=[{"operator": "Exists"}])
         await asyncio.sleep(200)
@@ -202,32 +162,32 @@ async def test_pods_bound_to_a_silent_node_start_when_it_is_back():
 
 
 async def test_a_node_that_is_not_ready_says_so_itself_and_starts_nothing_until_it_is():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind("before")
         await asyncio.sleep(5)
         cluster.annotate("node-0", "not-ready")
         cluster.bind("after", tolerations=[{"operator": "Exists"}])
         cluster.bind("host", tolerations=[{"operator": "Exists"}], hostNetwork=True)
         await asyncio.sleep(10)
-        assert cluster.ready() == ("False", "KubeletNotReady")
+        assert cluster.node_ready() == ("False", "KubeletNotReady")
         assert cluster.taints() == {"not-ready:NoSchedule", "not-ready:NoExecute"}
         assert cluster.pod_ready("before") == "True"  # it still runs, and its kubelet says so
         assert cluster.pod_ready("host") == "True"
         after = cluster.pod("after")
         assert after is not None
         assert after["status"]["phase"] == "Pending"
-        assert ("after", "NetworkNotReady", "kubelet") in cluster.events()
+        assert ("after", "NetworkNotReady", "kubelet") in cluster.told()
         await asyncio.sleep(320)
         assert cluster.pod("before") is None  # evicted, and its kubelet has confirmed it
         cluster.annotate("node-0", None)
         await asyncio.sleep(1)
-        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.node_ready() == ("True", "KubeletReady")
         assert cluster.taints() == set()
         assert cluster.pod_ready("after") == "True"
 
 
 async def test_a_failure_may_turn_into_another():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.annotate("node-0", "not-ready")
         await asyncio.sleep(10)
         cluster.annotate("node-0", "unreachable")
@@ -248,7 +208,7 @@ async def test_a_failure_may_turn_into_another():
     ],
 )
 async def test_pressure_is_a_condition_and_a_taint_and_goes_again(mode, condition, taint):
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         before = cluster.node()["status"]["conditions"]
         cluster.annotate("node-0", mode)
         await asyncio.sleep(1)
@@ -265,24 +225,24 @@ async def test_pressure_is_a_condition_and_a_taint_and_goes_again(mode, conditio
 
 
 async def test_a_node_that_fails_from_the_start_is_reported_so():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         metadata = {"name": "late", "uid": "uid-late", "annotations": {ANNOTATION_FAIL: "not-ready"}}
         cluster.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": {}})
         await asyncio.sleep(1)
-        assert cluster.ready("late") == ("False", "KubeletNotReady")
+        assert cluster.node_ready("late") == ("False", "KubeletNotReady")
 
 
 async def test_a_shorter_grace_period_makes_kubelets_renew_more_often():
-    async with running(monitor_grace_seconds=2.0) as cluster:
+    async with Failures(monitor_grace_seconds=2.0).running() as cluster:
         await asyncio.sleep(30)
-        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.node_ready() == ("True", "KubeletReady")
         cluster.annotate("node-0", "unreachable")
         await asyncio.sleep(3)
-        assert cluster.ready() == ("Unknown", "NodeStatusUnknown")
+        assert cluster.node_ready() == ("Unknown", "NodeStatusUnknown")
 
 
 async def test_a_node_whose_lease_is_renewed_by_nobody_but_reports_is_healthy():
-    async with running(status_report_seconds=20.0) as cluster:
+    async with Failures(status_report_seconds=20.0).running() as cluster:
         lease = cluster.store.get(LEASES, "kube-node-lease", "node-0")
         assert lease is not None
         for _ in range(12):
@@ -290,11 +250,11 @@ async def test_a_node_whose_lease_is_renewed_by_nobody_but_reports_is_healthy():
             assert current is not None
             cluster.store.update(LEASES, {**current, "spec": lease["spec"]})
             await asyncio.sleep(9)
-        assert cluster.ready() == ("True", "KubeletReady")
+        assert cluster.node_ready() == ("True", "KubeletReady")
 
 
 async def test_nobody_is_evicted_from_a_small_zone_that_is_mostly_unhealthy():
-    async with running(count=10, zones=("a", "b")) as cluster:
+    async with Failures(count=10, zones=("a", "b")).running() as cluster:
         for name in ("node-0", "node-2", "node-4"):  # zone a has five
             cluster.annotate(name, "not-ready")
         await asyncio.sleep(100)
@@ -303,7 +263,7 @@ async def test_nobody_is_evicted_from_a_small_zone_that_is_mostly_unhealthy():
 
 
 async def test_one_node_of_a_zone_is_tainted_every_ten_seconds():
-    async with running(count=10, zones=("a", "b")) as cluster:
+    async with Failures(count=10, zones=("a", "b")).running() as cluster:
         cluster.annotate("node-0", "not-ready")
         cluster.annotate("node-2", "not-ready")
         await asyncio.sleep(6)
@@ -313,13 +273,13 @@ async def test_one_node_of_a_zone_is_tainted_every_ten_seconds():
 
 
 async def test_nobody_is_evicted_when_every_node_is_lost_and_all_get_time_when_one_is_back():
-    async with running(count=4, zones=("a", "b")) as cluster:
+    async with Failures(count=4, zones=("a", "b")).running() as cluster:
         cluster.bind()
         await asyncio.sleep(5)
         for index in range(4):
             cluster.annotate(f"node-{index}", "unreachable")
         await asyncio.sleep(1000)
-        assert all(cluster.ready(f"node-{index}")[0] == "Unknown" for index in range(4))
+        assert all(cluster.node_ready(f"node-{index}")[0] == "Unknown" for index in range(4))
         assert not any("unreachable:NoExecute" in cluster.taints(f"node-{index}") for index in range(4))
         assert not cluster.terminating()
         cluster.annotate("node-3", None)
@@ -331,7 +291,7 @@ async def test_nobody_is_evicted_when_every_node_is_lost_and_all_get_time_when_o
 
 
 async def test_finished_pods_of_a_tainted_node_are_deleted_at_once():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         cluster.bind(tolerations=[])
         pod = cluster.pod()
         assert pod is not None
@@ -342,7 +302,7 @@ async def test_finished_pods_of_a_tainted_node_are_deleted_at_once():
 
 
 async def test_only_marked_nodes_are_simulated_where_others_have_their_own_kubelets():
-    async with running(count=0, every_node=False) as cluster:
+    async with Failures(count=0, every_node=False).running() as cluster:
 
         def create(name: str, **metadata: Any) -> None:
             node = {
@@ -359,7 +319,12 @@ async def test_only_marked_nodes_are_simulated_where_others_have_their_own_kubel
         create("labelled", labels={"kubeloop.dev/node": "simulated"})
         await asyncio.sleep(1)
         assert "status" not in cluster.node("real")
-        assert cluster.ready("ours")[0] == cluster.ready("kwoks")[0] == cluster.ready("labelled")[0] == "True"
+        assert (
+            cluster.node_ready("ours")[0]
+            == cluster.node_ready("kwoks")[0]
+            == cluster.node_ready("labelled")[0]
+            == "True"
+        )
         cluster.bind("left-alone", node="real")
         cluster.bind("elsewhere", node="nowhere")
         cluster.bind("run", node="kwoks")
@@ -372,7 +337,7 @@ async def test_only_marked_nodes_are_simulated_where_others_have_their_own_kubel
 
 
 async def test_a_node_marked_as_external_is_left_to_others():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         node = cluster.node("node-2")
         annotations = {**node["metadata"]["annotations"], "kubeloop.dev/node": "external"}
         cluster.store.update(NODES, {**node, "metadata": {**node["metadata"], "annotations": annotations}})
@@ -381,24 +346,24 @@ async def test_a_node_marked_as_external_is_left_to_others():
         lease = cluster.store.get(LEASES, "kube-node-lease", "node-2")
         await asyncio.sleep(100)
         assert cluster.store.get(LEASES, "kube-node-lease", "node-2") == lease
-        assert cluster.ready("node-2")[0] == "True"  # whoever looks after it decides
+        assert cluster.node_ready("node-2")[0] == "True"  # whoever looks after it decides
         pod = cluster.pod()
         assert pod is not None
         assert pod["status"]["phase"] == "Pending"
 
 
 async def test_cordon_is_told_by_the_kubelet():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         node = cluster.node()
         cluster.store.update(NODES, {**node, "spec": {**node["spec"], "unschedulable": True}})
         await asyncio.sleep(0.1)
-        assert ("node-0", "NodeNotSchedulable", "kubelet") in cluster.events()
+        assert ("node-0", "NodeNotSchedulable", "kubelet") in cluster.told()
         assert cluster.taints() == {"unschedulable:NoSchedule"}
 
 
 async def test_the_same_seed_gives_the_same_run():
     async def story() -> list[tuple[str, str]]:
-        async with running(count=6) as cluster:
+        async with Failures(count=6).running() as cluster:
             for number in range(6):
                 cluster.bind(f"web-{number}", node=f"node-{number}")
             await asyncio.sleep(5)
@@ -434,7 +399,7 @@ def test_evictions_stop_in_small_zones_under_partial_disruption_and_slow_down_in
 
 
 async def test_a_process_that_stood_still_does_not_take_its_own_silence_for_the_kubelets():
-    async with running() as cluster:
+    async with Failures().running() as cluster:
         await asyncio.sleep(20)
         simulation = cluster.nodes._simulation
         true_time, stood_still = simulation.now, 0.0
@@ -442,9 +407,9 @@ async def test_a_process_that_stood_still_does_not_take_its_own_silence_for_the_
         stood_still = 600.0  # as after SIGSTOP and SIGCONT: monitor and kubelets wake up in any order
         for name in ("node-0", "node-1", "node-2"):
             cluster.nodes._lifecycle.check(name)
-        assert [cluster.ready(f"node-{index}")[0] for index in range(3)] == ["True"] * 3
+        assert [cluster.node_ready(f"node-{index}")[0] for index in range(3)] == ["True"] * 3
         stood_still = 700.0
         for _ in range(12):
             stood_still += 9.0  # nobody renews in these steps: now it is silence
             cluster.nodes._lifecycle.check("node-0")
-        assert cluster.ready()[0] == "Unknown"
+        assert cluster.node_ready()[0] == "Unknown"

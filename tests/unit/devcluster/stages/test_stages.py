@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.node_objects import ANNOTATION_FAIL, NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
+from kubeloop.devcluster.node_objects import ANNOTATION_FAIL
 from kubeloop.devcluster.stages.files import Stage, read_stages
 from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds, go_duration, matches
-from kubeloop.devcluster.storage import Store
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.resources import EVENTS, LEASES, NODES, PODS
-from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.kube.resources import LEASES, NODES, PODS
+from support.simulated_cluster import SimulatedCluster
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -284,58 +281,9 @@ NODE_STARTS = stage_text(
 )
 
 
-class Cluster:
-    def __init__(self, stages: list[Stage], **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.store = Store(seconds=asyncio.get_running_loop().time)
-        options = {"count": 2, "start_delay_seconds": 0.1, "start_delay_spread_seconds": 0.0, **settings}
-        self.nodes = SimulatedNodes(
-            self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages
-        )
-
-    def bind(self, name: str = "web", **metadata: Any) -> None:
-        pod = {
-            "kind": "Pod",
-            "apiVersion": "v1",
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1, **metadata},
-            "spec": {"nodeName": "node-0", "containers": [{"name": "web", "image": "nginx"}]},
-            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
-        }
-        self.store.create(PODS, pod)
-
-    def pod(self, name: str = "web") -> JSON | None:
-        return self.store.get(PODS, "default", name)
-
-    def phase(self, name: str = "web") -> str:
-        pod = self.pod(name)
-        assert pod is not None
-        phase: str = pod["status"]["phase"]
-        return phase
-
-    def change(self, resource: Any, name: str, **metadata: Any) -> None:
-        obj = self.store.get(resource, "default", name)
-        assert obj is not None
-        self.store.update(resource, {**obj, "metadata": {**obj["metadata"], **metadata}})
-
-    def events(self) -> list[tuple[str, str]]:
-        return [(each["reason"], each["message"]) for each in self.store.list(EVENTS)]
-
-
-@asynccontextmanager
-async def running(stages: list[Stage], **settings: Any):
-    cluster = Cluster(stages, **settings)
-    task = asyncio.ensure_future(cluster.nodes.run())
-    await asyncio.sleep(0)
-    try:
-        yield cluster
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @pytest.mark.virtual_time
 async def test_stages_take_a_pod_from_binding_to_its_end(stages):
-    async with running(stages(STARTS, GOES)) as cluster:
+    async with SimulatedCluster(stages=stages(STARTS, GOES)).running() as cluster:
         cluster.bind()
         await asyncio.sleep(2.9)
         assert cluster.phase() == "Pending"
@@ -352,17 +300,19 @@ async def test_stages_take_a_pod_from_binding_to_its_end(stages):
         assert pod["status"]["containerStatuses"][0]["state"]["running"]
         assert pod["metadata"]["finalizers"] == ["example.com/hold"]
         assert ("Starting", "here it goes") in cluster.events()
-        cluster.change(PODS, "web", deletionTimestamp=pod["status"]["startTime"], deletionGracePeriodSeconds=30)
+        cluster.change_metadata(
+            PODS, "web", deletionTimestamp=pod["status"]["startTime"], deletionGracePeriodSeconds=30
+        )
         await asyncio.sleep(1.1)
         assert cluster.pod() is None
 
 
 @pytest.mark.virtual_time
 async def test_a_change_while_a_stage_waits_begins_anew(stages):
-    async with running(stages(STARTS)) as cluster:
+    async with SimulatedCluster(stages=stages(STARTS)).running() as cluster:
         cluster.bind()
         await asyncio.sleep(2)
-        cluster.change(PODS, "web", annotations={"some": "thing"})
+        cluster.change_metadata(PODS, "web", annotations={"some": "thing"})
         await asyncio.sleep(2)
         assert cluster.phase() == "Pending"
         await asyncio.sleep(1.1)
@@ -371,9 +321,9 @@ async def test_a_change_while_a_stage_waits_begins_anew(stages):
 
 @pytest.mark.virtual_time
 async def test_pods_that_opt_out_have_the_built_in_behaviour(stages):
-    async with running(stages(GOES)) as cluster:
+    async with SimulatedCluster(stages=stages(GOES)).running() as cluster:
         cluster.bind("staged")
-        cluster.bind("built-in", annotations={"kubeloop.dev/stages": "false"})
+        cluster.bind("built-in", annotations={"stages": "false"})
         cluster.bind("labelled", labels={"kubeloop.dev/stages": "false"})
         await asyncio.sleep(5)
         assert [cluster.phase(name) for name in ("staged", "built-in", "labelled")] == ["Pending", "Running", "Running"]
@@ -392,7 +342,7 @@ async def test_stages_that_add_to_the_built_in_behaviour_do_not_replace_it(stage
   next: {statusTemplate: "{phase: Failed, reason: Broken, message: it broke}"}
 """,
     )
-    async with running(stages(breaks)) as cluster:
+    async with SimulatedCluster(stages=stages(breaks)).running() as cluster:
         cluster.bind("steady")
         cluster.bind("brittle", labels={"breaks": "true"})
         await asyncio.sleep(5)
@@ -406,7 +356,7 @@ async def test_stages_that_add_to_the_built_in_behaviour_do_not_replace_it(stage
 
 @pytest.mark.virtual_time
 async def test_node_stages_make_nodes_ready_and_again_after_they_were_lost(stages):
-    async with running(stages(NODE_STARTS)) as cluster:
+    async with SimulatedCluster(stages=stages(NODE_STARTS)).running() as cluster:
 
         def ready() -> str:
             node = cluster.store.get(NODES, "", "node-0")
@@ -419,22 +369,22 @@ async def test_node_stages_make_nodes_ready_and_again_after_they_were_lost(stage
         await asyncio.sleep(1.5)
         assert ready() == "True"
         assert cluster.store.get(LEASES, "kube-node-lease", "node-0") is not None
-        cluster.change(NODES, "node-0", annotations={ANNOTATION_FAIL: "unreachable"})
+        cluster.change_metadata(NODES, "node-0", annotations={ANNOTATION_FAIL: "unreachable"})
         await asyncio.sleep(70)
         assert ready() == "Unknown"
-        cluster.change(NODES, "node-0", annotations={})
+        cluster.change_metadata(NODES, "node-0", annotations={})
         await asyncio.sleep(2.5)
         assert ready() == "True"
 
 
 @pytest.mark.virtual_time
 async def test_stages_wait_for_a_node_that_is_unreachable(stages):
-    async with running(stages(STARTS)) as cluster:
+    async with SimulatedCluster(stages=stages(STARTS)).running() as cluster:
         cluster.bind()
-        cluster.change(NODES, "node-0", annotations={ANNOTATION_FAIL: "unreachable"})
+        cluster.change_metadata(NODES, "node-0", annotations={ANNOTATION_FAIL: "unreachable"})
         await asyncio.sleep(60)
         assert cluster.phase() == "Pending"
-        cluster.change(NODES, "node-0", annotations={})
+        cluster.change_metadata(NODES, "node-0", annotations={})
         await asyncio.sleep(3.1)
         assert cluster.phase() == "Running"
 
@@ -446,7 +396,7 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
         meta="  annotations: {kubeloop.dev/add-to: built-in}",
         spec=ANY + "  immediateNextStage: true\n  next: {statusTemplate: '{message: {{ Now | Quote }}}'}\n",
     )
-    async with running(stages(ticks)) as cluster:
+    async with SimulatedCluster(stages=stages(ticks)).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         before = cluster.store.revision
@@ -466,7 +416,7 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
 )
 @pytest.mark.virtual_time
 async def test_a_stage_that_cannot_be_played_says_so_in_an_event(stages, step, problem):
-    async with running(stages(stage_text(spec=f"  selector: {{}}\n  next: {step}\n"))) as cluster:
+    async with SimulatedCluster(stages=stages(stage_text(spec=f"{ANY}  next: {step}\n"))).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         (told,) = [message for reason, message in cluster.events() if reason == "StageFailed"]
@@ -485,7 +435,7 @@ async def test_patches_of_all_types_and_steps_in_order(stages):
   - patch: {type: strategic, root: status, subresource: status, template: "{phase: Running, unknown: 1}"}
   - patch: {template: "metadata: {labels: {done: 'true'}, uid: other, name: other}"}
 """
-    async with running(stages(stage_text(spec=spec))) as cluster:
+    async with SimulatedCluster(stages=stages(stage_text(spec=spec))).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         pod = cluster.pod()
@@ -505,8 +455,8 @@ async def test_node_stages_may_delete_a_node(stages):
         meta="  annotations: {kubeloop.dev/add-to: built-in}",
         spec="  selector: {matchLabels: {spot: 'true'}}\n  delay: {durationMilliseconds: 5000}\n" + DELETE,
     )
-    async with running(stages(gone)) as cluster:
-        cluster.change(NODES, "node-1", labels={"spot": "true"})
+    async with SimulatedCluster(stages=stages(gone)).running() as cluster:
+        cluster.change_metadata(NODES, "node-1", labels={"spot": "true"})
         await asyncio.sleep(4)
         assert cluster.store.get(NODES, "", "node-1") is not None
         await asyncio.sleep(1.5)
@@ -517,7 +467,7 @@ async def test_node_stages_may_delete_a_node(stages):
 @pytest.mark.virtual_time
 async def test_a_template_cannot_change_what_is_stored(stages):
     spec = ANY + "  next: {statusTemplate: '{{ $x := set .metadata `name` `other` }}phase: Running'}\n"
-    async with running(stages(stage_text(spec=spec))) as cluster:
+    async with SimulatedCluster(stages=stages(stage_text(spec=spec))).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         assert cluster.phase() == "Running"
@@ -529,7 +479,7 @@ async def test_the_same_seed_plays_the_same(stages):
     two = stages(STARTS, GOES.replace("durationMilliseconds: 1000", "durationMilliseconds: 1000"))
 
     async def story() -> list[tuple[str, Any]]:
-        async with running(two) as cluster:
+        async with SimulatedCluster(stages=two).running() as cluster:
             for number in range(20):
                 cluster.bind(f"web-{number}")
             await asyncio.sleep(5)

@@ -1,0 +1,139 @@
+"""Simulated nodes on a store without an API server, in virtual time, and what tests do to them in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from kubeloop.devcluster.node_objects import NodeSettings
+from kubeloop.devcluster.nodes import SimulatedNodes
+from kubeloop.devcluster.stages.files import Stage
+from kubeloop.devcluster.storage import Store
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.resources import EVENTS, NODES, PODS, Resource
+from kubeloop.testing.virtual_time import VirtualClock
+
+JSON = dict[str, Any]
+
+
+class SimulatedCluster:
+    """A store with nodes: two unless said otherwise, whose pods start after a second. `settings` are NodeSettings'.
+
+    Pods are in namespace "default"; annotations are given and changed without their prefix "kubeloop.dev/".
+    """
+
+    def __init__(self, *, stages: Sequence[Stage] = (), **settings: Any) -> None:
+        self.clock = VirtualClock()
+        self.store = Store(seconds=asyncio.get_running_loop().time)
+        options: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
+        self.nodes = SimulatedNodes(
+            self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """The nodes run for as long as the block."""
+        task = asyncio.ensure_future(self.nodes.run())
+        await asyncio.sleep(0)
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def bind(
+        self,
+        name: str = "web",
+        *,
+        node: str = "node-0",
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        finalizers: tuple[str, ...] = (),
+        containers: list[JSON] | None = None,
+        **spec: Any,
+    ) -> JSON:
+        """Create a pod that is bound already."""
+        metadata: JSON = {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1}
+        if annotations:
+            metadata["annotations"] = _prefixed(annotations)
+        if labels:
+            metadata["labels"] = dict(labels)
+        if finalizers:
+            metadata["finalizers"] = list(finalizers)
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(self.clock.now())}
+        pod = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "spec": {
+                "nodeName": node,
+                "restartPolicy": "Always",
+                "terminationGracePeriodSeconds": 30,
+                "containers": containers or [container("web")],
+                **spec,
+            },
+            "status": {"phase": "Pending", "qosClass": "BestEffort", "conditions": [scheduled]},
+        }
+        return self.store.create(PODS, pod)
+
+    def pod(self, name: str = "web") -> JSON | None:
+        return self.store.get(PODS, "default", name)
+
+    def status(self, name: str = "web") -> JSON:
+        pod = self.pod(name)
+        assert pod is not None
+        status: JSON = pod["status"]
+        return status
+
+    def phase(self, name: str = "web") -> str:
+        phase: str = self.status(name)["phase"]
+        return phase
+
+    def conditions(self, name: str = "web") -> dict[str, tuple[str, str]]:
+        """type -> status and reason."""
+        return {each["type"]: (each["status"], each.get("reason", "")) for each in self.status(name)["conditions"]}
+
+    def ready(self, name: str = "web") -> bool:
+        return self.conditions(name).get("Ready", ("", ""))[0] == "True"
+
+    def change(self, name: str = "web", *, annotations: Mapping[str, str] | None = None, **parts: Any) -> None:
+        """Write the pod with other annotations, and parts of it replaced."""
+        pod = self.pod(name)
+        assert pod is not None
+        metadata = dict(pod["metadata"])
+        if annotations is not None:
+            metadata["annotations"] = _prefixed(annotations)
+        self.store.update(PODS, {**pod, "metadata": metadata, **parts})
+
+    def delete(self, name: str = "web", *, grace: int = 30) -> None:
+        """As the API server: note when the pod is to be gone."""
+        self.change_metadata(PODS, name, deletionTimestamp=rfc3339(self.clock.now()), deletionGracePeriodSeconds=grace)
+
+    def change_metadata(self, resource: Resource[Any], name: str, **metadata: Any) -> None:
+        obj = self.store.get(resource, "default" if resource.namespaced else "", name)
+        assert obj is not None
+        self.store.update(resource, {**obj, "metadata": {**obj["metadata"], **metadata}})
+
+    def node(self, name: str = "node-0") -> JSON:
+        node = self.store.get(NODES, "", name)
+        assert node is not None
+        return node
+
+    def change_node(self, name: str, **spec: Any) -> None:
+        node = self.node(name)
+        self.store.update(NODES, {**node, "spec": {**node["spec"], **spec}})
+
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and message of every event."""
+        return [(each["reason"], each["message"]) for each in self.store.list(EVENTS)]
+
+
+def container(name: str, **fields: Any) -> JSON:
+    return {"name": name, "image": "nginx:1.27", **fields}
+
+
+def _prefixed(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {f"kubeloop.dev/{key}": value for key, value in annotations.items()}

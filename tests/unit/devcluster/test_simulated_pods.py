@@ -1,0 +1,477 @@
+"""Pods on simulated nodes, in virtual time: from binding to their end, as kubelets and annotations have it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.resources import EVENTS, NODES, PODS
+from support.simulated_cluster import SimulatedCluster, container
+
+pytestmark = pytest.mark.virtual_time
+JSON = dict[str, Any]
+
+
+def requesting(**requests: str) -> list[JSON]:
+    return [container("web", resources={"requests": requests})]
+
+
+async def test_a_bound_pod_starts_after_the_delay_and_becomes_ready():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(0.9)
+        assert cluster.status()["phase"] == "Pending"
+        assert cluster.status()["containerStatuses"][0]["state"] == {"waiting": {"reason": "ContainerCreating"}}
+        assert cluster.conditions()["PodReadyToStartContainers"] == ("False", "")
+        await asyncio.sleep(0.2)
+        status = cluster.status()
+        assert status["phase"] == "Running"
+        assert cluster.conditions() == {
+            "PodReadyToStartContainers": ("True", ""),
+            "Initialized": ("True", ""),
+            "Ready": ("True", ""),
+            "ContainersReady": ("True", ""),
+            "PodScheduled": ("True", ""),
+        }
+        assert status["podIP"].startswith("10.128.0.")
+        assert status["podIPs"] == [{"ip": status["podIP"]}]
+        assert status["hostIPs"] == [{"ip": status["hostIP"]}]
+        assert status["startTime"] == "2026-01-01T00:00:00Z"
+        assert status["qosClass"] == "BestEffort"
+        assert status["observedGeneration"] == 1
+        (web,) = status["containerStatuses"]
+        assert web["ready"]
+        assert web["started"]
+        assert web["restartCount"] == 0
+        assert web["image"] == "docker.io/library/nginx:1.27"
+        assert web["imageID"].startswith("docker.io/library/nginx@sha256:")
+        assert web["containerID"].startswith("containerd://")
+        assert web["state"] == {"running": {"startedAt": "2026-01-01T00:00:01Z"}}
+
+
+async def test_start_delays_spread_by_the_seeded_chance():
+    async with SimulatedCluster(start_delay_spread_seconds=0.5, events=False).running() as cluster:
+        for number in range(20):
+            cluster.bind(f"web-{number}")
+        await asyncio.sleep(1.0)
+        started = sum(cluster.status(f"web-{number}")["phase"] == "Running" for number in range(20))
+        assert 0 < started < 20
+        await asyncio.sleep(0.6)
+        assert all(cluster.ready(f"web-{number}") for number in range(20))
+        assert len({cluster.status(f"web-{number}")["podIP"] for number in range(20)}) == 20
+
+
+async def test_unbound_pods_are_nobodys_business():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(node="")
+        await asyncio.sleep(100)
+        assert cluster.status()["phase"] == "Pending"
+
+
+async def test_readiness_waits_for_the_probe():
+    probe = {"initialDelaySeconds": 5, "periodSeconds": 3, "successThreshold": 2}
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[container("web", readinessProbe=probe), container("log")])
+        await asyncio.sleep(1.5)
+        assert cluster.status()["phase"] == "Running"
+        assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
+        assert [each["ready"] for each in cluster.status()["containerStatuses"]] == [False, True]
+        await asyncio.sleep(7)
+        assert not cluster.ready()
+        await asyncio.sleep(1)
+        assert cluster.ready()
+
+
+async def test_readiness_gates_are_honoured():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(readinessGates=[{"conditionType": "example.com/lb"}])
+        await asyncio.sleep(2)
+        assert cluster.conditions()["ContainersReady"] == ("True", "")
+        assert cluster.conditions()["Ready"] == ("False", "ReadinessGatesNotReady")
+        status = cluster.status()
+        cluster.change(
+            status={**status, "conditions": [*status["conditions"], {"type": "example.com/lb", "status": "True"}]}
+        )
+        await asyncio.sleep(0.1)
+        assert cluster.ready()
+        assert cluster.conditions()["example.com/lb"] == ("True", "")
+
+
+async def test_init_containers_complete_and_sidecars_run():
+    inits = [container("migrate"), container("proxy", restartPolicy="Always")]
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(initContainers=inits)
+        await asyncio.sleep(0.5)
+        assert cluster.conditions()["Initialized"] == ("False", "ContainersNotInitialized")
+        await asyncio.sleep(1.5)
+        migrate, proxy = cluster.status()["initContainerStatuses"]
+        assert migrate["state"]["terminated"]["reason"] == "Completed"
+        assert migrate["ready"]
+        assert "running" in proxy["state"]
+        assert proxy["started"]
+        assert cluster.ready()
+
+
+async def test_a_pod_with_run_seconds_succeeds_and_frees_its_node():
+    async with SimulatedCluster(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}).running() as cluster:
+        annotations = {"run-seconds": "30"}
+        cluster.bind("job", annotations=annotations, restartPolicy="Never", containers=requesting(cpu="1"))
+        await asyncio.sleep(20)
+        assert cluster.ready("job")
+        await asyncio.sleep(12)
+        assert cluster.status("job")["phase"] == "Succeeded"
+        assert cluster.conditions("job")["Ready"] == ("False", "PodCompleted")
+        cluster.bind("next", containers=requesting(cpu="1"))
+        await asyncio.sleep(2)
+        assert cluster.ready("next")
+
+
+async def test_a_pod_with_an_exit_code_fails():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "5", "exit-code": "3"}, restartPolicy="Never")
+        await asyncio.sleep(7)
+        assert cluster.status()["phase"] == "Failed"
+        terminated = cluster.status()["containerStatuses"][0]["state"]["terminated"]
+        assert (terminated["exitCode"], terminated["reason"]) == (3, "Error")
+        assert cluster.conditions()["Ready"] == ("False", "PodFailed")
+
+
+async def test_a_container_that_keeps_crashing_backs_off():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "1", "exit-code": "1"}, restartPolicy="OnFailure")
+        await asyncio.sleep(2.5)  # started at 1, crashed at 2, restarted at once
+        (web,) = cluster.status()["containerStatuses"]
+        assert web["restartCount"] == 1
+        assert web["lastState"]["terminated"]["exitCode"] == 1
+        assert "running" in web["state"]
+        await asyncio.sleep(1)  # crashed again at 3: ten seconds of back-off
+        (web,) = cluster.status()["containerStatuses"]
+        assert web["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert web["state"]["waiting"]["message"].startswith(
+            "back-off 10s restarting failed container=web pod=web_default"
+        )
+        assert cluster.status()["phase"] == "Running"
+        assert not cluster.ready()
+        await asyncio.sleep(10)
+        assert cluster.status()["containerStatuses"][0]["restartCount"] == 2
+
+
+async def test_images_that_cannot_be_pulled_keep_the_pod_pending_until_they_can():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"image-pull-error": "not found"})
+        await asyncio.sleep(2)
+        (web,) = cluster.status()["containerStatuses"]
+        assert web["state"]["waiting"] == {"reason": "ErrImagePull", "message": "not found"}
+        assert cluster.status()["phase"] == "Pending"
+        await asyncio.sleep(5)
+        (web,) = cluster.status()["containerStatuses"]
+        assert web["state"]["waiting"]["reason"] == "ImagePullBackOff"
+        cluster.change(annotations={})
+        await asyncio.sleep(1)
+        assert cluster.ready()
+        assert ("Failed", "Error: ErrImagePull") in cluster.events()
+
+
+async def test_not_ready_holds_a_running_pod_back_until_the_annotation_goes():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"not-ready": "true"})
+        await asyncio.sleep(60)
+        assert cluster.status()["phase"] == "Running"
+        assert not cluster.ready()
+        cluster.change(annotations={})
+        await asyncio.sleep(0.1)
+        assert cluster.ready()
+
+
+async def test_a_start_delay_of_the_pods_own():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"start-delay-seconds": "50"})
+        await asyncio.sleep(49)
+        assert cluster.status()["phase"] == "Pending"
+        await asyncio.sleep(2)
+        assert cluster.ready()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "requests", "reason", "message"),
+    [
+        pytest.param(
+            {"cpu": "1", "memory": "1Gi", "pods": "10"},
+            {"cpu": "600m"},
+            "OutOfcpu",
+            "Pod was rejected: Node didn't have enough resource: cpu, requested: 600, used: 600, capacity: 1000",
+            id="cpu",
+        ),
+        pytest.param(
+            {"cpu": "4", "memory": "1Gi", "pods": "10"},
+            {"memory": "600Mi"},
+            "OutOfmemory",
+            "Pod was rejected: Node didn't have enough resource: memory, requested: 629145600, used: 629145600, "
+            "capacity: 1073741824",
+            id="memory",
+        ),
+        pytest.param(
+            {"cpu": "4", "memory": "1Gi", "pods": "1"},
+            {},
+            "OutOfpods",
+            "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1",
+            id="pods",
+        ),
+    ],
+)
+async def test_a_pod_that_does_not_fit_is_rejected_as_by_a_kubelet(capacity, requests, reason, message):
+    async with SimulatedCluster(capacity=capacity).running() as cluster:
+        cluster.bind("first", containers=requesting(**requests))
+        cluster.bind("second", containers=requesting(**requests))
+        await asyncio.sleep(3)
+        assert cluster.ready("first")
+        status = cluster.status("second")
+        assert (status["phase"], status["reason"], status["message"]) == ("Failed", reason, message)
+        cluster.delete("first")
+        await asyncio.sleep(1)
+        cluster.bind("third", containers=requesting(**requests))
+        await asyncio.sleep(3)
+        assert cluster.ready("third")
+        cluster.delete("second")
+        await asyncio.sleep(1)
+        assert cluster.pod("second") is None
+
+
+async def test_a_pod_whose_port_is_taken_or_whose_selector_does_not_match_is_rejected():
+    ports = [container("web", ports=[{"containerPort": 80, "hostPort": 8080}])]
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind("first", containers=ports)
+        cluster.bind("second", containers=ports)
+        cluster.bind("third", nodeSelector={"disk": "ssd"})
+        required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        cluster.bind("fourth", affinity=affinity)
+        await asyncio.sleep(3)
+        assert cluster.ready("first")
+        assert cluster.status("second")["reason"] == "NodePorts"
+        assert cluster.status("third")["reason"] == "NodeAffinity"
+        assert cluster.status("fourth")["reason"] == "NodeAffinity"
+
+
+async def test_a_deleted_pod_stops_within_its_grace_and_is_gone():
+    async with SimulatedCluster(stop_delay_seconds=5.0).running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        cluster.delete()
+        await asyncio.sleep(4.5)
+        assert cluster.pod() is not None
+        await asyncio.sleep(1)
+        assert cluster.pod() is None
+        assert ("Killing", "Stopping container web") in cluster.events()
+
+
+async def test_the_grace_period_bounds_the_stop_and_may_be_shortened():
+    async with SimulatedCluster(stop_delay_seconds=100.0).running() as cluster:
+        cluster.bind("bounded")
+        cluster.bind("shortened")
+        await asyncio.sleep(2)
+        cluster.delete("bounded", grace=10)
+        cluster.delete("shortened", grace=60)
+        await asyncio.sleep(9)
+        cluster.delete("shortened", grace=0)
+        await asyncio.sleep(0.1)
+        assert cluster.pod("shortened") is None
+        assert cluster.pod("bounded") is not None
+        await asyncio.sleep(1)
+        assert cluster.pod("bounded") is None
+
+
+async def test_a_pod_deleted_before_it_started_goes_at_once():
+    async with SimulatedCluster(start_delay_seconds=50.0).running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(1)
+        cluster.delete()
+        await asyncio.sleep(0.1)
+        assert cluster.pod() is None
+
+
+async def test_finalizers_keep_a_stopped_pod_in_a_final_phase():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(finalizers=("example.com/keep",))
+        await asyncio.sleep(2)
+        cluster.delete()
+        await asyncio.sleep(2)
+        pod = cluster.pod()
+        assert pod is not None
+        assert pod["status"]["phase"] == "Succeeded"
+        assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
+
+
+async def test_a_new_image_restarts_its_container_alone():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(containers=[container("web"), container("log")])
+        await asyncio.sleep(2)
+        pod = cluster.pod()
+        assert pod is not None
+        containers = [container("web", image="nginx:1.28"), container("log")]
+        cluster.change(spec={**pod["spec"], "containers": containers})
+        await asyncio.sleep(0.1)
+        web, log = cluster.status()["containerStatuses"]
+        assert (web["image"], web["restartCount"]) == ("docker.io/library/nginx:1.28", 1)
+        assert log["restartCount"] == 0
+        assert ("Killing", "Container web definition changed, will be restarted") in cluster.events()
+
+
+async def test_a_deletion_that_arrives_between_our_own_writes_is_seen():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(0.999999)
+        cluster.delete()  # the start is due in the same turn of the loop
+        await asyncio.sleep(0.5)
+        assert cluster.pod() is None
+
+
+async def test_active_deadline_fails_the_pod():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(activeDeadlineSeconds=10)
+        await asyncio.sleep(12)
+        assert (cluster.status()["phase"], cluster.status()["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+async def test_events_tell_of_the_containers_and_can_be_switched_off():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        assert cluster.events() == [
+            ("Pulled", 'Container image "nginx:1.27" already present on machine and can be accessed by the pod'),
+            ("Created", "Container created"),
+            ("Started", "Container started"),
+        ]
+        event = cluster.store.list(EVENTS)[0]
+        assert event["involvedObject"]["fieldPath"] == "spec.containers{web}"
+        assert event["source"] == {"component": "kubelet", "host": "node-0"}
+    async with SimulatedCluster(events=False).running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        assert cluster.ready()
+        assert cluster.events() == []
+
+
+async def test_running_pods_are_taken_over_as_they_are():
+    async with SimulatedCluster().running() as first:
+        first.bind()
+        await asyncio.sleep(2)
+        pod, node = first.pod(), first.node()
+        assert pod is not None
+    second = SimulatedCluster()
+    second.store.create(NODES, node)
+    second.store.create(PODS, pod)
+    async with second.running():
+        await asyncio.sleep(5)
+        assert second.status() == pod["status"]
+        second.bind("other")
+        await asyncio.sleep(2)
+        assert second.status("other")["podIP"] != pod["status"]["podIP"]
+
+
+# --- what annotations and labels ask for
+
+
+async def test_images_that_take_their_time_are_pulled_first():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"image-pull-seconds": "20"})
+        await asyncio.sleep(19)
+        assert cluster.status()["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+        assert ("Pulling", 'Pulling image "nginx:1.27"') in cluster.events()
+        await asyncio.sleep(3)
+        assert cluster.ready()
+        assert ("Pulled", 'Successfully pulled image "nginx:1.27" in 20s (20s including waiting).') in cluster.events()
+
+
+async def test_a_container_may_crash_so_many_times_and_then_run():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"crashes": "2"})
+        await asyncio.sleep(5)
+        status = cluster.status()["containerStatuses"][0]
+        assert status["restartCount"] == 1
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert status["lastState"]["terminated"]["exitCode"] == 1
+        await asyncio.sleep(60)
+        status = cluster.status()["containerStatuses"][0]
+        assert status["restartCount"] == 2
+        assert cluster.ready()
+
+
+async def test_the_back_off_begins_anew_after_ten_minutes_without_a_crash():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "700", "exit-code": "1"})
+        await asyncio.sleep(702)
+        assert cluster.status()["containerStatuses"][0]["restartCount"] == 1
+        await asyncio.sleep(701)
+        status = cluster.status()["containerStatuses"][0]
+        assert status["restartCount"] == 2
+        assert "running" in status["state"]
+
+
+async def test_pods_of_jobs_complete_by_themselves():
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
+
+    def owned(cluster: SimulatedCluster, name: str, **annotations: str) -> None:
+        cluster.bind(name, restartPolicy="Never", annotations=annotations)
+        pod = cluster.pod(name)
+        assert pod is not None
+        cluster.store.update(PODS, {**pod, "metadata": {**pod["metadata"], "ownerReferences": owner}})
+
+    async with SimulatedCluster().running() as cluster:
+        owned(cluster, "done")
+        owned(cluster, "longer", **{"run-seconds": "50"})
+        owned(cluster, "fails", **{"exit-code": "3"})
+        await asyncio.sleep(3)
+        assert cluster.status("done")["phase"] == "Succeeded"
+        assert cluster.status("longer")["phase"] == "Running"
+        assert cluster.status("fails")["phase"] == "Failed"
+        assert cluster.status("fails")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+async def test_labels_steer_as_annotations_do_and_annotations_come_first():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        cluster.delete(grace=0)
+        await asyncio.sleep(1)
+        pod = {"metadata": {"labels": {"kubeloop.dev/start-delay-seconds": "30"}}}
+        cluster.bind("labelled")
+        cluster.bind("both", annotations={"start-delay-seconds": "5"})
+        for name in ("labelled", "both"):
+            bound = cluster.pod(name)
+            assert bound is not None
+            cluster.store.update(PODS, {**bound, "metadata": {**bound["metadata"], **pod["metadata"]}})
+        await asyncio.sleep(6)
+        assert cluster.ready("both")
+        assert not cluster.ready("labelled")
+        await asyncio.sleep(25)
+        assert cluster.ready("labelled")
+
+
+async def test_jitter_varies_the_times_of_a_pod_by_the_seeded_chance():
+    async def times() -> list[float]:
+        async with SimulatedCluster().running() as cluster:
+            for number in range(20):
+                cluster.bind(f"web-{number}", annotations={"start-delay-seconds": "100", "jitter": "0.5"})
+            begin, started = asyncio.get_running_loop().time(), {}
+            while len(started) < 20:
+                await asyncio.sleep(1)
+                for number in range(20):
+                    if cluster.ready(f"web-{number}"):
+                        started.setdefault(number, asyncio.get_running_loop().time() - begin)
+            return sorted(started.values())
+
+    first = await times()
+    assert 49 <= first[0] < 80
+    assert 120 < first[-1] <= 152
+    assert first == await times()
+
+
+async def test_annotations_that_make_no_sense_are_told():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"run-seconds": "soon", "exit-code": "300"})
+        await asyncio.sleep(2)
+        told = [message for reason, message in cluster.events() if reason == "InvalidAnnotation"]
+        assert len(told) == 2
+        assert "kubeloop.dev/run-seconds: 'soon' is not a number of 0 or more; it is ignored" in told
