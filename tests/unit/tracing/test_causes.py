@@ -1,0 +1,44 @@
+"""Whose work is being done, in logs and requests, and which reconcile was the cause of which."""
+
+from __future__ import annotations
+
+from kubeloop.tracing.current import current_headers, log_traceparent
+from kubeloop.tracing.lifecycle import AttemptFacts
+
+
+def test_the_running_task_knows_whose_work_it_does(tracing, pod):
+    traceparent = tracing.pods.new_traceparent()
+    web = pod(traceparent=traceparent)
+    tracing.pods.observed(web)
+    assert current_headers() is None
+    tracing.pods.attempt_started(web, 1)
+    assert log_traceparent() == traceparent
+    assert current_headers() == {"traceparent": traceparent}
+    tracing.pods.attempt_finished(web, AttemptFacts("scheduled"))
+    assert log_traceparent() == ""
+    reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
+    assert current_headers() == {"traceparent": reconcile.traceparent}
+    reconcile.finish(changed=False)
+    assert current_headers() is None
+    assert tracing.memory.reconciles() == []
+
+
+def test_a_reconcile_that_logged_something_has_a_trace_to_be_found(tracing):
+    reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
+    traceparent = log_traceparent()
+    reconcile.finish(changed=False)
+    (document,) = tracing.memory.reconciles()
+    assert document["traceId"] == traceparent.split("-")[1]
+
+
+def test_who_wrote_an_object_is_the_cause_of_its_next_reconcile(tracing):
+    first = tracing.reconciles.reconcile("deployment", "shop/web")
+    first.caused("replicaset", "shop/web-5f")
+    first.finish(changed=True)
+    second = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
+    second.finish(changed=True)
+    third = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
+    third.finish(changed=True)
+    links = [document["spans"][0]["links"] for document in tracing.memory.reconciles()]
+    cause = {"traceId": first.traceparent.split("-")[1], "spanId": first.traceparent.split("-")[2]}
+    assert links == [[], [{**cause, "attributes": {"kubeloop.link": "cause"}}], []]
