@@ -6,10 +6,13 @@ from kubeloop.tracing.current import current_headers, log_traceparent
 from kubeloop.tracing.lifecycle import AttemptFacts
 
 
-def test_the_running_task_knows_whose_work_it_does(tracing, pod):
+def test_the_running_task_knows_whose_work_it_does(tracing, pod, hand_clock):
     traceparent = tracing.pods.new_traceparent()
-    web = pod(traceparent=traceparent)
-    tracing.pods.observed(web)
+    annotations = tracing.pods.create_requested(
+        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=hand_clock.ns
+    )
+    web = pod(annotations=annotations)
+    tracing.pods.created(traceparent, web, hand_clock.ns)
     assert current_headers() is None
     tracing.pods.attempt_started(web, 1)
     assert log_traceparent() == traceparent
