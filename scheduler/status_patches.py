@@ -71,11 +71,8 @@ class StatusPatches:
             "reason": reason,
             "message": message,
         }
-        generation = pod.metadata.generation if pod.status.observed_generation else 0
-        if known is not None and not generation:
-            generation = known.observed_generation
-        if generation:
-            condition["observedGeneration"] = generation
+        if pod.metadata.generation:  # 0: a server before v1.33, which knows neither
+            condition["observedGeneration"] = pod.metadata.generation
         return condition
 
     async def run(self) -> None:

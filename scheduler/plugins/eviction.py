@@ -67,9 +67,11 @@ class Evictions:
 
     async def _evict(self, pod: PodInfo, node_name: str, victim: PodInfo) -> None:
         """Mark the victim as disrupted, then delete it. Raises ApiError, ServerUnreachable."""
+        message = f"Preempted by pod {pod.uid} on node {node_name}"
         waiting = self._handle.waiting_pod(victim.uid)
         if waiting is not None:  # assumed, but not yet bound: it never gets there
             waiting.reject(self._plugin, "preempted")
+            message += " (in kube-scheduler memory)."
             log.info("rejected a waiting pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
         elif victim.pod.metadata.deletion_timestamp is not None:
             return  # on its way out already: there is nothing to ask for, and it was not us
@@ -77,9 +79,7 @@ class Evictions:
             await self._patch_status(victim, {"conditions": [self._condition(pod, victim)]})
             await self._delete(victim)
             log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
-        self._handle.recorder.event(
-            victim.pod, "Normal", "Preempted", f"Preempted by pod {pod.uid} on node {node_name}"
-        )
+        self._handle.recorder.event(victim.pod, "Normal", "Preempted", message)
 
     def _condition(self, pod: PodInfo, victim: PodInfo) -> dict[str, Any]:
         return {
