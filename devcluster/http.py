@@ -1,7 +1,7 @@
-"""The API server's face to HTTP/1.1: an asyncio Protocol around httptools' parser, in front of `ApiServer`.
+"""HTTP/1.1 for the API server (and the endpoint of a process): an asyncio Protocol around httptools' parser.
 
-    bytes -> parser -> Request -> ApiServer.answer -> bytes        at once, within data_received, for all but watches
-                                                  -> a task        that writes chunks as they come
+    bytes -> parser -> Request -> Answering.at_once -> bytes       within data_received, for all but watches
+                                                   -> a task       that writes chunks as they come
 
 A connection answers one request after the other, in order; what a client sends ahead waits, within limits. Nobody can
 make the server hold more than a request's worth of memory for him, or wait for him for ever: heads and bodies have a
@@ -19,14 +19,14 @@ from collections import deque
 from email.utils import format_datetime
 from http import HTTPStatus
 from types import TracebackType
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.faults import AnswerLost
 from kubeloop.devcluster.request import Request, Response, json_response
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +47,39 @@ _STATUS_LINES = {code: b"HTTP/1.1 %d %s\r\n" % (code, phrase.encode()) for code,
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class Answering(Protocol):
+    """Who answers the requests: `ApiServer`, for one."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def at_once(self, request: Request) -> Response | None:
+        """The answer, or None where `handle` is to be asked."""
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request, whatever it is. Raises AnswerLost to have the connection cut."""
+        ...
+
+
 class HttpServer:
     """Makes the connections' protocols (call it), and owns them for the length of its context.
+
+    headers: of every answer. gzip_from_bytes: answers as long as this are packed for those who can read that; this
+    takes some 10 ms for each MiB, on the event loop.
 
     Leaving the context gives streams that have ended a moment to be sent, and closes everything.
     """
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(
+        self,
+        api: Answering,
+        *,
+        headers: bytes = b"Cache-Control: no-cache, private\r\n",
+        gzip_from_bytes: float = _GZIP_FROM_BYTES,
+    ) -> None:
         self.api = api
+        self.headers = headers
+        self.gzip_from_bytes = gzip_from_bytes
         self.connections: set[_Connection] = set()
         self.streams = asyncio.TaskGroup()
         self._sweeping: asyncio.Task[None] | None = None
@@ -78,7 +103,8 @@ class HttpServer:
             await asyncio.wait(streaming, timeout=_SHUTDOWN_SECONDS)
         for connection in tuple(self.connections):
             connection.end()
-        await self.streams.__aexit__(kind, error, trace)
+        del kind, error, trace  # what the block raises leaves it as it is, and not in a group with our tasks' errors
+        await self.streams.__aexit__(None, None, None)
 
     def date(self) -> bytes:
         """The Date header, made once a second."""
@@ -252,7 +278,7 @@ class _Connection(asyncio.Protocol):
         api = self._server.api
         while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
             request, stays = self._waiting.popleft()
-            response = api.answer(request) if api.prompt else None
+            response = api.at_once(request)
             if response is not None and isinstance(response.body, bytes):
                 self._write(request, response, response.body, stays)
             else:
@@ -283,7 +309,8 @@ class _Connection(asyncio.Protocol):
     def _head(self, response: Response, more: bytes, stays: bool) -> bytes:
         lines = [
             _STATUS_LINES[response.status],
-            b"Content-Type: %s\r\nCache-Control: no-cache, private\r\n" % response.content_type.encode(),
+            b"Content-Type: %s\r\n" % response.content_type.encode(),
+            self._server.headers,
             self._server.date(),
             *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],
             more,
@@ -297,7 +324,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             return
         more = b""
-        if len(body) >= _GZIP_FROM_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        if len(body) >= self._server.gzip_from_bytes and "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)
             more = b"Content-Encoding: gzip\r\n"
         head = self._head(response, b"%sContent-Length: %d\r\n" % (more, len(body)), stays)

@@ -119,10 +119,9 @@ class ApiServer:
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    @property
-    def prompt(self) -> bool:
-        """May answer() be used, as nothing goes wrong on purpose?"""
-        return self._faults is None
+    def at_once(self, request: Request) -> Response | None:
+        """Answer one request, unless things go wrong on purpose: then None, and `handle` is to be asked."""
+        return self.answer(request) if self._faults is None else None
 
     def answer(self, request: Request) -> Response:
         """Answer one request, whatever it is, at once."""

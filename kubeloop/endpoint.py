@@ -8,18 +8,25 @@ web page of somebody else, whose name suddenly means 127.0.0.1 (DNS rebinding), 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
+import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from kubeloop.devcluster.http import HttpServer
+from kubeloop.devcluster.request import JSON_TYPE, Request, Response
+from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
+
+log = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
 """None if all is well, else what is wrong."""
@@ -30,12 +37,16 @@ Page = Callable[[Mapping[str, str]], Awaitable[Any] | Any]
 KeyError means: not found; so does UserError, which also says what to try.
 """
 
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_HEADERS = b"".join(
+    b"%s\r\n" % line
+    for line in (
+        b"Cache-Control: no-store",
+        b"Cross-Origin-Resource-Policy: same-origin",
+        b"Referrer-Policy: no-referrer",
+        b"X-Content-Type-Options: nosniff",
+    )
+)
+_TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,8 @@ class File:
 class Endpoint:
     """The pages of one process. Parts add checks and pages before `serving()`."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, clock: Clock) -> None:
+        self.clock = clock
         self._registry = registry
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
@@ -71,69 +83,70 @@ class Endpoint:
     @contextlib.asynccontextmanager
     async def serving(self, address: str, port: int) -> AsyncIterator[str]:
         """Serve for the length of the context; gives the URL. Raises UserError if the port is taken."""
-        runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=1.0)
-        await runner.setup()
-        site = web.TCPSite(runner, address, port)
-        try:
-            await site.start()
-        except OSError as error:
-            await runner.cleanup()
-            raise UserError(
-                f"cannot listen on {address} port {port}: {error.strerror}",
-                hint="choose another port with --endpoint-port, or 0 for a free one",
-            ) from None
-        try:
-            bound_address, bound_port = runner.addresses[0][:2]
-            self._on_loopback = ipaddress.ip_address(bound_address).is_loopback
-            yield f"http://{bound_address}:{bound_port}"
-        finally:
-            await runner.cleanup()
+        # what is packed would not be sent in slices, and whoever asks is mostly on this machine
+        async with HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf) as http:
+            try:
+                accepting = await asyncio.get_running_loop().create_server(http, address, port)
+            except OSError as error:
+                raise UserError(
+                    f"cannot listen on {address} port {port}: {error.strerror}",
+                    hint="choose another port with --endpoint-port, or 0 for a free one",
+                ) from None
+            try:
+                bound_address, bound_port = accepting.sockets[0].getsockname()[:2]
+                ip_address = ipaddress.ip_address(bound_address)
+                self._on_loopback = ip_address.is_loopback
+                yield f"http://{f'[{bound_address}]' if ip_address.version == 6 else bound_address}:{bound_port}"
+            finally:
+                accepting.close()
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    def at_once(self, request: Request) -> Response | None:
+        """Health pages; the others may take time."""
         if request.method not in ("GET", "HEAD"):
-            return web.Response(status=405, text="only GET\n", headers={"Allow": "GET, HEAD"})
+            return Response(405, b"only GET\n", _TEXT_TYPE, [("Allow", "GET, HEAD")])
         match request.path:
             case "/healthz" | "/livez":
                 return _report(request, self._live)
             case "/readyz":
                 return _report(request, self._live | self._ready)
-            case "/metrics":
-                encode, content_type = choose_encoder(request.headers.get("Accept", ""))  # exemplars: OpenMetrics only
-                return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+        return None
+
+    async def handle(self, request: Request) -> Response:
+        if request.path == "/metrics":
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))  # exemplars: OpenMetrics only
+            return Response(200, encode(self._registry), content_type)
         page = self._pages.get(request.path)
         if page is None:
             known = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])
-            return web.Response(status=404, text=f"no such page; there are\n{known}\n")
-        if self._on_loopback and not _names_this_machine(request.host):
-            return web.Response(status=403, text="this endpoint is for this machine: call it by its address\n")
+            return Response(404, f"no such page; there are\n{known}\n".encode(), _TEXT_TYPE)
+        if self._on_loopback and not _names_this_machine(request.headers.get("host", "")):
+            return Response(403, b"this endpoint is for this machine: call it by its address\n", _TEXT_TYPE)
         try:
-            answer = page(request.query)
+            answer = page({name: values[0] for name, values in request.query.items()})
             if isinstance(answer, Awaitable):
                 answer = await answer
         except KeyError as error:
-            return web.json_response({"error": str(error.args[0])}, status=404, headers=_HEADERS)
+            return Response(404, msgspec.json.encode({"error": str(error.args[0])}))
         except UserError as error:
-            return web.json_response({"error": str(error), "hint": error.hint}, status=404, headers=_HEADERS)
+            return Response(404, msgspec.json.encode({"error": str(error), "hint": error.hint}))
+        except Exception:
+            log.exception("a page failed", extra={"path": request.path})
+            return Response(500, b"the page failed; the log says why\n", _TEXT_TYPE)
         if isinstance(answer, AsyncGenerator):
-            return await _stream(request, answer)
+            return Response(200, _lines(answer), "application/x-ndjson")
         if isinstance(answer, File):
-            headers = {**_HEADERS, **answer.headers}
-            charset = "utf-8" if answer.content_type.startswith("text/") else None
-            return web.Response(body=answer.body, content_type=answer.content_type, charset=charset, headers=headers)
+            charset = "; charset=utf-8" if answer.content_type.startswith("text/") else ""
+            return Response(200, answer.body, f"{answer.content_type}{charset}", list(answer.headers.items()))
         if isinstance(answer, str):
-            return web.Response(text=answer, headers=_HEADERS)
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json", headers=_HEADERS)
+            return Response(200, answer.encode(), _TEXT_TYPE)
+        return Response(200, msgspec.json.encode(answer), JSON_TYPE)
 
 
-async def _stream(request: web.BaseRequest, lines: AsyncGenerator[Any, None]) -> web.StreamResponse:
+async def _lines(values: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
     """A JSON value on each line, sent as they come: memory holds one, and a reader who is slow slows only this down."""
-    response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "application/x-ndjson"})
-    await response.prepare(request)
-    async with contextlib.aclosing(lines) as each:
-        async for line in each:
-            await response.write(msgspec.json.encode(line) + b"\n")
-    await response.write_eof()
-    return response
+    async with contextlib.aclosing(values) as each:
+        async for value in each:
+            yield msgspec.json.encode(value) + b"\n"
 
 
 def _names_this_machine(host: str) -> bool:
@@ -148,13 +161,15 @@ def _names_this_machine(host: str) -> bool:
     return True
 
 
-def _report(request: web.BaseRequest, checks: Mapping[str, Check]) -> web.Response:
+def _report(request: Request, checks: Mapping[str, Check]) -> Response:
     """The answer of a health page, in the form of Kubernetes' components (`?verbose` lists the checks)."""
     results = {name: check() for name, check in checks.items()}
     failed = {name: reason for name, reason in results.items() if reason is not None}
     lines = [f"[-]{name} failed: {results[name]}" if name in failed else f"[+]{name} ok" for name in results]
     if failed:
-        return web.Response(status=500, text="\n".join([*lines, f"{request.path[1:]} check failed"]) + "\n")
+        text = "\n".join([*lines, f"{request.path[1:]} check failed"]) + "\n"
+        return Response(500, text.encode(), _TEXT_TYPE)
     if "verbose" in request.query:
-        return web.Response(text="\n".join([*lines, f"{request.path[1:]} check passed"]) + "\n")
-    return web.Response(text="ok")
+        text = "\n".join([*lines, f"{request.path[1:]} check passed"]) + "\n"
+        return Response(200, text.encode(), _TEXT_TYPE)
+    return Response(200, b"ok", _TEXT_TYPE)

@@ -112,7 +112,7 @@ async def _run(
     clock = SystemClock()
     rng = random.Random()
     registry = new_registry()
-    endpoint = Endpoint(registry)
+    endpoint = Endpoint(registry, clock=clock)
     kubeconfig, context = cluster
     used_kubeconfig = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
     transport = await connect(str(kubeconfig) if kubeconfig else None, context)

@@ -149,7 +149,7 @@ async def _up(
         import_parts(chosen.controllers)
         keep_imports()
         registry = new_registry()
-        endpoint = Endpoint(registry)
+        endpoint = Endpoint(registry, clock=clock)
         cluster = await starting.ready()
         transport = MeasuredTransport(connect_token(cluster.plain_server, token), registry, clock.time_ns)
         client = Client(transport, clock=clock, rng=rng)

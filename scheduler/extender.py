@@ -11,9 +11,8 @@ import ssl
 import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import aiohttp
 import msgspec
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
@@ -21,6 +20,9 @@ from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS
 from kubeloop.scheduler.whole_objects import WholeObjects
+
+if TYPE_CHECKING:
+    import aiohttp
 
 Whole = TypeVar("Whole")
 
@@ -170,6 +172,8 @@ class Extender:
             raise ExtenderError(f"cannot read what extender {self.name} is to be sent: {error}") from error
 
     async def _call(self, verb: str, body: Any) -> Any:
+        import aiohttp  # a tenth of a second, which a scheduler without extenders need not spend
+
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._config.http_timeout_seconds)
             connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)

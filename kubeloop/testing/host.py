@@ -173,7 +173,7 @@ class Host:
         seed = start.options.seed
         rng = random.Random() if seed is None else random.Random(seed)
         registry = new_registry()
-        endpoint = Endpoint(registry)
+        endpoint = Endpoint(registry, clock=self._clock)
         token = secrets.token_urlsafe(32)
         directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-"))
         try:

@@ -38,7 +38,7 @@ class TracedPods:
             informers=SimpleNamespace(informer=lambda resource: SimpleNamespace(store=stores[resource])),
             settings=SimpleNamespace(controllers=frozenset({"deployment", "scheduler"})),
         )
-        endpoint = Endpoint(CollectorRegistry())
+        endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
         trace_pages(endpoint, plane)
         async with endpoint.serving("127.0.0.1", 0) as url:
             yield url

@@ -13,6 +13,7 @@ from kubeloop import asking
 from kubeloop.control_plane import Settings
 from kubeloop.endpoint import Endpoint
 from kubeloop.explain import amount_text, explain_pages, help_lines, reasons, told
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 
 
@@ -157,7 +158,7 @@ def test_amounts_are_written_as_quantities(resource, amount, written):
     [({"deployment"}, "this process runs no scheduler"), ({"scheduler"}, "the scheduler has not started yet")],
 )
 async def test_a_process_without_scheduler_says_so(controllers, problem):
-    endpoint = Endpoint(CollectorRegistry())
+    endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
     explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
     with pytest.raises(KeyError, match=problem):
         await endpoint._pages["/debug/explain"]({"pod": "p"})

@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kubeloop.endpoint import Endpoint
+from kubeloop.kube.clock import SystemClock
 from kubeloop.trace_metrics import PrometheusTraceMetrics
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -50,7 +51,10 @@ def test_phases_are_histograms_whose_buckets_name_a_trace():
 
 
 async def test_metrics_are_openmetrics_for_those_who_ask_and_text_for_the_others():
-    async with Endpoint(filled()).serving("127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
+    async with (
+        Endpoint(filled(), clock=SystemClock()).serving("127.0.0.1", 0) as url,
+        aiohttp.ClientSession() as session,
+    ):
 
         async def scrape(accept):
             async with session.get(f"{url}/metrics", headers={"Accept": accept}) as answer:

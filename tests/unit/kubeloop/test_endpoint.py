@@ -1,0 +1,142 @@
+"""The HTTP endpoint of a process, asked over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kubeloop.endpoint import Endpoint, File
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import UserError
+
+
+@asynccontextmanager
+async def asked(endpoint: Endpoint, address: str = "127.0.0.1") -> AsyncIterator[aiohttp.ClientSession]:
+    async with endpoint.serving(address, 0) as url, aiohttp.ClientSession(url) as session:
+        yield session
+
+
+def new_endpoint() -> Endpoint:
+    return Endpoint(CollectorRegistry(), clock=SystemClock())
+
+
+async def told(session: aiohttp.ClientSession, path: str, **wishes) -> tuple[int, str, bytes]:
+    method = wishes.pop("method", "GET")
+    async with session.request(method, path, **wishes) as answer:
+        assert answer.headers["Cache-Control"] == "no-store"
+        return answer.status, answer.headers["Content-Type"], await answer.read()
+
+
+async def test_health_is_that_of_the_checks():
+    endpoint = new_endpoint()
+    problem = None
+    endpoint.add_liveness_check("loop", lambda: None)
+    endpoint.add_readiness_check("caches", lambda: problem)
+    text = "text/plain; charset=utf-8"
+    async with asked(endpoint) as session:
+        assert await told(session, "/readyz") == (200, text, b"ok")
+        assert await told(session, "/readyz?verbose") == (200, text, b"[+]loop ok\n[+]caches ok\nreadyz check passed\n")
+        problem = "two are empty"
+        failed = b"[+]loop ok\n[-]caches failed: two are empty\nreadyz check failed\n"
+        assert await told(session, "/readyz") == (500, text, failed)
+        assert await told(session, "/livez") == (200, text, b"ok")
+
+
+async def test_pages_answer_json_text_files_and_lines():
+    endpoint = new_endpoint()
+    gone = []
+
+    async def lines(query):
+        try:
+            for number in range(int(query["to"])):
+                yield {"number": number}
+        finally:
+            gone.append(True)
+
+    endpoint.add_page("/json", dict)
+    endpoint.add_page("/text", lambda query: "text")
+    endpoint.add_page("/file", lambda query: File(b"a{}", "text/css", {"X-Frame-Options": "DENY"}))
+    endpoint.add_page("/lines", lines)
+    async with asked(endpoint) as session:
+        status, kind, body = await told(session, "/json?a=1&a=2&b=%20&c")
+        assert (status, kind, json.loads(body)) == (200, "application/json", {"a": "1", "b": " ", "c": ""})
+        assert await told(session, "/text") == (200, "text/plain; charset=utf-8", b"text")
+        assert await told(session, "/file") == (200, "text/css; charset=utf-8", b"a{}")
+        assert await told(session, "/file", method="HEAD") == (200, "text/css; charset=utf-8", b"")
+        status, kind, body = await told(session, "/lines?to=1000")
+        assert (status, kind) == (200, "application/x-ndjson")
+        assert [json.loads(line)["number"] for line in body.splitlines()] == list(range(1000))
+        assert gone == [True]
+
+
+async def test_a_reader_who_leaves_ends_the_lines():
+    endpoint = new_endpoint()
+    gone = asyncio.Event()
+
+    async def lines(query):
+        try:
+            while True:
+                yield "x" * 10_000
+        finally:
+            gone.set()
+
+    endpoint.add_page("/lines", lines)
+    async with asked(endpoint) as session:
+        async with session.get("/lines") as answer:
+            await answer.content.readline()
+        await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_what_is_not_answered_says_why(caplog):
+    endpoint = new_endpoint()
+
+    def missing(query):
+        raise UserError("no such pod", hint="look again")
+
+    endpoint.add_page("/missing", missing)
+    endpoint.add_page("/named", lambda query: query["pod"])
+    endpoint.add_page("/broken", lambda query: 1 // 0)
+    async with asked(endpoint) as session:
+        assert json.loads((await told(session, "/missing"))[2]) == {"error": "no such pod", "hint": "look again"}
+        assert (await told(session, "/named"))[::2] == (404, b'{"error":"pod"}')
+        status, _, body = await told(session, "/elsewhere")
+        assert (status, body.splitlines()[-1]) == (404, b"/named")
+        async with session.post("/named") as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+        assert (await told(session, "/broken"))[0] == 500
+        assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
+async def test_on_loopback_pages_are_for_those_who_name_this_machine(host):
+    endpoint = new_endpoint()
+    endpoint.add_page("/json", lambda query: {})
+    async with asked(endpoint) as session:
+        assert (await told(session, "/json", headers={"Host": host}))[0] == 403
+        assert (await told(session, "/json", headers={"Host": "localhost:1"}))[0] == 200
+        assert (await told(session, "/healthz", headers={"Host": host}))[0] == 200  # probes say what they like
+
+
+async def test_an_ipv6_address_is_written_as_urls_have_it():
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    try:
+        async with asked(new_endpoint(), "::1") as session:
+            assert (await told(session, "/healthz"))[0] == 200
+    except UserError as error:
+        pytest.skip(f"this machine has no IPv6 loopback: {error}")
+
+
+async def test_a_port_that_is_taken_is_a_mistake_of_the_user():
+    async with new_endpoint().serving("127.0.0.1", 0) as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(UserError, match=rf"cannot listen on 127\.0\.0\.1 port {port}"):
+            async with new_endpoint().serving("127.0.0.1", port):
+                pass
