@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeloop.amounts import positive_quantity
 from kubeloop.child import Ready
 from kubeloop.devcluster.disruption import DisruptionBudgets
 from kubeloop.devcluster.errors import NotDurable
@@ -29,7 +30,6 @@ from kubeloop.devcluster.volumes import SimulatedVolumes
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.quantity import QuantityError, parse_quantity
 from kubeloop.kubeconfig import write_kubeconfig
 from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.running import runtime_directory
@@ -65,8 +65,8 @@ def serve(
         count=nodes,
         every_node=nodes > 0,  # where none are asked for, others may have kubelets of their own
         capacity={
-            "cpu": _quantity(node_cpu, "--node-cpu"),
-            "memory": _quantity(node_memory, "--node-memory"),
+            "cpu": positive_quantity(node_cpu, "--node-cpu"),
+            "memory": positive_quantity(node_memory, "--node-memory"),
             "pods": str(node_pods),
             "ephemeral-storage": "100Gi",
         },
@@ -194,12 +194,3 @@ async def _stdin_closed() -> None:
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     await reader.read()
-
-
-def _quantity(text: str, option: str) -> str:
-    try:
-        if parse_quantity(text).value() <= 0:
-            raise UserError(f"{option} {text}: must be more than 0", hint="a quantity such as 8, 500m or 32Gi")
-    except QuantityError as error:
-        raise UserError(f"{option} {text}: {error}", hint="a quantity such as 8, 500m or 32Gi") from None
-    return text

@@ -22,13 +22,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from kubeloop.amounts import positive_quantity
 from kubeloop.devcluster.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
-from kubeloop.kube.quantity import QuantityError, parse_quantity
 from kubeloop.kube.resources import NODES
 from kubeloop.running import running_processes
 
@@ -247,8 +247,8 @@ async def _wait_until_ready(client: Client, names: Sequence[str]) -> None:
 def _template(new: NewNodes) -> JSON:
     """The Node without its name. Raises UserError for what is wrong with the options."""
     capacity = {
-        "cpu": _quantity(new.cpu, "--cpu"),
-        "memory": _quantity(new.memory, "--memory"),
+        "cpu": positive_quantity(new.cpu, "--cpu"),
+        "memory": positive_quantity(new.memory, "--memory"),
         "pods": str(new.pods),
         "ephemeral-storage": "100Gi",
     }
@@ -271,15 +271,6 @@ def _template(new: NewNodes) -> JSON:
         "spec": spec,
         "status": {"capacity": capacity, "allocatable": capacity},
     }
-
-
-def _quantity(text: str, option: str) -> str:
-    try:
-        if parse_quantity(text).value() <= 0:
-            raise UserError(f"{option} {text}: must be more than 0", hint="a quantity such as 8, 500m or 32Gi")
-    except QuantityError as error:
-        raise UserError(f"{option} {text}: {error}", hint="a quantity such as 8, 500m or 32Gi") from None
-    return text
 
 
 def _taint(text: str) -> JSON:

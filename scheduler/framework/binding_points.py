@@ -34,6 +34,14 @@ def status_of(answer: object) -> Status | None:
     raise TypeError(f"answered {type(answer).__name__}, not a Status or None")
 
 
+def _failure(point: str, plugin: Plugin, status: Status) -> Status:
+    """How the pod fails at `point`: by the plugin's rejection, or by an error for everything else it may answer."""
+    if status.is_rejection:
+        return named(status, plugin.name)
+    text = f'running {point} plugin "{plugin.name}": {status.message}'
+    return Status(Code.ERROR, (text,), plugin.name, status.error)
+
+
 class BindingPoints:
     """The plugins of one profile from Reserve on. waiting: by UID, the pods that wait for a permit."""
 
@@ -56,10 +64,7 @@ class BindingPoints:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            text = f'running Reserve plugin "{plugin.name}": {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
+            return _failure("Reserve", plugin, status)
         return None
 
     @observed("Unreserve")
@@ -85,11 +90,8 @@ class BindingPoints:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
-            if status.is_rejection:
-                return named(status, plugin.name)
             if status.code is not Code.WAIT:
-                text = f'running Permit plugin "{plugin.name}": {status.message}'
-                return Status(Code.ERROR, (text,), plugin.name, status.error)
+                return _failure("Permit", plugin, status)
             waits[plugin.name] = seconds
         if not waits:
             return None
@@ -155,10 +157,7 @@ class BindingPoints:
                 status = raised(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            text = f'running PreBind plugin "{plugin.name}": {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
+            return _failure("PreBind", plugin, status)
         return None
 
     @awaited_observed("Bind")
@@ -173,10 +172,7 @@ class BindingPoints:
                 return None
             if status.code is Code.SKIP:
                 continue
-            if status.is_rejection:
-                return named(status, plugin.name)
-            text = f'running Bind plugin "{plugin.name}": {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
+            return _failure("Bind", plugin, status)
         return Status(Code.ERROR, ("no bind plugin took the pod",))
 
     @observed("PostBind")

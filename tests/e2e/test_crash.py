@@ -18,26 +18,12 @@ from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from support.documents import deployment
 from support.driving import SECONDS, Kubeloop, Running
 
 REPLICAS = 500
 FAULTS = "error=0.02,throttle=0.01,conflict=0.02,silence=0.002,lost-answer=0.01,drop-watch=0.05,seed=1"
-LABELS = {"app": "web"}
 ANNOTATION = "tracing.k8s.io/traceparent"
-
-
-def deployment(image: str) -> dict:
-    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": "10m"}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": REPLICAS,
-            "selector": {"matchLabels": LABELS},
-            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}},
-        },
-    }
 
 
 class Story:
@@ -161,7 +147,9 @@ async def test_killed_in_a_rollout_and_started_again_ends_with_exactly_the_pods_
         await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
         async with talking_to(kubeconfig) as (client, story):
             with start(kubeloop, kubeconfig) as first:
-                await insist(lambda: client.create(DEPLOYMENTS, deployment("one"), "default"))
+                await insist(
+                    lambda: client.create(DEPLOYMENTS, deployment(replicas=REPLICAS, image="one", cpu="10m"), "default")
+                )
 
                 async def half_way() -> bool:
                     return sum(map(bool, story.node_of.values())) > REPLICAS // 2
@@ -170,7 +158,7 @@ async def test_killed_in_a_rollout_and_started_again_ends_with_exactly_the_pods_
                 kill(first)
             with start(kubeloop, kubeconfig) as second:
                 await complete(client, "one", story)
-                spec = deployment("two")["spec"]["template"]["spec"]
+                spec = deployment(image="two", cpu="10m")["spec"]["template"]["spec"]
                 patch = {"spec": {"template": {"spec": spec}}}
                 await insist(lambda: client.patch(DEPLOYMENTS, "web", patch, PatchType.MERGE, "default"))
 

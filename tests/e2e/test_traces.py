@@ -24,35 +24,15 @@ from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
+from support.documents import deployment
 from support.driving import SECONDS, Running
 from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace
 
 REPLICAS = 1_000
 FILLERS = 45  # of 1.5 CPU on 10 nodes with 8: web's pods need room that they take
 PENDING = 30  # that no node can ever take, deleted while they wait
+LOW, HIGH = ({"priorityClassName": name, "terminationGracePeriodSeconds": 0} for name in ("low", "high"))
 CONTROLLERS = "deployment,replicaset,scheduler,garbagecollector"
-
-
-def deployment(name: str, replicas: int, cpu: str, priority_class: str) -> dict[str, Any]:
-    labels = {"app": name}
-    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "containers": [container],
-                    "priorityClassName": priority_class,
-                    "terminationGracePeriodSeconds": 0,
-                },
-            },
-        },
-    }
 
 
 @dataclass
@@ -135,11 +115,11 @@ async def play(kubeloop, folder: Path, url: str) -> Story:
             for name, value in (("low", 1), ("high", 1000)):
                 priority = {"metadata": {"name": name}, "value": value}
                 await client.create(PRIORITY_CLASSES, priority)
-            await client.create(DEPLOYMENTS, deployment("filler", FILLERS, "1500m", "low"), "default")
-            await client.create(DEPLOYMENTS, deployment("huge", PENDING, "100", "low"), "default")
+            await client.create(DEPLOYMENTS, deployment("filler", replicas=FILLERS, cpu="1500m", **LOW), "default")
+            await client.create(DEPLOYMENTS, deployment("huge", replicas=PENDING, cpu="100", **LOW), "default")
             with start() as first:
                 await until(lambda: story.bound("filler") == FILLERS, "the fillers bound")
-                await client.create(DEPLOYMENTS, deployment("web", REPLICAS, "50m", "high"), "default")
+                await client.create(DEPLOYMENTS, deployment(replicas=REPLICAS, cpu="50m", **HIGH), "default")
                 await until(lambda: story.bound("web") >= REPLICAS // 4, "a quarter of the pods bound")
                 await delete(client, story.of("huge")[: PENDING // 2])
                 kill(first)

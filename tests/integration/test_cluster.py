@@ -15,26 +15,10 @@ from kubeloop.kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLIC
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
+from support.documents import deployment
 from support.driving import WEB
 
 pytestmark = pytest.mark.virtual_time
-
-
-def deployment(name: str = "web", *, replicas: int = 3, image: str = "app:1", **pod: Any) -> dict[str, Any]:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": image}], **pod},
-            },
-        },
-    }
 
 
 def node(name: str, labels: dict[str, str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPL
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.lifecycle import NoTraces
+from support.documents import deployment
 
 pytestmark = pytest.mark.virtual_time
 
@@ -28,22 +29,6 @@ pytestmark = pytest.mark.virtual_time
 class Silence:
     def event(self, about: Any, type_: str, reason: str, message: str) -> None:
         return
-
-
-def workload(image: str = "app:1") -> dict[str, Any]:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": 4,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {"containers": [{"name": "main", "image": image}]},
-            },
-        },
-    }
 
 
 async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_it(clock: VirtualClock):
@@ -81,13 +66,14 @@ async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_i
         informers.informer(PODS).add_handler(Handlers(on_add=bind_new))
         await informers.wait_synced()
 
-        await client.create(DEPLOYMENTS, workload(), "default")
+        await client.create(DEPLOYMENTS, deployment(replicas=4), "default")
         await asyncio.sleep(60.0)
         status = server.store.list(DEPLOYMENTS)[0]["status"]
         assert (status["replicas"], status["availableReplicas"]) == (4, 4)
         assert sizes() == {"1": 4}
 
-        await client.patch(DEPLOYMENTS, "web", {"spec": workload("app:2")["spec"]}, PatchType.STRATEGIC, "default")
+        changed = {"spec": deployment(replicas=4, image="app:2")["spec"]}
+        await client.patch(DEPLOYMENTS, "web", changed, PatchType.STRATEGIC, "default")
         await asyncio.sleep(60.0)
         assert sizes() == {"1": 0, "2": 4}
 
@@ -111,7 +97,7 @@ async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_i
             "apiVersion": "v1",
             "kind": "ReplicationController",
             "metadata": {"name": "guestbook"},
-            "spec": {"replicas": 2, "template": {**workload()["spec"]["template"], "metadata": {"labels": {"x": "y"}}}},
+            "spec": {"replicas": 2, "template": deployment("guestbook")["spec"]["template"]},
         }
         await client.create(REPLICATION_CONTROLLERS, rc, "default")
         await asyncio.sleep(60.0)

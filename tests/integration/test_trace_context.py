@@ -17,9 +17,11 @@ from kubeloop.kube.credentials import connect
 from kubeloop.kube.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
 from kubeloop.kube.transport import Response, Transport
 from kubeloop.tracing.provider import Tracing
+from support.documents import deployment
 from support.driving import SECONDS, Kubeloop
 
 ANNOTATION = "tracing.k8s.io/traceparent"
+AT_ONCE = {"terminationGracePeriodSeconds": 0}
 THEIRS = "00-11111111111111111111111111111111-2222222222222222-01"
 
 
@@ -71,28 +73,6 @@ async def control_plane(
             await client.close()
 
 
-def deployment(name, replicas, cpu, priority, annotations=None, template_annotations=None):
-    labels = {"app": name}
-    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels, "annotations": template_annotations or {}},
-                "spec": {
-                    "containers": [container],
-                    "priorityClassName": priority,
-                    "terminationGracePeriodSeconds": 0,
-                },
-            },
-        },
-    }
-
-
 async def until(condition, what):
     async with asyncio.timeout(SECONDS):
         while not condition():
@@ -109,9 +89,12 @@ async def test_every_request_that_belongs_to_a_trace_says_so_on_the_wire(tmp_pat
 
         for name, value in (("low", 1), ("high", 1000)):
             await client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
-        await client.create(DEPLOYMENTS, deployment("low", 2, "800m", "low"), "default")
+        await client.create(
+            DEPLOYMENTS, deployment("low", replicas=2, cpu="800m", priorityClassName="low", **AT_ONCE), "default"
+        )
         await until(lambda: bound("low") == 2, "the first two bound")
-        body = deployment("high", 1, "800m", "high", annotations={ANNOTATION: THEIRS})
+        body = deployment("high", replicas=1, cpu="800m", priorityClassName="high", **AT_ONCE)
+        body["metadata"]["annotations"] = {ANNOTATION: THEIRS}
         await client.create(DEPLOYMENTS, body, "default")
         await until(lambda: bound("high") == 1, "room was made")
         await until(lambda: wire.of("PATCH", "/deployments/high/status"), "its status written")
@@ -152,7 +135,8 @@ async def test_every_request_that_belongs_to_a_trace_says_so_on_the_wire(tmp_pat
 
 async def test_a_trace_in_the_pod_template_is_gone_on_with(tmp_path):
     async with control_plane(tmp_path, {}, "--nodes", "1") as (plane, _):
-        body = deployment("web", 2, "10m", "", template_annotations={ANNOTATION: THEIRS})
+        body = deployment(replicas=2)
+        body["spec"]["template"]["metadata"]["annotations"] = {ANNOTATION: THEIRS}
         await plane.client.create(DEPLOYMENTS, body, "default")
         pods = plane.informers.informer(PODS).store
         await until(lambda: sum(bool(pod.spec.node_name) for pod in pods.list()) == 2, "both bound")
@@ -166,7 +150,7 @@ async def test_a_trace_in_the_pod_template_is_gone_on_with(tmp_path):
 
 async def test_with_tracing_off_no_request_and_no_object_knows_of_it(tmp_path):
     async with control_plane(tmp_path, {"OTEL_TRACES_SAMPLER": "always_off"}, "--nodes", "1") as (plane, wire):
-        await plane.client.create(DEPLOYMENTS, deployment("web", 2, "10m", ""), "default")
+        await plane.client.create(DEPLOYMENTS, deployment(replicas=2), "default")
         pods = plane.informers.informer(PODS).store
         await until(lambda: sum(bool(pod.spec.node_name) for pod in pods.list()) == 2, "both bound")
         assert {sent for _, _, sent, _ in wire.seen} == {""}

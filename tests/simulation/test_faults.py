@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
-from typing import Any
 
 import pytest
 
@@ -17,25 +16,11 @@ from kubeloop.kube.resources import DEPLOYMENTS, PODS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
+from support.documents import deployment
 
 BAD = Faults(error=0.02, throttle=0.01, conflict=0.02, silence=0.002, lost_answer=0.01, drop_watch=0.05)
 WORSE = Faults(error=0.1, throttle=0.1, conflict=0.1, silence=0.05, lost_answer=0.1, drop_watch=0.2)
 ANNOTATION = "tracing.k8s.io/traceparent"
-
-
-def deployment(replicas: int, image: str) -> dict[str, Any]:
-    labels = {"app": "web"}
-    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": "10m"}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
 
 
 class Bindings:
@@ -63,7 +48,7 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
 
 async def roll_out(api: MemoryCluster, replicas: int, image: str, limit_seconds: float) -> None:
     """Apply, and wait until exactly the pods wanted are there and run: on the server, not in a cache."""
-    await insist(lambda: api.apply(deployment(replicas, image)))
+    await insist(lambda: api.apply(deployment(replicas=replicas, image=image, cpu="10m")))
 
     def done() -> bool:
         pods = api.api.store.list(PODS)

@@ -1,0 +1,25 @@
+"""Manifests that tests of the whole pipeline send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def deployment(
+    name: str = "web", *, replicas: int = 3, image: str = "app:1", cpu: str = "", **pod_spec: Any
+) -> dict[str, Any]:
+    """A Deployment of pods labelled app=`name` with one container. `cpu`: what that requests, "" for nothing."""
+    container: dict[str, Any] = {"name": "main", "image": image}
+    if cpu:
+        container["resources"] = {"requests": {"cpu": cpu}}
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container], **pod_spec}},
+        },
+    }
