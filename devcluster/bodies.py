@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from kubeloop.devcluster import decoding, errors, protobuf
+from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND
 from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
 
@@ -62,14 +64,32 @@ def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
     return merged, list(dict.fromkeys(found))
 
 
+_UNREADABLE = "couldn't get version/kind; json parse error"
+_IN_YAML = "yaml: "
+_SURROGATE = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def _with_whole_characters(body: bytes) -> bytes:
+    """Halves of characters become U+FFFD, as in Go."""
+    text = body.decode("utf-8", "replace").encode()
+    return _SURROGATE.sub(lambda found: b"\\ufffd" if found[1] else found[0], text)
+
+
 class _Pairs:
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         self.pairs = pairs
 
 
 def parse_json(body: bytes) -> tuple[Any, list[str]]:
-    """The value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError."""
-    value = _decode(body)
+    """The value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError in Go's words."""
+    try:
+        value = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if wrong := json_error(body):
+            raise ValueError(wrong) from error
+        return _with_duplicates(_with_whole_characters(body))
     # a key that is there twice is lost on the way; then the text is shorter by its quotes when written again
     if body.count(b'"') == _encode(value).count(b'"'):
         return value, []
@@ -86,48 +106,14 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
     if kind in ("application/json", ""):
         try:
             return parse_json(request.body)
-        except (msgspec.DecodeError, ValueError) as error:
-            raise ValueError(f"couldn't get version/kind; json parse error: {error}") from error
-    if kind in ("application/yaml", "application/x-yaml", "text/yaml"):
-        try:
-            return plain_yaml(request.body), []
-        except yaml.YAMLError as error:
-            raise ValueError(f"yaml: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{_UNREADABLE}: {error}") from error
+    if kind == "application/yaml":
+        value, repeated = read_yaml(request.body)
+        return value, [_IN_YAML + each for each in repeated]
     if kind == PROTOBUF_TYPE:
         return protobuf.decode(request.body), []
     raise errors.unsupported_body()
-
-
-def plain_yaml(body: bytes) -> Any:
-    """YAML as JSON: without dates, with text for keys."""
-    value = yaml.load(body, Loader=_PlainLoader)
-    if b"*" in body and _written_out(value, {}) > _MAX_YAML_VALUES:
-        raise yaml.YAMLError("document contains excessive aliasing")
-    return value
-
-
-def _written_out(value: Any, known: dict[int, int]) -> int:
-    """How many values `value` is once its aliases are written out; `known` are those of containers seen, by id."""
-    if not isinstance(value, (dict, list)):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = _MAX_YAML_VALUES  # for one that holds itself
-        parts = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_written_out(each, known) for each in parts)
-    return known[id(value)]
-
-
-_MAX_YAML_VALUES = 1_000_000
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Kubernetes' YAML knows no dates."""
-
-
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
@@ -149,9 +135,11 @@ def check_type_meta(obj: JSON) -> None:
         if value is not None and not isinstance(value, str):
             went = decoding.json_kind(value)
             raise ValueError(
-                "couldn't get version/kind; json parse error: json: cannot unmarshal "
-                f"{went} into Go struct field .{name} of type string"
+                f"{_UNREADABLE}: json: cannot unmarshal {went} into Go struct field .{name} of type string"
             )
+    api_version = obj.get("apiVersion")
+    if api_version and api_version.count("/") > 1:
+        raise ValueError(f"unexpected GroupVersion string: {api_version}")
 
 
 def check_kind(obj: JSON, resource: Resource[Any]) -> None:
@@ -168,10 +156,17 @@ def check_kind(obj: JSON, resource: Resource[Any]) -> None:
             f"the API version in the data ({api_version}) does not match the expected API version "
             f"({resource.api_version})"
         )
+    raise errors.bad_request(f"{handled}: {unknown_kind(api_version, kind, resource)}")
+
+
+def unknown_kind(api_version: str, kind: str, resource: Resource[Any]) -> str:
+    """Why an object of this kind is none of the resource's."""
     if _is_registered(api_version, kind):
-        converting = f"({version}.{kind}) to ({_internal_group(resource.group)}.{resource.kind})"
-        raise errors.bad_request(f"{handled}: converting {converting}: unknown conversion")
-    raise errors.bad_request(f'{handled}: no kind "{kind}" is registered for version "{api_version}"')
+        version = api_version.rpartition("/")[2]
+        return (
+            f"converting ({version}.{kind}) to ({_internal_group(resource.group)}.{resource.kind}): unknown conversion"
+        )
+    return f'no kind "{kind}" is registered for version "{api_version}"'
 
 
 def field_validation(request: Request, options_kind: str) -> FieldValidation:
@@ -183,7 +178,7 @@ def field_validation(request: Request, options_kind: str) -> FieldValidation:
         return "Strict"
     if mode == "Ignore":
         return "Ignore"
-    text = f'Unsupported value: "{mode}": supported values: "Ignore", "Strict", "Warn"'
+    text = f'Unsupported value: "{mode}": supported values: "", "Ignore", "Strict", "Warn"'
     raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", text)])
 
 
@@ -194,11 +189,13 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
         if raw is None:
             raw = {}
         if not isinstance(raw, dict):
-            raise ValueError("couldn't get version/kind; json parse error: not an object")
+            raise ValueError(
+                f"{_UNREADABLE}: json: cannot unmarshal {decoding.json_kind(raw)} into Go value of {_META}"
+            )
         check_type_meta(raw)
     except ValueError as error:
         raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
+            f"the object provided is unrecognized (must be of type {resource.kind}): {error} ({shown(request.body)})"
         ) from error
     check_kind(raw, resource)
     version = resource.version
@@ -208,14 +205,33 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
         raise errors.bad_request(
             f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: {error}'
         ) from error
-    strict = strict + unknown
-    if strict and mode == "Strict":
-        raise errors.bad_request(
-            f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
-            f"strict decoding error: {', '.join(strict)}"
-        )
+    if strict or unknown:
+        strict = all_strict(strict, unknown)
+        if mode == "Strict":
+            raise errors.bad_request(
+                f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
+                f"strict decoding error: {strict_text(strict)}"
+            )
     obj.setdefault("metadata", {})
-    return Body(obj, strict if mode == "Warn" else [])
+    return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [])
+
+
+_META = r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+
+
+def all_strict(duplicates: list[str], unknown: list[str]) -> list[str]:
+    """Repeated and unknown fields together; a field that nobody knows is not told to be there twice."""
+    paths = tuple(f"duplicate field {each.removeprefix('unknown field ')}" for each in unknown)
+    inner = tuple(f"{each[:-1]}{sign}" for each in paths for sign in (".", "["))
+    return [each for each in duplicates if each not in paths and not each.startswith(inner)] + unknown
+
+
+def strict_text(strict: list[str]) -> str:
+    """Strict errors in one line; those of YAML first, as its reader tells them."""
+    lines = [each.removeprefix(_IN_YAML) for each in strict if each.startswith(_IN_YAML)]
+    rest = [each for each in strict if not each.startswith(_IN_YAML)]
+    first = ["yaml: unmarshal errors:\n  " + "\n  ".join(lines)] if lines else []
+    return ", ".join([*first, *rest])
 
 
 # --- what the answer looks like ---------------------------------------------------------------------------------------
@@ -242,8 +258,8 @@ _FORMS = {"Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectM
 
 
 @lru_cache(maxsize=256)
-def negotiate(accept: str) -> View:
-    """The first acceptable form of an Accept header, by quality. Raises StatusError 406."""
+def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") -> View:
+    """The first acceptable form of an Accept header, by quality, for what is asked for. Raises StatusError 406."""
     if not accept:
         return PLAIN
     clauses = []
@@ -257,12 +273,12 @@ def negotiate(accept: str) -> View:
         clauses.append((-quality, position, kind, parameters))
     for _, _, kind, parameters in sorted(clauses, key=lambda each: each[:2]):
         form = parameters.get("as", "")
-        if kind == PROTOBUF_TYPE and not form:
-            return View(protobuf=True)
-        if kind not in ("application/json", "application/yaml", "*/*"):
+        if kind not in _MADE:
             continue
+        if of == "watch" and kind == "application/yaml":
+            raise errors.no_such_stream()
         if not form:
-            return View(yaml=kind == "application/yaml")
+            return View(yaml=kind == "application/yaml", protobuf=kind == PROTOBUF_TYPE)
         if form in _FORMS and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
             return View(
                 _FORMS[form],  # type: ignore[arg-type]
@@ -272,7 +288,7 @@ def negotiate(accept: str) -> View:
             )
     if any(kind in _MADE for _, _, kind, _ in clauses):
         raise errors.form_not_acceptable()
-    raise errors.not_acceptable()
+    raise errors.not_acceptable(streams=of != "object")
 
 
 def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:

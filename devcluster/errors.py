@@ -170,19 +170,18 @@ def unsupported_patch() -> StatusError:
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
-NOT_ACCEPTABLE = (
-    "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, "
-    "application/vnd.kubernetes.protobuf;stream=watch"
-)
+_STREAMS = tuple(f"{each};stream=watch" for each in ("application/json", "application/vnd.kubernetes.protobuf"))
 
 
-def not_acceptable() -> StatusError:
-    return StatusError(
-        406,
-        "NotAcceptable",
-        f"406: Not Acceptable\n\nAvailable representations: {NOT_ACCEPTABLE}",
-        details={},
-    )
+def not_acceptable(*, streams: bool) -> StatusError:
+    """406 for media types that are not made. `streams`: what is asked for may be a watch."""
+    made = ", ".join((*BODY_TYPES, *_STREAMS) if streams else BODY_TYPES)
+    return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {made}", details={})
+
+
+def no_such_stream() -> StatusError:
+    """406 for a watch in a form that is no stream."""
+    return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(_STREAMS)}")
 
 
 def form_not_acceptable(message: str = "") -> StatusError:
@@ -200,7 +199,7 @@ def too_large_revision(asked: int, current: int) -> StatusError:
     return StatusError(
         504,
         "Timeout",
-        f"Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
         details={
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,

@@ -7,16 +7,19 @@ metainternalversion validation of ListOptions.
 from __future__ import annotations
 
 import random
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster import errors
-from kubeloop.devcluster.decoding import decode
+from kubeloop.devcluster.decoding import decode, json_kind
+from kubeloop.devcluster.json_syntax import json_error
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.selection import Selection, selection
@@ -55,27 +58,37 @@ def parse_revision(text: str) -> int | None:
     """A resourceVersion as the API takes it; "" is None. Raises ValueError with Kubernetes' message."""
     if not text:
         return None
+    wrong = ""
     if not (text.isascii() and text.isdigit()):
-        wrong = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise ValueError(f'resourceVersion: Invalid value: "{text}": {wrong}')
+        wrong = "invalid syntax"
+    elif int(text) >= 1 << 64:
+        wrong = "value out of range"
+    if wrong:
+        raise ValueError(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {wrong}')
     return int(text)
 
 
-def _integer(request: Request, name: str) -> int | None:
-    text = request.option(name)
-    if not text:
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+
+
+def query_integer(request: Request, name: str) -> int | None:
+    """A number of the query; None if it is not there. Raises StatusError 400 in Go's words."""
+    if name not in request.query:
         return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+    text = request.option(name)
+    wrong = "" if _INTEGER.fullmatch(text) else "invalid syntax"
+    if not wrong and not -(1 << 63) <= int(text) < 1 << 63:
+        wrong = "value out of range"
+    if wrong:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": {wrong}')
+    return int(text)
 
 
 def parse_list_options(request: Request, served: Served, namespace: str, name: str = "") -> ListOptions:
     """Read and validate the query. `name` narrows to one object, as a watch of a named object does."""
     watch = request.flag("watch")
-    limit = _integer(request, "limit")
-    timeout = _integer(request, "timeoutSeconds")
+    limit = query_integer(request, "limit")
+    timeout = query_integer(request, "timeoutSeconds")
     send = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None
     match = request.option("resourceVersionMatch")
     version = request.option("resourceVersion")
@@ -84,9 +97,15 @@ def parse_list_options(request: Request, served: Served, namespace: str, name: s
     if name:
         fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
     select = selection(served, request.option("labelSelector"), fields)
-    causes = _watch_causes(match, send) if watch else _list_causes(match, send, version, token)
+    if watch and send is None and not match and version in ("", "0"):
+        send, match = True, "NotOlderThan"  # a watch without a beginning starts with the present state
+    causes = _watch_causes(match, send, token) if watch else _list_causes(match, send, version, token)
     if causes:
         raise errors.options_invalid("ListOptions", causes)
+    if token and not watch:
+        _parse_continue(token)
+        if version not in ("", "0"):
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
     try:
         revision = parse_revision(version)
     except ValueError as error:
@@ -130,20 +149,22 @@ def _list_causes(match: str, send: bool | None, version: str, token: str) -> lis
     return causes
 
 
-def _watch_causes(match: str, send: bool | None) -> list[JSON]:
+def _watch_causes(match: str, send: bool | None, token: str) -> list[JSON]:
     field = "resourceVersionMatch"
     causes = []
-    if send is None:
-        if match:
-            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            causes.append(_forbidden(field, why))
-        return causes
-    if match != "NotOlderThan":
+    if send is not None and match != "NotOlderThan":
         why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         causes.append(_forbidden(field, why))
-        if match:
-            text = f'Unsupported value: "{match}": supported values: "NotOlderThan"'
-            causes.append(errors.cause("FieldValueNotSupported", field, text))
+    if not match:
+        return causes
+    if send is None:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(_forbidden(field, why))
+    if match != "NotOlderThan":
+        text = f'Unsupported value: "{match}": supported values: "NotOlderThan"'
+        causes.append(errors.cause("FieldValueNotSupported", field, text))
+    if token:
+        causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
     return causes
 
 
@@ -158,13 +179,36 @@ def _continue_token(revision: int, start: str) -> str:
 def _parse_continue(token: str) -> tuple[int, str]:
     """(revision, or -1 for an inconsistent remainder; first key). Raises StatusError 400."""
     try:
-        decoded = msgspec.json.decode(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        revision, start = decoded["rv"], decoded["start"]
-        if decoded["v"] != "meta.k8s.io/v1" or type(revision) is not int or type(start) is not str:
-            raise ValueError("not a token of ours")
-    except (Base64Error, msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
-        raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+        if "=" in token or not _URL_BASE64.fullmatch(token):
+            good = _URL_BASE64.match(token)
+            raise ValueError(f": illegal base64 data at input byte {good.end() if good else 0}")
+        try:
+            text = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        except Base64Error as error:
+            raise ValueError(f": illegal base64 data at input byte {len(token) - 1}") from error
+        if wrong := json_error(text):
+            raise ValueError(f": {wrong}")
+        decoded = msgspec.json.decode(text)
+        if not isinstance(decoded, dict):
+            kind = json_kind(decoded)
+            raise ValueError(f": json: cannot unmarshal {kind} into Go value of type storage.continueToken")
+        version, revision, start = decoded.get("v", ""), decoded.get("rv", 0), decoded.get("start", "")
+        if type(revision) is not int or type(start) is not str:
+            raise ValueError(": json: cannot unmarshal")
+        if version != "meta.k8s.io/v1":
+            raise ValueError(f": server does not recognize this encoded version {version}")
+        if not revision:
+            raise ValueError(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+        if not start:
+            raise ValueError(": encoded start key empty (version meta.k8s.io/v1)")
+        if normpath(f"/{start.removeprefix('/')}") != f"/{start.removeprefix('/')}":
+            raise ValueError(f": {start}")
+    except ValueError as error:
+        raise errors.bad_request(f"invalid continue token: continue key is not valid{error}") from error
     return revision, start
+
+
+_URL_BASE64 = re.compile(r"[-_A-Za-z0-9]*")
 
 
 @dataclass(slots=True)
@@ -228,6 +272,9 @@ def _cut(items: list[Stored], revision: int, options: ListOptions) -> Page:
 def list_json(served: Served, page: Page) -> bytes:
     """The page as a JSON list; items come without kind and apiVersion, as Go's typed lists write them."""
     resource = served.resource
+    if served.custom is not None:
+        whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": page.metadata, "items": []}
+        return _encode(whole)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
     prefix = item_prefix_length(resource.kind, resource.api_version)
     head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (
         served.list_kind.encode(),
@@ -270,17 +317,16 @@ def open_watch(
     """Begin a watch where its options say. Raises StatusError: 410 if that is compacted, 504 if it is to come."""
     watcher = Watcher(table, namespace=options.namespace, selection=options.select, frame=frame, buffer=buffer)
     revision = options.resource_version
-    now = revision_now()
-    if revision:
-        _not_in_the_future(revision, now)
-    # no resourceVersion, or 0: begin with the present state. Asking for initial events does so at any revision.
-    if options.send_initial_events or (options.send_initial_events is None and not revision):
+    if options.send_initial_events:
+        if revision:
+            _not_in_the_future(revision, revision_now())
         changes = []
         for stored in table.list(options.namespace):
             if options.select is None or options.select(stored.object):
                 watcher.add(stored)
     else:
         changes = table.changes_since(revision) if revision else []
+        watcher.after = revision or 0  # of a revision that is to come, nothing before it is told
     watcher.open(changes)
     resource = served.resource
 

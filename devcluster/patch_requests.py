@@ -5,14 +5,15 @@ Source: apiserver pkg/endpoints/handlers/patch.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster import decoding, errors, patching
-from kubeloop.devcluster.bodies import Body, parse_json
+from kubeloop.devcluster.bodies import Body, all_strict, parse_json, strict_text, unknown_kind
 from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.typed import conversion_error, type_error
+from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
 
@@ -39,27 +40,31 @@ def check_patch_options(request: Request, kind: str) -> None:
         raise errors.options_invalid("PatchOptions", causes)
 
 
-def patched_object(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[JSON, list[str]]:
-    """The live object with the patch, as plain JSON, and the patch's duplicate fields. Raises StatusError."""
+def patched_object(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[Any, Any, list[str]]:
+    """The live object with the patch, as plain JSON; the patch; its strict errors. Raises StatusError."""
+    told = "" if kind == _STRATEGIC else "error decoding patch: "
     try:
-        patch, duplicates = parse_json(body)
+        patch, strict = parse_json(body)
     except ValueError as error:
-        raise errors.bad_request("error decoding patch: unexpected end of JSON input") from error
-    expected: Callable[[Any], bool] = (lambda value: isinstance(value, list)) if kind == _JSON_PATCH else _is_map
-    if not expected(patch):
-        target = "jsonpatch.Patch" if kind == _JSON_PATCH else "map[string]interface {}"
-        wrong = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type {target}"
-        raise errors.bad_request(f"error decoding patch: {wrong}")
+        raise errors.bad_request(f"{told}{error}") from error
     if kind == _JSON_PATCH:
+        strict = _check_operations(patch) + strict
         try:
-            return patching.json_patch(live, patch), duplicates
+            return patching.json_patch(live, patch or []), patch, strict
         except patching.PatchError:
             raise patching.refused() from None
+    if patch is None:
+        if kind == _MERGE:
+            raise errors.bad_request("Invalid JSON Patch")
+        patch = {}
+    if not isinstance(patch, dict):
+        wrong = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"{told}{wrong}")
     if kind == _MERGE:
-        return patching.merge_patch(live, patch), duplicates
+        return patching.merge_patch(live, patch), patch, strict
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     try:
-        return patching.strategic_patch(live, patch, struct), duplicates
+        return patching.strategic_patch(live, patch, struct), patch, strict
     except patching.MalformedPatch as error:
         raise errors.bad_request(str(error)) from error
     except patching.UnfitPatch as error:
@@ -68,39 +73,130 @@ def patched_object(live: JSON, body: bytes, kind: str, resource: Resource[Any]) 
         raise errors.internal(str(error)) from error
 
 
+_OPERATION = {"op": str, "path": str, "from": str, "value": object}
+
+
+def _check_operations(patch: Any) -> list[str]:
+    """The strict errors of a JSON patch. Raises StatusError 400 if it is no list of operations."""
+
+    def refuse(value: Any, into: str) -> errors.StatusError:
+        return errors.bad_request(f"error decoding patch: json: cannot unmarshal {_kind_of(value)} into Go {into}")
+
+    if patch is None:
+        return []
+    if not isinstance(patch, list):
+        raise refuse(patch, "value of type []handlers.jsonPatchOp")
+    unknown = []
+    for index, operation in enumerate(patch):
+        if operation is None:
+            continue
+        if not isinstance(operation, dict):
+            raise refuse(operation, "value of type handlers.jsonPatchOp")
+        for name, value in operation.items():
+            expected = _OPERATION.get(name)
+            if expected is None:
+                unknown.append(f'json patch unknown field "[{index}].{name}"')
+            elif expected is str and value is not None and not isinstance(value, str):
+                raise refuse(value, f"struct field jsonPatchOp.{name} of type string")
+    if len(patch) > _MAX_OPERATIONS:
+        text = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(patch)}"
+        raise errors.StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {text}", details={})
+    return unknown
+
+
+_MAX_OPERATIONS = 10_000
+
+
+def read_configuration(body: bytes, resource: Resource[Any], mode: str) -> tuple[JSON, list[str]]:
+    """An applied configuration and what to warn of. Raises StatusError 400; 500 where it does not fit its type."""
+    try:
+        given, repeated = _plain(body)
+    except ValueError as error:
+        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        wrong = f"json: cannot unmarshal {_kind_of(given)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {wrong}")
+    if repeated and mode == "Strict":
+        lines = "\n  ".join(repeated)
+        wrong = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
+        raise errors.bad_request(f"error strict decoding YAML: {wrong}")
+    if (given.get("apiVersion"), given.get("kind")) != (resource.api_version, resource.kind):
+        raise errors.bad_request(f"invalid object type: {_go_kind(given)}")
+    metadata = given.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
+        raise errors.bad_request("metadata.managedFields must be nil")
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    name = metadata if isinstance(metadata, dict) else {}
+    what = f"({name.get('namespace', '')}/{name.get('name', '')}; {_go_kind(given)})"
+    if struct is not None and (wrong := type_error(struct, given)):
+        raise errors.internal(f"failed to create typed patch object {what}: {wrong}")
+    try:
+        decoding.decode(resource, given)
+    except decoding.DecodeError as error:
+        converting = f"unable to convert unstructured object to {_go_kind(given)}"
+        told = f"failed to convert new object {what} to proper version: {converting}: {error}"
+        raise errors.internal(told) from error
+    return given, repeated if mode == "Warn" else []
+
+
+def _plain(body: bytes) -> tuple[Any, list[str]]:
+    """YAML; what is JSON without repeated keys is read as such, which takes a hundredth of the time."""
+    if body.startswith(b"{"):
+        try:
+            value, repeated = parse_json(body)
+        except ValueError:
+            repeated = [""]
+        if not repeated:
+            return value, []
+    return read_yaml(body)
+
+
+def _go_kind(obj: JSON) -> str:
+    """A GroupVersionKind as Go prints it: "apps/v1, Kind=Deployment", "/v1, Kind=Pod"."""
+    group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
+    return f"{group}/{version}, Kind={obj.get('kind') or ''}"
+
+
 def _kind_of(value: Any) -> str:
     return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def decoded_patch(patched: Any, duplicates: list[str], resource: Resource[Any], mode: str, patch_type: str) -> Body:
+def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:
     """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
 
     def refused(why: str) -> errors.StatusError:
-        shown = patching.go_text(patched) if patch_type == _STRATEGIC else _encode_sorted(patched).decode()
+        shown = patching.go_text(patch) if kind == _STRATEGIC else _encode_sorted(patched).decode()
         text = f"Invalid value: {quoted(shown)}: {why}"
-        failure = errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
-        return failure
+        return errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
 
     if not isinstance(patched, dict):
         target = "map[string]interface {}"
         raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type {target}")
-    kind, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
-    if (kind, api_version) != (resource.kind, resource.api_version):
-        raise refused(f'no kind "{kind}" is registered for version "{api_version}"')
+    given, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
+    if (given, api_version) != (resource.kind, resource.api_version):
+        if kind != _STRATEGIC:
+            raise refused(unknown_kind(api_version, given, resource))
+        patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}
     try:
         obj, unknown = decoding.decode(resource, patched)
     except decoding.DecodeError as error:
-        raise refused(str(error)) from error
-    strict = duplicates + unknown
-    if strict and mode == "Strict":
-        raise refused(f"strict decoding error: {', '.join(strict)}")
-    obj.setdefault("metadata", {})
+        struct = schema.type_for(resource.group, resource.version, resource.kind)
+        told = ""
+        if kind == _STRATEGIC and struct is not None:
+            told = conversion_error(schema.TypeRef(struct.name, "struct", named=struct.name), patched)
+        raise refused(told or str(error)) from error
+    if strict or unknown:
+        strict = all_strict(strict, unknown)
+        if mode == "Strict":
+            raise refused(f"strict decoding error: {strict_text(strict)}")
+    metadata = obj.setdefault("metadata", {})
+    given_metadata = patched.get("metadata")
+    if isinstance(given_metadata, dict) and given_metadata.get("managedFields") == []:
+        metadata["managedFields"] = []  # nobody owns anything from now on
     return Body(obj, strict if mode == "Warn" else [])

@@ -5,7 +5,10 @@ Sources: RFC 6902 as evanphx/json-patch reads it, RFC 7386, and apimachinery pkg
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.kube import schema
@@ -27,30 +30,35 @@ def refused() -> errors.StatusError:
 # --- JSON patch -------------------------------------------------------------------------------------------------------
 
 
-def json_patch(obj: Any, operations: Any) -> Any:
-    """Apply RFC 6902 operations in order, all or none. Raises PatchError."""
-    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
-        raise PatchError("a JSON patch is a list of operations")
+def json_patch(obj: Any, operations: list[JSON | None]) -> Any:
+    """Apply RFC 6902 operations in order, all or none. Raises PatchError.
+
+    As the library that Kubernetes uses, an operation without a value puts null, replacing a key that is not there adds
+    it, and a test takes what is not there for null.
+    """
     for operation in operations:
         obj = _operate(obj, operation)
     return obj
 
 
-def _operate(obj: Any, operation: JSON) -> Any:
-    op = operation.get("op")
-    path = _pointer(operation.get("path"))
+def _operate(obj: Any, operation: JSON | None) -> Any:
+    operation = operation or {}
+    op, path = operation.get("op"), _pointer(operation.get("path"))
     match op:
-        case "add" | "replace" | "test":
-            if "value" not in operation and op != "test":
-                raise PatchError(f"{op} needs a value")
+        case "add" | "replace":
             value = operation.get("value")
-            if op == "test":
-                if _get(obj, path, missing_is_null=True) != value:
-                    raise PatchError("testing value failed")
-                return obj
             if op == "replace":
-                _get(obj, path)
+                if not path:
+                    if not isinstance(value, dict | list):
+                        raise PatchError("only an object or an array can take the place of the whole")
+                    return value
+                if isinstance(parent := _get(obj, path[:-1]), list):
+                    _index(parent, path[-1])
             return _put(obj, path, value, insert=op == "add")
+        case "test":
+            if not _same(_get(obj, path), operation.get("value")):
+                raise PatchError("testing value failed")
+            return obj
         case "remove":
             return _remove(obj, path)
         case "move":
@@ -61,32 +69,44 @@ def _operate(obj: Any, operation: JSON) -> Any:
     raise PatchError(f"unexpected kind: {op}")
 
 
+def _same(one: Any, other: Any) -> bool:
+    """Are they the same JSON? In Python 1 == True, too."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
 def _pointer(text: Any) -> list[str]:
-    if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise PatchError("a path begins with /")
+    """The keys of a path. What stands before its first slash is passed over, as by the library that Kubernetes uses."""
+    if not isinstance(text, str):
+        raise PatchError("an operation needs a path")
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
 
 
 def _index(items: list[Any], part: str, *, insert: bool = False) -> int:
+    """Where `part` points to; a negative one counts from the end, for an insertion from the place after it."""
     if part == "-" and insert:
         return len(items)
-    try:
-        index = int(part)
-    except ValueError:
-        raise PatchError(f"{part} is no index") from None
-    if not -len(items) <= index <= len(items) - (not insert):
+    if not _INDEX.fullmatch(part):
+        raise PatchError(f"{part} is no index")
+    index, places = int(part), len(items) + insert
+    if not -places <= index < places:
         raise PatchError(f"index {part} is out of bounds")
-    return index if index >= 0 else index + len(items)
+    return index if index >= 0 else index + places
 
 
-def _get(obj: Any, path: list[str], *, missing_is_null: bool = False) -> Any:
-    for part in path:
+_INDEX = re.compile(r"[-+]?[0-9]+")
+
+
+def _get(obj: Any, path: list[str]) -> Any:
+    """The value there; None for a key that the last object has not."""
+    for position, part in enumerate(path):
         if isinstance(obj, dict):
-            if part not in obj:
-                if missing_is_null and part == path[-1]:
-                    return None
+            if part not in obj and position < len(path) - 1:
                 raise PatchError(f"missing path {part}")
-            obj = obj[part]
+            obj = obj.get(part)
         elif isinstance(obj, list):
             obj = obj[_index(obj, part)]
         else:
@@ -96,7 +116,7 @@ def _get(obj: Any, path: list[str], *, missing_is_null: bool = False) -> Any:
 
 def _put(obj: Any, path: list[str], value: Any, *, insert: bool) -> Any:
     if not path:
-        return value
+        raise PatchError("a value cannot be added in place of the whole")
     first, *rest = path
     if isinstance(obj, dict):
         if rest and first not in obj:
@@ -170,7 +190,7 @@ def _merge_map(original: JSON, patch: JSON, struct: schema.StructType | None) ->
             return {name: value for name, value in patch.items() if name != _DIRECTIVE}
         if directive == "delete":
             return {}
-        raise PatchError(f"Unknown patch type: {directive} in: {go_text(patch)}")
+        raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {go_text(patch)}")
     result = _retained(original, patch)
     done = _merge_ordered(result, patch, struct)
     for name, value in patch.items():
@@ -257,13 +277,14 @@ def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) 
             continue
         name = directive.removeprefix(_ORDER_PREFIX)
         done.add(directive)
-        if not isinstance(order, list):
-            raise MalformedPatch("invalid patch format of setElementOrder list")
+        _expect_list(order)
         field = struct.json.get(name) if struct is not None else None
+        if field is None and struct is not None:
+            raise PatchError(f'unable to find api field in struct {struct.go_name} for the json field "{name}"')
         key = field.patch_merge_key if field is not None else ""
         original, given = result.get(name, []), patch.get(name) or []
-        if not isinstance(original, list) or not isinstance(given, list):
-            raise MalformedPatch("invalid patch format of setElementOrder list")
+        _expect_list(original)
+        _expect_list(given)
         _check_order(given, order, key)
         if name in result and given:
             merge = field is not None and "merge" in field.patch_strategy
@@ -274,9 +295,25 @@ def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) 
             merged = original
         else:
             continue
+        for index, each in enumerate(order if key else ()):
+            if not isinstance(each, dict):
+                raise PatchError(f"value for key {index} is not a map")
+            if key not in each:
+                raise PatchError(f"map: {go_text(each)} does not contain declared merge key: {key}")
         result[name] = _interleaved(merged, order, original, key)
         done.add(name)
     return done
+
+
+def _expect_list(value: Any) -> None:
+    if not isinstance(value, list):
+        raise PatchError(f"expected a []interface {{}}, but received a {_GO_TYPES[type(value)]}")
+
+
+_GO_TYPES = {
+    dict: "map[string]interface {}", str: "string", bool: "bool", int: "int64", float: "float64",
+    type(None): "<nil>",
+}  # fmt: skip
 
 
 def _check_order(given: list[Any], order: list[Any], key: str) -> None:
@@ -306,6 +343,8 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
             raise PatchError(f"lists of lists cannot be merged: {field.name}")
         merged = list(dict.fromkeys((*original, *patch)))
         return _interleaved(merged, patch, original, "")
+    if not all(isinstance(each, dict) for each in (*original, *patch)):
+        raise PatchError(f"list element types are not identical: {go_text([original, patch])}")
     if not key:
         raise PatchError(f"cannot merge lists without merge key for {field.name}")
     live, given, replaced = list(original), [], False
@@ -320,7 +359,7 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
         elif directive == "replace":
             replaced = True
         else:
-            raise PatchError(f"Unknown patch type: {directive} in: {go_text(each)}")
+            raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {go_text(each)}")
     if replaced:
         return _interleaved(given, [], given, key)
     merged = list(live)
@@ -358,6 +397,13 @@ def _interleaved(items: list[Any], order: list[Any], live: list[Any], key: str) 
     return [*result, *own, *named]
 
 
+def _as_text(value: Any) -> str:
+    """A value as Go prints it with %s."""
+    if isinstance(value, str):
+        return value
+    return f"%!s({'int64' if type(value) is int else type(value).__name__}={go_text(value)})"
+
+
 def go_text(value: Any) -> str:
     """A value as Go prints it with %v."""
     if isinstance(value, dict):
@@ -367,3 +413,13 @@ def go_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "<nil>" if value is None else str(value)
+
+
+def go_syntax(value: Any) -> str:
+    """A value as Go prints it with %#v."""
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{go_syntax(key)}:{go_syntax(value[key])}" for key in sorted(value))
+        return f"map[string]interface {{}}{{{pairs}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(go_syntax, value))}}}"
+    return msgspec.json.encode(value).decode()

@@ -283,25 +283,16 @@ def _message_of(api_version: str, kind: str) -> _Message:
 # --- whole bodies -----------------------------------------------------------------------------------------------------
 
 
-def _summary(data: bytes) -> str:
-    """How the server shows what it could not read: JSON as it is, all else in hexadecimal, 30 bytes of it."""
-    shown = data[:30]
-    text = _text(shown) if data.startswith(b"{") else shown.hex()
-    return f"{text} ..." if len(data) > len(shown) else text
-
-
 def decode(body: bytes) -> JSON:
     """The object of a body, with apiVersion and kind, in the JSON form of Kubernetes.
 
     Raises ProtobufError, also for kinds that the schema does not hold.
     """
     if not body:
-        raise ProtobufError("empty data (<empty>)")
+        raise ProtobufError("empty data")
     if not body.startswith(MAGIC):
         prefix = " ".join(map(str, MAGIC))
-        raise ProtobufError(
-            f"provided data does not appear to be a protobuf message, expected prefix [{prefix}] ({_summary(body)})"
-        )
+        raise ProtobufError(f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]")
     unknown = _members(body[len(MAGIC) :], {1: BYTES, 2: BYTES})
     type_meta = _members(unknown.get(1, b""), {1: BYTES, 2: BYTES})
     api_version, kind, raw = _text(type_meta.get(1, b"")), _text(type_meta.get(2, b"")), unknown.get(2, b"")

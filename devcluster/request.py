@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -12,6 +14,16 @@ import msgspec
 
 JSON_TYPE = "application/json"
 _encode = msgspec.json.Encoder().encode
+
+
+_BAD_PAIR = re.compile(r";|%(?![0-9a-fA-F]{2})")
+
+
+def _query(text: str) -> dict[str, list[str]]:
+    """The values by key; pairs that are not encoded well are left out, as by Go's url.ParseQuery."""
+    if _BAD_PAIR.search(text):
+        text = "&".join(pair for pair in text.split("&") if not _BAD_PAIR.search(pair))
+    return parse_qs(text, keep_blank_values=True)
 
 
 @dataclass(slots=True)
@@ -34,7 +46,7 @@ class Request:
         return cls(
             method=method,
             path=unquote(path) if "%" in path else path,
-            query=parse_qs(query, keep_blank_values=True) if query else {},
+            query=_query(query) if query else {},
             headers={name.lower(): value for name, value in headers.items()} if headers else {},
             body=body,
         )
@@ -80,6 +92,18 @@ def text_response(status: int, text: str) -> Response:
 _WARNINGS_CHARACTERS, _WARNING_CHARACTERS = 4096, 256
 
 
+def _cut(texts: list[str]) -> list[str]:
+    """All up to the one that is too much, cut short; then more as long as there is room again."""
+    totals = list(accumulate(map(len, texts)))
+    first_too_much = next(i for i, total in enumerate(totals) if total > _WARNINGS_CHARACTERS)
+    cut = [text[:_WARNING_CHARACTERS] for text in texts[: first_too_much + 1]]
+    for text in texts[first_too_much + 1 :]:
+        if sum(map(len, cut)) >= _WARNINGS_CHARACTERS:
+            break
+        cut.append(text[:_WARNING_CHARACTERS])
+    return cut
+
+
 def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
     """Warning headers, each text once. Those that no header can carry are left out; many long ones are cut.
 
@@ -87,6 +111,6 @@ def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
     """
     fit = [text for text in dict.fromkeys(texts) if not any(unicodedata.category(each) == "Cc" for each in text)]
     if sum(map(len, fit)) > _WARNINGS_CHARACTERS:
-        fit = [text[:_WARNING_CHARACTERS] for text in fit][: _WARNINGS_CHARACTERS // _WARNING_CHARACTERS]
+        fit = _cut(fit)
     escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in fit)
     return [("Warning", f'299 - "{text}"') for text in escaped]

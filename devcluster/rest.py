@@ -27,10 +27,10 @@ from kubeloop.devcluster.bodies import (
     media_type,
     negotiate,
     parse_body,
-    plain_yaml,
     read_object,
 )
 from kubeloop.devcluster.conversions import from_stored, to_stored
+from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
@@ -41,13 +41,14 @@ from kubeloop.devcluster.patch_requests import (
     check_patch_options,
     decoded_patch,
     patched_object,
+    read_configuration,
 )
-from kubeloop.devcluster.registry import SELF_SUBJECT_REVIEWS, Served, served, stored_form
+from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, SELF_SUBJECT_REVIEWS, Served, served, stored_form
 from kubeloop.devcluster.request import Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import Route, verb
 from kubeloop.devcluster.storage import Store, Stored, object_key
-from kubeloop.devcluster.stored_kinds import warning_of
+from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
 from kubeloop.devcluster.table import table
 from kubeloop.devcluster.validation import warnings_for
@@ -94,8 +95,8 @@ class Rest:
         self._watch_buffer = watch_buffer
         admission = Admission(store, clock)
         self._writing = Writing(store, admission, clock=clock, rng=rng)
-        self._deleting = Deleting(store, admission, clock)
-        self._pods = PodSubresources(store, self._writing, self._deleting, clock)
+        self.deleting = Deleting(store, admission, clock)
+        self._pods = PodSubresources(store, self._writing, self.deleting, clock)
         self._watchers: set[Watcher] = set()
 
     def answer(self, request: Request, found: Route) -> Response:
@@ -140,11 +141,11 @@ class Rest:
         return self._object(request, found.served, 200, stored.object, stored=stored, view=view)
 
     def _list(self, request: Request, found: Route) -> Response:
-        view = negotiate(request.headers.get("accept", ""))
+        view = negotiate(request.headers.get("accept", ""), "list")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
-        if view.form == "objects" and not view.yaml and target.stored_as is None:
+        if view.form == "objects" and not view.yaml and target.shown_as_stored:
             return Response(200, list_json(target, page))
         objects = [from_stored(target, stored.object) for stored in page.items]
         return self._list_of(request, target, objects, page.metadata, view)
@@ -158,14 +159,13 @@ class Rest:
             items = [_metadata_of(obj, view, whole=False) for obj in objects]
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
         else:
-            items = [
-                {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")} for obj in objects
-            ]
+            left_out = () if target.custom is not None else ("kind", "apiVersion")
+            items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
             kind, api_version = target.list_kind, resource.api_version
         return self._send(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
 
     def _watch(self, request: Request, found: Route) -> Response:
-        view = negotiate(request.headers.get("accept", ""))
+        view = negotiate(request.headers.get("accept", ""), "watch")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
         try:
@@ -180,7 +180,7 @@ class Rest:
                 buffer=self._watch_buffer,
             )
         except errors.StatusError as error:
-            if error.code != 410:
+            if error.code not in (410, 504):
                 raise
             return Response(200, plain_frame("ERROR", error.status))  # the stream says it, not the answer
         self._watchers = {each for each in self._watchers if not each.closed}
@@ -189,7 +189,7 @@ class Rest:
 
     def _frame(self, request: Request, target: Served, view: View) -> Frame | None:
         if view.form == "objects":
-            if target.stored_as is not None:
+            if not target.shown_as_stored:
                 return lambda type_, obj: plain_frame(type_, from_stored(target, obj))
             return None
         if view.form == "metadata":
@@ -210,6 +210,13 @@ class Rest:
 
         return frame
 
+    def end_watches(self, target: Served) -> None:
+        """End the watches of a custom resource whose definition has changed, for their clients to begin anew."""
+        table = self._store.table(target.resource)
+        for watcher in self._watchers:
+            if watcher.table is table:
+                watcher.cut()
+
     def cut_watches(self) -> None:
         """End every open watch, as a server does that shuts down."""
         for watcher in self._watchers:
@@ -220,9 +227,10 @@ class Rest:
 
     def _table(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> JSON:
         include = request.option("includeObject") or "Metadata"
-        content = table(target, objects, now=self._clock.now(), include_object=include, list_metadata=metadata)
-        content["apiVersion"] = f"meta.k8s.io/{view.version}"
-        return content
+        version = f"meta.k8s.io/{view.version}"
+        return table(
+            target, objects, now=self._clock.now(), include_object=include, list_metadata=metadata, api_version=version
+        )
 
     def _object(
         self,
@@ -240,7 +248,7 @@ class Rest:
         headers = warning_headers(warnings) if warnings else []
         if view.protobuf and protobuf.has_form(target.resource.group, target.resource.version, obj["kind"]):
             return Response(status, protobuf.encode(from_stored(target, obj)), PROTOBUF_TYPE, headers)
-        if view.form == "objects" and not view.yaml and target.stored_as is None:
+        if view.form == "objects" and not view.yaml and target.shown_as_stored:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n", headers=headers)
         obj = from_stored(target, obj)
         if view.form == "table":
@@ -315,9 +323,13 @@ class Rest:
         *,
         old: JSON | None = None,
     ) -> Response:
-        warnings = [*warnings, *warnings_for(target.resource, obj, old)]
-        if told := warning_of(target.resource.kind, new=status == 201):
-            warnings.append(told)
+        if target.custom is not None:
+            warnings = [*warnings, *target.custom.warnings(obj, old)]
+        else:
+            warnings = [*warnings, *warnings_for(target.resource, obj, old)]
+            warnings += warnings_of(target.resource, new=status == 201)
+            if target.resource is CUSTOM_RESOURCE_DEFINITIONS:
+                warnings += definition_warnings(obj, old)
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
         stored = self._store.table(target.resource).get(key)
@@ -360,11 +372,6 @@ class Rest:
 
     def _check_names(self, found: Route, obj: JSON) -> None:
         metadata = obj["metadata"]
-        if metadata.get("name", found.name) != found.name:
-            raise errors.bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({found.name})"
-            )
-        metadata.setdefault("name", found.name)
         if not found.served.resource.namespaced:
             metadata.pop("namespace", None)
         elif (metadata.get("namespace") or found.namespace) != found.namespace:
@@ -373,12 +380,22 @@ class Rest:
             )
         else:
             metadata["namespace"] = found.namespace
+        name = metadata.get("name")
+        if not name:
+            raise errors.bad_request(
+                f"the name of the object ({found.name} based on URL) was undeterminable: name must be provided"
+            )
+        if name != found.name:
+            raise errors.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({found.name})"
+            )
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
     def _patch(self, request: Request, found: Route, subresource: str = "") -> Response:
         kind = media_type(request)
-        if kind not in PATCH_TYPES:
+        custom = found.served.custom
+        if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
             raise errors.unsupported_patch()
         view = negotiate(request.headers.get("accept", ""))
         dry_run = _dry_run(request, "PatchOptions")
@@ -389,8 +406,8 @@ class Rest:
             return self._apply(request, found, subresource, dry_run=dry_run, view=view)
         before = self._stored(found)
         live = from_stored(target, before.object)
-        patched, duplicates = patched_object(live, request.body, kind, target.resource)
-        body = decoded_patch(patched, duplicates, target.resource, mode, kind)
+        patched, patch, strict = patched_object(live, request.body, kind, target.resource)
+        body = decoded_patch(patched, patch, strict, target.resource, mode, kind)
         self._check_names(found, body.obj)
         body = self._incoming(target, body)
         writer = self._track(target, body, self._writer(request), before)
@@ -407,31 +424,17 @@ class Rest:
 
     def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
-        try:
-            given = plain_yaml(request.body)
-        except yaml.YAMLError as error:
-            raise errors.bad_request(f"error decoding YAML: {error}") from error
-        if not isinstance(given, dict):
-            raise errors.bad_request("error decoding YAML: not an object")
-        if (given.get("apiVersion"), given.get("kind")) != (resource.api_version, resource.kind):
-            raise errors.bad_request(f"invalid object type: {_go_kind(given)}")
-        mode = field_validation(request, "PatchOptions")
-        try:
-            _, unknown = decoding.decode(resource, given)
-        except decoding.DecodeError as error:
-            raise errors.bad_request(str(error)) from error
-        if unknown and mode == "Strict":
-            raise errors.bad_request(f"strict decoding error: {', '.join(unknown)}")
-        if unknown:
-            metadata = given.get("metadata") or {}
-            what = f"({metadata.get('namespace', '')}/{metadata.get('name', '')}; {_go_kind(given)})"
-            path = unknown[0].partition('"')[2].rstrip('"')
-            raise errors.internal(f"failed to create typed patch object {what}: .{path}: field not declared in schema")
+        given, warnings = read_configuration(request.body, resource, field_validation(request, "PatchOptions"))
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         if before is None and subresource:
             raise errors.not_found(resource, found.name)
         given["metadata"] = given.get("metadata") or {}
+        if before is not None and not given["metadata"].get("name"):
+            given["metadata"]["name"] = found.name  # a configuration need not say what is there already
         self._check_names(found, given)
+        if before is None and (uid := given["metadata"].get("uid")):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise errors.conflict(resource, found.name, why)
         obj = apply_configuration(
             target,
             None if before is None else from_stored(target, before.object),
@@ -441,7 +444,6 @@ class Rest:
             subresource=subresource,
             now=rfc3339(self._clock.now()),
         )
-        warnings: list[str] = []
         writer = Writer(request.option("fieldManager"), applied=True)
         body = self._incoming(target, Body(decoding.normal(resource, obj)))
         body.obj = self._stored_form(target, body.obj)
@@ -464,7 +466,8 @@ class Rest:
             except ValueError as error:
                 raise errors.bad_request(str(error)) from error
             if not isinstance(raw, dict):
-                raise errors.bad_request("couldn't get version/kind; json parse error: not an object")
+                wrong = f"json: cannot unmarshal {decoding.json_kind(raw)} into Go value of type"
+                raise errors.bad_request(f"couldn't get version/kind; json parse error: {wrong} v1.DeleteOptions")
             try:
                 check_type_meta(raw)
                 kind = raw.get("kind") or "DeleteOptions"
@@ -488,7 +491,7 @@ class Rest:
         options = self._delete_options(request)
         stored = self._stored(found)
         target = found.served
-        obj, gone = self._deleting.delete(stored_form(target), stored, options)
+        obj, gone = self.deleting.delete(stored_form(target), stored, options)
         if not gone or target.deleted_whole:
             return self._written(request, target, 200, obj, [], view)
         resource = target.resource
@@ -506,7 +509,7 @@ class Rest:
         options = self._delete_options(request)
         page = list_page(self._store.table(target.resource), self._store.revision, chosen)
         for stored in page.items:
-            self._deleting.delete(stored_form(target), stored, options)
+            self.deleting.delete(stored_form(target), stored, options)
         metadata = {"resourceVersion": str(self._store.revision)}
         objects = [from_stored(target, stored.object) for stored in page.items]
         return self._list_of(request, target, objects, metadata, view)
@@ -563,7 +566,7 @@ class Rest:
 
     def _scale(self, request: Request, found: Route, asked: str) -> Response:
         if asked == "get":
-            return self._object(request, found.served, 200, scale_of(self._stored(found).object))
+            return self._object(request, found.served, 200, _scale_of(found.served, self._stored(found), reading=True))
         kind = "UpdateOptions" if asked == "update" else "PatchOptions"
         dry_run = _dry_run(request, kind)
         mode = field_validation(request, kind)
@@ -575,13 +578,15 @@ class Rest:
             if patch_type not in PATCH_TYPES or patch_type == APPLY:
                 raise errors.unsupported_patch()
             before = self._stored(found)
-            patched, duplicates = patched_object(_whole_scale(before.object), request.body, patch_type, _SCALE)
-            scale = decoded_patch(patched, duplicates, _SCALE, mode, patch_type).obj
-        wanted = scaled(found.served, before.object, scale)
+            patched, patch, strict = patched_object(_whole_scale(_scale_of(found.served, before)), request.body, patch_type, _SCALE)
+            scale = decoded_patch(patched, patch, strict, _SCALE, mode, patch_type).obj
+        live = from_stored(found.served, before.object)
+        custom = found.served.custom
+        wanted = scaled(found.served, live, scale) if custom is None else custom.scaled(live, scale)
         obj = self._writing.update(
             found.served, before, wanted, self._writer(request), dry_run=dry_run, subresource="scale"
         )
-        return self._object(request, found.served, 200, scale_of(obj))
+        return self._object(request, found.served, 200, scale_of(obj) if custom is None else custom.scale_of(obj))
 
     def _token_request(self, request: Request, found: Route) -> Response:
         """A token that says whose it is and is good for nothing: there is one administrator."""
@@ -607,17 +612,16 @@ _DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", 
 _PODS = served(PODS)
 
 
-def _whole_scale(obj: JSON) -> JSON:
+def _scale_of(target: Served, stored: Stored, *, reading: bool = False) -> JSON:
+    if target.custom is None:
+        return scale_of(stored.object)
+    return target.custom.scale_of(stored.object, reading=reading)
+
+
+def _whole_scale(scale: JSON) -> JSON:
     """The Scale as a patch meets it: in the server's memory replicas are there even if they are 0."""
-    scale = scale_of(obj)
     scale["spec"].setdefault("replicas", 0)
     return scale
-
-
-def _go_kind(obj: JSON) -> str:
-    """A GroupVersionKind as Go prints it: "apps/v1, Kind=Deployment", "/v1, Kind=Pod"."""
-    group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
-    return f"{group}/{version}, Kind={obj.get('kind') or ''}"
 
 
 def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
@@ -626,12 +630,27 @@ def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
 
 
 def _dry_run(request: Request, options_kind: str) -> bool:
-    values = [value for value in request.query.get("dryRun", ()) if value]
-    if len(request.option("fieldManager").encode()) > _MAX_MANAGER:
-        text = f"Too long: may not be more than {_MAX_MANAGER} bytes"
-        raise errors.options_invalid(options_kind, [errors.cause("FieldValueTooLong", "fieldManager", text)])
-    wrong = [value for value in values if value != "All"]
-    if wrong:
+    """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
+    causes = []
+    if manager := request.option("fieldManager"):
+        if len(manager.encode()) > _MAX_MANAGER:
+            text = f"Too long: may not be more than {_MAX_MANAGER} bytes"
+            causes.append(errors.cause("FieldValueTooLong", "fieldManager", text))
+        elif not manager.isprintable():
+            causes += _unprintable(manager)
+    values = request.query.get("dryRun", ())
+    if any(value != "All" for value in values):
         text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
-        raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "dryRun", text)])
+        causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
+    if causes:
+        raise errors.options_invalid(options_kind, causes)
     return bool(values)
+
+
+def _unprintable(manager: str) -> list[JSON]:
+    for place, char in enumerate(manager):
+        if not (char == " " or (char.isprintable() and not char.isspace())):
+            wrong = f"invalid character U+{ord(char):04X} (at position {place})"
+            text = f"Invalid value: {_encode(manager).decode()}: {wrong}"
+            return [errors.cause("FieldValueInvalid", "fieldManager", text)]
+    return []

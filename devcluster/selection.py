@@ -130,7 +130,20 @@ def _split(text: str) -> list[str]:
 
 
 def _unescaped(value: str) -> str:
-    return value.replace("\\,", ",").replace("\\=", "=").replace("\\\\", "\\")
+    if "\\" not in value and "=" not in value:
+        return value
+    result, chars = [], iter(value)
+    for char in chars:
+        if char == "\\":
+            after = next(chars, "")
+            if not after or after not in "\\,=":
+                raise errors.bad_request(f"invalid field selector: invalid escape sequence: \\{after}")
+            result.append(after)
+        elif char == "=":
+            raise errors.bad_request(f"invalid field selector: unescaped character in value: {ord(char)}")
+        else:
+            result.append(char)
+    return "".join(result)
 
 
 def parse_fields(text: str) -> list[tuple[str, bool, str]]:
@@ -144,12 +157,14 @@ def parse_fields(text: str) -> list[tuple[str, bool, str]]:
             raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         _, _, operator = min(found)
         field, _, value = part.partition(operator)
+        if not field and not value:
+            continue  # lets everything through
         terms.append((field, operator != "!=", _unescaped(value)))
     return terms
 
 
 def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
-    own = FIELDS.get(served.resource.group_resource)
+    own = FIELDS.get(served.resource.group_resource) if served.custom is None else served.custom.getters()
     getters = _METADATA if own is None else own
     bound = []
     for field, equal, value in terms:

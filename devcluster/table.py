@@ -72,6 +72,7 @@ def table(
     now: datetime,
     include_object: str,
     list_metadata: JSON,
+    api_version: str = _API_VERSION,
     columns: bool = True,
 ) -> JSON:
     """Objects of one resource (or Scales of it) as a Table.
@@ -92,6 +93,9 @@ def table(
     declared = served.columns if key in ("", served.resource.group_resource) else ()
     key = key if key in PRINTERS else ""
     cells: Print = partial(declared_cells, declared) if declared else PRINTERS[key]
+    defined = _columns()[key] if not declared else declared_columns(declared)
+    if served.custom is not None and key != "scale":
+        cells, defined = served.custom.cells, served.custom.column_definitions(defined)
     rows: list[JSON] = []
     for obj in objects:
         row: JSON = {"cells": cells(obj, now)}
@@ -103,12 +107,12 @@ def table(
             case "Object":
                 row["object"] = obj
             case _:
-                row["object"] = partial_metadata(obj)
+                row["object"] = {**partial_metadata(obj), "apiVersion": api_version}
         rows.append(row)
     return {
         "kind": "Table",
-        "apiVersion": _API_VERSION,
+        "apiVersion": api_version,
         "metadata": list_metadata,
-        "columnDefinitions": (declared_columns(declared) if declared else _columns()[key]) if columns else None,
+        "columnDefinitions": defined if columns else None,
         "rows": rows,
     }

@@ -54,7 +54,9 @@ class Watcher:
         self._wake: asyncio.Event = asyncio.Event()
         self._overflowed = False
         self._unsubscribe: Callable[[], None] | None = None
-        self._table = table
+        self.table = table
+        self.after = 0
+        """The revision up to which changes are left out: a client may name one that is to come."""
 
     @property
     def overflowed(self) -> bool:
@@ -69,7 +71,7 @@ class Watcher:
         """Begin with `changes`, which end at the table's present, and receive all that follow."""
         for change in changes:
             self._take(change)
-        self._unsubscribe = self._table.subscribe(self._receive)
+        self._unsubscribe = self.table.subscribe(self._receive)
 
     def add(self, stored: Stored) -> None:
         """Put an initial ADDED event into the stream."""
@@ -108,6 +110,8 @@ class Watcher:
         return taken
 
     def _receive(self, change: Change) -> None:
+        if change.revision <= self.after:
+            return
         if len(self._pending) >= self._buffer:
             self.cut()
             return

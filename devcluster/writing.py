@@ -15,6 +15,7 @@ from typing import Any
 from kubeloop.devcluster import errors, strategies
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.allocation import ServiceAddresses
+from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.storage import Store, Stored, object_key
@@ -23,7 +24,7 @@ from kubeloop.kube.clock import Clock, rfc3339
 
 JSON = dict[str, Any]
 
-_SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation")
+_SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _MAX_GENERATED_NAME = 63
@@ -50,7 +51,9 @@ class Writing:
         """Store a new object; `obj` is decoded, defaulted and the caller's own. Raises StatusError."""
         resource = served.resource
         metadata = obj.setdefault("metadata", {})
-        if metadata.get("resourceVersion"):
+        if served.custom is not None:
+            served.custom.check_create(metadata.get("name", ""))
+        if metadata.get("resourceVersion") and not dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
         self._check_namespace(served, metadata, namespace)
         self._admission.check_namespace(resource, metadata.get("name", ""), namespace)
@@ -67,6 +70,7 @@ class Writing:
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
+        self._admission.check_create(resource, obj)
         table = self._store.table(resource)
         key = object_key(namespace if resource.namespaced else "", metadata["name"])
         if table.get(key) is not None:
@@ -95,7 +99,7 @@ class Writing:
         write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
         removes it. Raises StatusError.
         """
-        resource, old = served.resource, before.object
+        resource, old = served.resource, from_stored(served, before.object)
         metadata = obj["metadata"]
         if patched:
             metadata.setdefault("resourceVersion", old["metadata"]["resourceVersion"])
@@ -157,6 +161,7 @@ class Writing:
                 f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}",
             )
         version = metadata.get("resourceVersion")
+        check_version(version)
         if not version or version == "0":
             if not served.unconditional_update and not patched:
                 causes = [
@@ -182,6 +187,12 @@ class Writing:
         raise errors.already_exists(served.resource, name)
 
 
+def check_version(version: str | None) -> None:
+    """Raises StatusError 500, as v1.36, for a resourceVersion that is no number."""
+    if version and not (version.isascii() and version.isdecimal()):
+        raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+
+
 def is_finished_deletion(obj: JSON) -> bool:
     """Is `obj` to be removed now: marked for deletion, no grace left, nobody's finalizer on it?"""
     metadata = obj["metadata"]
@@ -198,6 +209,8 @@ def _ordered(served: Served, obj: JSON) -> JSON:
 
     metadata is next, as in all of Kubernetes' types.
     """
+    if served.custom is not None:
+        obj, served = served.custom.stored(obj), served.custom.home.served
     resource = served.resource
     return {
         "kind": resource.kind,

@@ -149,10 +149,10 @@ def test_garbage_is_read_or_refused_but_breaks_nothing(kind: str, message: bytes
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "empty data (<empty>)"),
+        (b"", "empty data"),
         (
             b"garbage",
-            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] (67617262616765)",
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
         ),
         (MAGIC + b"\x0a\x0b\x0a\x02v1\x12\x05Nosuc", 'no kind "Nosuc" is registered for version "v1"'),
         (CONFIG_MAP[:-9], "unexpected EOF"),
