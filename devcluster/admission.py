@@ -1,8 +1,8 @@
 """Admission: what kube-apiserver's default plugins change or refuse before an object is stored.
 
 NamespaceLifecycle, Priority, DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection,
-DefaultStorageClass, PersistentVolumeClaimResize, LimitRanger and ResourceQuota. Source: plugin/pkg/admission of
-Kubernetes v1.36.
+DefaultStorageClass, PersistentVolumeClaimResize, RuntimeClass, LimitRanger and ResourceQuota. Source:
+plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from kubeloop.devcluster import errors, limits, quota
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
+from kubeloop.devcluster.runtime_classes import apply_runtime_class, check_overhead
 from kubeloop.devcluster.storage import Store
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.quantity import parse_quantity
@@ -75,6 +76,8 @@ class Admission:
             case "pods":
                 self._priority(obj)
                 self._tolerations(obj)
+                if "runtimeClassName" in obj["spec"]:
+                    apply_runtime_class(self._store, obj)
                 limits.apply_to_pod(self._store.list(LIMIT_RANGES, namespace), obj)
             case "nodes":
                 taints = obj.setdefault("spec", {}).setdefault("taints", [])
@@ -91,6 +94,11 @@ class Admission:
                     obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
             case "priorityclasses.scheduling.k8s.io":
                 self._one_default(obj)
+
+    def check_create(self, resource: Resource[Any], obj: JSON) -> None:
+        """RuntimeClass, for a new object that is valid. Raises StatusError 403."""
+        if resource.group_resource == "pods":
+            check_overhead(self._store, obj)
 
     def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         """As admit_create, for the next version of an object."""

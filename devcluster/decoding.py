@@ -416,6 +416,16 @@ def _tell_mismatch(struct: schema.StructType, obj: Any) -> NoReturn:
     raise AssertionError("the fast walk found a mismatch that the slow one does not see")
 
 
+@cache
+def _embedding(struct: schema.StructType, name: str) -> tuple[str, ...]:
+    """Through which embedded structs Go reaches this field of a struct: it names them in the path."""
+    for field in struct.fields:
+        inner = field.type.struct if field.inline else None
+        if inner is not None and name in inner.json:
+            return (field.go_name, *_embedding(inner, name)) if field.embedded else _embedding(inner, name)
+    return ()
+
+
 def _find_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: schema.StructType) -> None:
     if value is None:
         return
@@ -424,7 +434,7 @@ def _find_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sche
         assert struct is not None
         for name, each in value.items():
             if name in struct.json:
-                _find_mismatch(struct.json[name].type, each, [*path, name], struct)
+                _find_mismatch(struct.json[name].type, each, [*path, *_embedding(struct, name), name], struct)
     elif ref.kind == "list" and type(value) is list:
         assert ref.element is not None
         for each in value:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from kubeloop.devcluster import stored_kinds
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.devcluster.pod_resources import aggregate, is_pod_level
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -24,17 +24,27 @@ JSON = dict[str, Any]
 _PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _DOMAIN_PART = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _IMAGE = re.compile(
-    rf"(?:(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?{_PATH_PART}(?:/{_PATH_PART})*"
+    rf"(?P<name>(?:(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?{_PATH_PART}(?:/{_PATH_PART})*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?P<digest>@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
 )
+_DIGEST = re.compile("[0-9a-f]{64}")  # alone it would be a name that looks like a digest
+_MAX_IMAGE_NAME = 255
+
+
+def _with_registry(name: str) -> str:
+    """An image's whole name, with the registry and folder that are meant where it names none."""
+    first, slash, _ = name.partition("/")
+    if not slash:
+        return f"docker.io/library/{name}"
+    return name if "." in first or ":" in first or first == "localhost" else f"docker.io/{name}"
 
 
 @lru_cache(maxsize=1024)
 def image_pull_policy(image: str) -> str:
     """Always for images that are ":latest" in so many words or without a tag, else IfNotPresent."""
     match = _IMAGE.fullmatch(image)
-    if match is None:  # validation complains, if anybody
-        return "IfNotPresent"
+    if match is None or _DIGEST.fullmatch(image) or len(_with_registry(match["name"])) > _MAX_IMAGE_NAME:
+        return "IfNotPresent"  # validation complains, if anybody
     tag = match["tag"] or ("" if match["digest"] else "latest")
     return "Always" if tag == "latest" else "IfNotPresent"
 
@@ -161,57 +171,19 @@ def _host_ports(containers: Iterable[JSON]) -> None:
                 port["hostPort"] = port["containerPort"]
 
 
-def _total(containers: Iterable[JSON], which: str) -> dict[str, str]:
-    """Sum of the containers' requests or limits, in canonical form."""
-    total: dict[str, Any] = {}
-    for container in containers:
-        for name, quantity in container.get("resources", {}).get(which, {}).items():
-            value = parse_quantity(quantity)
-            total[name] = total[name] + value if name in total else value
-    return {name: value.canonical() for name, value in total.items()}
-
-
-def _aggregate(spec: JSON, which: str) -> dict[str, str]:
-    """What all containers take together: the larger of running side by side and of starting one after the other."""
-    total = _total(spec.get("containers") or (), which)
-    sidecars: list[JSON] = []
-    for container in spec.get("initContainers", ()):
-        restartable = container.get("restartPolicy") == "Always"
-        if restartable:
-            sidecars.append(container)
-        at_start = _total(sidecars if restartable else [*sidecars, container], which)
-        for name, quantity in at_start.items():
-            if name not in total or parse_quantity(total[name]) < parse_quantity(quantity):
-                total[name] = quantity
-    if sidecars:
-        for name, quantity in _total([*(spec.get("containers") or ()), *sidecars], which).items():
-            if name not in total or parse_quantity(total[name]) < parse_quantity(quantity):
-                total[name] = quantity
-    return total
-
-
-def _pod_level(name: str) -> bool:
-    return name in ("cpu", "memory") or name.startswith("hugepages-")
-
-
 def _default_pod_resources(spec: JSON) -> None:
     """Pod-level requests and limits, where the pod has some of them already."""
     resources = spec["resources"]
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     if limits or requests:
-        for name, quantity in _aggregate(spec, "limits").items():
+        for name, quantity in aggregate(spec, "limits").items():
             if name.startswith("hugepages-") and name not in requests and name not in limits:
                 limits = {**limits, name: quantity}
     if limits:
-        for name, quantity in _aggregate(spec, "requests").items():
+        for name, quantity in aggregate(spec, "requests").items():
             if name in ("cpu", "memory") and name not in requests:
                 requests = {**requests, name: quantity}
-        requests = {**{name: each for name, each in limits.items() if _pod_level(name)}, **requests}
-    elif requests:
-        everywhere = [*(spec.get("containers") or ()), *spec.get("initContainers", ())]
-        for name, quantity in _aggregate(spec, "limits").items():
-            if name in ("cpu", "memory") and all(name in c.get("resources", {}).get("limits", {}) for c in everywhere):
-                limits = {**limits, name: quantity}
+        requests = {**{name: each for name, each in limits.items() if is_pod_level(name)}, **requests}
     if limits:
         resources["limits"] = limits
     if requests:

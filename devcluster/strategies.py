@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster import stored_kinds
+from kubeloop.devcluster.disabled_fields import drop_disabled_fields, drop_disabled_status
 from kubeloop.devcluster.label_keys import merge_label_keys
 from kubeloop.devcluster.quality_of_service import qos_class
 from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.validation.profiles import adopt_app_armor
 from kubeloop.devcluster.validation.services import cluster_ips, is_externally_accessible, needs_health_check
 
 JSON = dict[str, Any]
@@ -28,6 +30,7 @@ def _create_pod(pod: JSON, now: str) -> None:
     if pod["spec"].get("terminationGracePeriodSeconds", 0) < 0:
         pod["spec"]["terminationGracePeriodSeconds"] = 1
     merge_label_keys(pod)
+    adopt_app_armor(pod)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
         pod["status"]["conditions"] = [
@@ -103,6 +106,7 @@ _CREATE: dict[str, Prepare] = {
 def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
     """Reset what a client may not set, and set what only the server does. `now` as it stands in objects."""
     name = served.resource.group_resource
+    drop_disabled_fields(name, obj)
     create = _CREATE.get(name)
     if create is not None:
         create(obj, now)
@@ -228,10 +232,11 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
             obj["status"] = old["status"]
         else:
             obj.pop("status", None)
-    update = _UPDATE.get(served.resource.group_resource)
+    name = served.resource.group_resource
+    drop_disabled_fields(name, obj)
+    update = _UPDATE.get(name)
     if update is not None:
         update(obj, old)
-    name = served.resource.group_resource
     annotated = name == "deployments.apps" and metadata.get("annotations") != before.get("annotations")
     if annotated or any(obj.get(each) != old.get(each) for each in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
@@ -305,6 +310,7 @@ def _with_what_a_pod_status_keeps(status: JSON, old: JSON) -> JSON:
     Source: podStatusStrategy.PrepareForUpdate.
     """
     status = {**status}
+    drop_disabled_status(status)
     for name in ("qosClass", "observedGeneration"):
         if not status.get(name) and old.get(name):
             status[name] = old[name]

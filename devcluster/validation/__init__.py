@@ -29,13 +29,13 @@ from kubeloop.devcluster.validation.metadata import (
     path_segment,
 )
 from kubeloop.devcluster.validation.required import required_fields
-from kubeloop.devcluster.validation.warnings import warnings_for
+from kubeloop.devcluster.validation.warnings import warnings_before, warnings_for
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
-__all__ = ["validate_create", "validate_update", "warnings_for"]
+__all__ = ["validate_create", "validate_update", "warnings_before", "warnings_for"]
 
 
 def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:

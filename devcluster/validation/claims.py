@@ -62,9 +62,9 @@ def claim_spec(errors: Errors, path: str, spec: JSON) -> None:
             errors.invalid_each(f"{path}.dataSourceRef.namespace", namespace, dns_label(namespace))
             if source is not None:
                 wrong = "may not be specified when dataSourceRef.namespace is specified"
-                errors.invalid(path, f"{path}.dataSource", wrong)
+                errors.invalid(path, {}, wrong)  # what Kubernetes shows is a path, which prints as an empty object
         elif source is not None and any(source.get(n) != reference.get(n) for n in ("apiGroup", "kind", "name")):
-            errors.invalid(path, f"{path}.dataSource", "must match dataSourceRef")
+            errors.invalid(path, {}, "must match dataSourceRef")
     class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
 
 

@@ -5,7 +5,7 @@ Source: pkg/apis/core/validation/validation.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
@@ -22,11 +22,12 @@ from kubeloop.devcluster.validation.field import (
     port_number_or_name,
     qualified_name,
 )
-from kubeloop.devcluster.validation.security import container_context
-from kubeloop.kube.quantity import milli_value, parse_quantity
+from kubeloop.devcluster.validation.security import container_context, every_container
+from kubeloop.kube.quantity import milli_value, parse_quantity, value
 
 JSON = dict[str, Any]
 Volumes = Mapping[str, JSON]
+NameCheck = Callable[[Errors, str, str], None]
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -68,16 +69,16 @@ def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> No
 
 
 def _huge_pages_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
-    size = _size(name.removeprefix("hugepages-"))
-    if size > 0 and milli_value(quantity) % (size * 1000):
+    if not _divides(name.removeprefix("hugepages-"), quantity):
         errors.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")
 
 
-def _size(text: str) -> int:
+def _divides(size: str, quantity: str) -> bool:
     try:
-        return milli_value(text) // 1000
+        milli = milli_value(size)
     except ValueError:
-        return 0
+        return False
+    return milli > 0 and milli % 1000 == 0 and value(quantity) % (milli // 1000) == 0
 
 
 def resource_name(errors: Errors, path: str, name: str) -> None:
@@ -99,17 +100,20 @@ def container_resource_name(errors: Errors, path: str, name: str) -> None:
         errors.invalid(path, name, "doesn't follow extended resource name standard")
 
 
-def resource_requirements(errors: Errors, path: str, resources: JSON) -> None:
+def resource_requirements(
+    errors: Errors, path: str, resources: JSON, check_name: NameCheck = container_resource_name
+) -> None:
+    """Limits and requests, and how they go together; check_name: which names there may be."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name in sorted(limits):
         where = f"{path}.limits[{name}]"
-        container_resource_name(errors, where, name)
+        check_name(errors, where, name)
         resource_quantity(errors, where, name, limits[name])
         if is_huge_pages(name):
             _huge_pages_quantity(errors, where, name, limits[name])
     for name in sorted(requests):
         where, quantity = f"{path}.requests[{name}]", requests[name]
-        container_resource_name(errors, where, name)
+        check_name(errors, where, name)
         resource_quantity(errors, where, name, quantity)
         if name in limits:
             same = limits[name] == quantity
@@ -129,10 +133,11 @@ def resource_requirements(errors: Errors, path: str, resources: JSON) -> None:
         errors.forbidden(path, "HugePages require cpu or memory")
 
 
-def _claims(errors: Errors, path: str, claims: Sequence[JSON], pod_claims: Sequence[str]) -> None:
+def claims(errors: Errors, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
     """Which of the pod's resource claims a container takes, or which requests of one."""
+    pod_claims = [each["name"] for each in spec.get("resourceClaims", ()) if each.get("name")]
     seen: set[str] = set()
-    for i, claim in enumerate(claims):
+    for i, claim in enumerate(wanted):
         where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
         if not name:
             errors.required(where)
@@ -162,13 +167,13 @@ def _resize_policy(errors: Errors, path: str, policies: Sequence[JSON], pod_poli
         if name in seen:
             errors.duplicate(f"{path}[{i}]", name)
         seen.add(name)
-        for value, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
-            if not value:
+        for given, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
+            if not given:
                 errors.required(path)
-            elif value not in supported:
-                errors.not_supported(path, value, supported)
+            elif given not in supported:
+                errors.not_supported(path, given, supported)
         if pod_policy == "Never" and policy != "NotRequired":
-            errors.invalid(path, policy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+            errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
 def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
@@ -219,6 +224,7 @@ _RESOURCE_FIELDS = (
     "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
     "requests.memory",
 )  # fmt: skip
+_HUGE_PAGES_FIELDS = ("limits.hugepages-", "requests.hugepages-")
 
 
 def field_reference(errors: Errors, path: str, reference: JSON, supported: Sequence[str]) -> None:
@@ -229,20 +235,30 @@ def field_reference(errors: Errors, path: str, reference: JSON, supported: Seque
     if not field_path:
         errors.required(f"{path}.fieldPath")
         return
-    base, bracket, subscript = field_path.partition("['")
-    known = base in ("metadata.annotations", "metadata.labels") if bracket else field_path in _DOWNWARD_FIELDS
+    base, subscript = _subscripted(field_path)
     if reference["apiVersion"] != "v1":
         wrong = f"error converting fieldPath: unsupported pod version: {reference['apiVersion']}"
         errors.invalid(f"{path}.fieldPath", field_path, wrong)
-    elif not known:
+    elif subscript is not None and base not in ("metadata.annotations", "metadata.labels"):
+        wrong = f"error converting fieldPath: field label does not support subscript: {field_path}"
+        errors.invalid(f"{path}.fieldPath", field_path, wrong)
+    elif subscript is not None:
+        key = subscript.lower() if base == "metadata.annotations" else subscript
+        errors.invalid_each(path, key, qualified_name(key))
+    elif field_path not in _DOWNWARD_FIELDS:
         errors.invalid(
             f"{path}.fieldPath", field_path, f"error converting fieldPath: field label not supported: {field_path}"
         )
-    elif bracket and subscript.endswith("']"):
-        key = subscript[:-2]
-        errors.invalid_each(path, key, qualified_name(key.lower() if base.endswith("annotations") else key))
-    elif field_path not in supported:
-        errors.not_supported(f"{path}.fieldPath", field_path, supported)
+    elif (field := "spec.nodeName" if field_path == "spec.host" else field_path) not in supported:
+        errors.not_supported(f"{path}.fieldPath", field, supported)
+
+
+def _subscripted(field_path: str) -> tuple[str, str | None]:
+    """ "metadata.labels['a']" is ("metadata.labels", "a"); without a subscript the second is None."""
+    base, bracket, rest = field_path.removesuffix("']").partition("['")
+    if not field_path.endswith("']") or not bracket or not base:
+        return field_path, None
+    return base, rest
 
 
 def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume: bool) -> None:
@@ -251,17 +267,17 @@ def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume:
         errors.required(f"{path}.containerName")
     elif not name:
         errors.required(f"{path}.resource")
-    elif name not in _RESOURCE_FIELDS and not name.startswith(("limits.hugepages-", "requests.hugepages-")):
+    elif name not in _RESOURCE_FIELDS and not name.startswith(_HUGE_PAGES_FIELDS):
         errors.not_supported(f"{path}.resource", name, _RESOURCE_FIELDS)
     divisor = reference.get("divisor", "0")
     if milli_value(divisor) == 0:
         return
-    if name.endswith(".cpu"):
+    if name in ("limits.cpu", "requests.cpu"):
         if divisor not in ("1m", "1"):
             errors.invalid(
                 f"{path}.divisor", name, "only divisor's values 1m and 1 are supported with the cpu resource"
             )
-    elif divisor not in _DIVISORS:
+    elif divisor not in _DIVISORS and (name in _RESOURCE_FIELDS or name.startswith(_HUGE_PAGES_FIELDS)):
         words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
             name.partition(".")[2], "hugepages"
         )
@@ -278,6 +294,38 @@ def _key_reference(errors: Errors, path: str, reference: JSON) -> None:
         errors.required(f"{path}.key")
     else:
         errors.invalid_each(f"{path}.key", reference["key"], config_key(reference["key"]))
+
+
+def _file_reference(errors: Errors, path: str, reference: JSON) -> None:
+    """A variable out of a file of a volume."""
+    key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
+    if not key:
+        errors.required(f"{path}.key")
+    else:
+        errors.invalid_each(f"{path}.key", key, environment_name(key))
+    if not volume:
+        errors.required(f"{path}.volumeName")
+    else:
+        errors.invalid_each(f"{path}.volumeName", volume, dns_label(volume))
+    if not file:
+        errors.required(f"{path}.path")
+    elif ".." in file.split("/"):
+        errors.invalid(f"{path}.path", file, "must not contain '..'")
+
+
+def file_reference_volumes(errors: Errors, path: str, spec: JSON) -> None:
+    """Volumes that variables are read from have to be there, and empty at first."""
+    volumes = {each.get("name", ""): each for each in spec.get("volumes", ())}
+    for where, container in every_container(path, spec):
+        for j, variable in enumerate(container.get("env", ())):
+            reference = variable.get("valueFrom", {}).get("fileKeyRef")
+            if reference is None:
+                continue
+            name, told = reference.get("volumeName", ""), f"{where}.env[{j}].valueFrom.fileKeyRef.volumeName"
+            if name not in volumes:
+                errors.not_found(told, name)
+            elif "emptyDir" not in volumes[name]:
+                errors.invalid(told, name, "referenced volume must be of type emptyDir")
 
 
 def _environment(errors: Errors, path: str, variables: Sequence[JSON]) -> None:
@@ -298,10 +346,11 @@ def _environment(errors: Errors, path: str, variables: Sequence[JSON]) -> None:
         for kind in ("configMapKeyRef", "secretKeyRef"):
             if kind in source:
                 _key_reference(errors, f"{where}.{kind}", source[kind])
+        if "fileKeyRef" in source:
+            _file_reference(errors, f"{where}.fileKeyRef", source["fileKeyRef"])
         if not source:
-            errors.invalid(
-                where, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-            )
+            kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+            errors.invalid(where, "", f"must specify one of: {kinds}")
         elif variable.get("value"):
             errors.invalid(where, "", "may not be specified when `value` is not empty")
         elif len(source) > 1:
@@ -319,7 +368,8 @@ def _environment_sources(errors: Errors, path: str, sources: Sequence[JSON]) -> 
             if not name:
                 errors.required(f"{where}.{kind}.name")
             else:
-                errors.invalid_each(f"{where}.{kind}.name", name, dns_subdomain(name))
+                prefix = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name  # checked like generateName
+                errors.invalid_each(f"{where}.{kind}.name", name, dns_subdomain(prefix))
         if not kinds:
             errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
         elif len(kinds) > 1:
@@ -499,8 +549,7 @@ def _common(errors: Errors, path: str, container: JSON, spec: JSON, volumes: Vol
     if resources:
         resource_requirements(errors, f"{path}.resources", resources)
         if resources.get("claims"):
-            pod_claims = [each.get("name", "") for each in spec.get("resourceClaims", ()) if each.get("name")]
-            _claims(errors, f"{path}.resources.claims", resources["claims"], pod_claims)
+            claims(errors, f"{path}.resources.claims", resources["claims"], spec)
     if container.get("resizePolicy"):
         _resize_policy(errors, f"{path}.resizePolicy", container["resizePolicy"], spec.get("restartPolicy", ""))
     if "securityContext" in container:
@@ -511,15 +560,18 @@ def _common(errors: Errors, path: str, container: JSON, spec: JSON, volumes: Vol
 _MOST_RULES, _MOST_CODES = 20, 255
 
 
-def _restart_policy(errors: Errors, path: str, container: JSON) -> None:
+def _restart_policy(errors: Errors, path: str, container: JSON, *, at_start: bool = False) -> None:
+    """at_start: of an init container, whose rules are not looked at unless it has a policy."""
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
     if policy is None:
         if rules:
             errors.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+        if at_start:
+            return
     elif policy not in ("Always", "Never", "OnFailure"):
-        errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "OnFailure", "Never"))
+        errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
     if len(rules) > _MOST_RULES:
-        errors.too_long(f"{path}.restartPolicyRules", _MOST_RULES)
+        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MOST_RULES)
     for i, rule in enumerate(rules):
         where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
         if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
@@ -530,7 +582,7 @@ def _restart_policy(errors: Errors, path: str, container: JSON) -> None:
         if codes.get("operator", "") not in ("In", "NotIn"):
             errors.not_supported(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
         if len(codes.get("values", ())) > _MOST_CODES:
-            errors.too_long(f"{where}.exitCodes.values", _MOST_CODES)
+            errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MOST_CODES)
 
 
 def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
@@ -562,7 +614,7 @@ def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> 
         where = f"{path}[{i}]"
         _common(errors, where, container, spec, volumes)
         policy, name = container.get("restartPolicy"), container.get("name", "")
-        _restart_policy(errors, where, container)
+        _restart_policy(errors, where, container, at_start=True)
         if name in names:
             errors.duplicate(f"{where}.name", name)
         elif name:
@@ -576,6 +628,11 @@ def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> 
                 if field in container:
                     wrong = "may not be set for init containers without restartPolicy=Always"
                     errors.forbidden(f"{where}.{field}", wrong)
+            for j, each in enumerate(container.get("resizePolicy", ())):
+                if each.get("restartPolicy") == "RestartContainer":
+                    wrong = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                    told = f"{path}[{i}].resizePolicy[{j}].restartPolicy"
+                    errors.invalid(told, each["restartPolicy"], wrong)
 
 
 _NOT_EPHEMERAL = (
@@ -602,7 +659,7 @@ def ephemeral_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes
         if target and target not in others:
             errors.not_found(f"{where}.targetContainerName", target)
         for field in _NOT_EPHEMERAL:
-            if container.get(field):
+            if container.get(field) or (field in container and field != "resources"):
                 errors.forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
         for j, mount in enumerate(container.get("volumeMounts", ())):
             for field in ("subPath", "subPathExpr"):

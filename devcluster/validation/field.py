@@ -7,10 +7,10 @@ finds them. Paths are text: "spec.containers[0].name". Source: apimachinery util
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import unified_diff
 from functools import cache, lru_cache
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 import msgspec
@@ -222,14 +222,31 @@ _VALUE_ERROR = regex_error(
 
 @lru_cache(maxsize=8192)
 def dns_label(text: str) -> tuple[str, ...]:
-    wrong = ("must be no more than 63 characters",) if len(text) > 63 else ()
-    return wrong if _dns_label(text) else (*wrong, LABEL_ERROR)
+    wrong = ("must be no more than 63 characters",) if len(text.encode()) > 63 else ()
+    if _dns_label(text):
+        return wrong
+    return (*wrong, "must not contain dots" if _dns_subdomain(text) else LABEL_ERROR)
 
 
 @lru_cache(maxsize=8192)
 def dns_subdomain(text: str) -> tuple[str, ...]:
     wrong = ("must be no more than 253 characters",) if len(text) > 253 else ()
     return wrong if _dns_subdomain(text) else (*wrong, SUBDOMAIN_ERROR)
+
+
+_UNDERSCORED_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_UNDERSCORED = rf"{_UNDERSCORED_LABEL}(\.{_UNDERSCORED_LABEL})*"
+_UNDERSCORED_ERROR = regex_error(
+    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', {_ENDS}",
+    _UNDERSCORED,
+    "example.com",
+)
+
+
+def dns_subdomain_with_underscores(text: str) -> tuple[str, ...]:
+    """What is wrong with a search path of a resolver."""
+    wrong = ("must be no more than 253 characters",) if len(text.encode()) > 253 else ()
+    return wrong if re.fullmatch(_UNDERSCORED, text) else (*wrong, _UNDERSCORED_ERROR)
 
 
 @lru_cache(maxsize=1024)
@@ -363,11 +380,51 @@ def header_name(text: str) -> tuple[str, ...]:
     return () if re.fullmatch("[-A-Za-z0-9]+", text) else (_HEADER_ERROR,)
 
 
-def ip(errors: Errors, path: str, text: str) -> None:
+def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
+    """What older versions of Kubernetes make of an address: zeros may lead its numbers. None: it is none."""
+    if "%" in text or not text.isascii():  # Go knows no zones here
+        return None
+    head, colon, tail = text.rpartition(":")
+    numbers = ".".join(each.lstrip("0") or each[-1:] for each in tail.split(".")) if "." in tail else tail
+    try:
+        return ip_address(f"{head}{colon}{numbers}")
+    except ValueError:
+        return None
+
+
+def _is_strict_ip(text: str) -> bool:
     try:
         ip_address(text)
     except ValueError:
+        return False
+    return True
+
+
+def ip(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> None:
+    """An address, of those that may be written in more than one way. known: these were there before."""
+    if text in known:
+        return
+    address = sloppy_ip(text)
+    if address is None:
         errors.invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+    elif not _is_strict_ip(text):
+        errors.invalid(path, text, "must not have leading 0s")
+    elif isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        errors.invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+
+
+def ip_warning(path: str, text: str) -> str:
+    """How a valid address should rather have been written; empty if it is well as it is."""
+    address = sloppy_ip(text)
+    if address is None:
+        return ""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if mapped is not None or not _is_strict_ip(text):
+        return f"{path}: non-standard IP address {quoted(text)} is invalid: use {quoted(str(mapped or address))}"
+    if isinstance(address, IPv6Address) and str(address) != text:
+        told = f"should be in RFC 5952 canonical format ({quoted(str(address))})"
+        return f"{path}: IPv6 address {quoted(text)} {told}"
+    return ""
 
 
 def cidr(errors: Errors, path: str, text: str) -> None:

@@ -40,8 +40,9 @@ def tolerations(errors: Errors, path: str, values: Sequence[JSON]) -> None:
         elif operator == "Exists":
             if value:
                 errors.invalid(f"{where}.operator", value, "value must be empty when `operator` is 'Exists'")
-        else:
-            errors.not_supported(f"{where}.operator", operator, ("Equal", "Exists"))
+        else:  # Lt and Gt need a feature that is off
+            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            errors.not_supported(f"{where}.operator", operator, known)
         if effect and effect not in EFFECTS:
             errors.not_supported(f"{where}.effect", effect, EFFECTS)
 
@@ -170,8 +171,6 @@ def topology_spread(errors: Errors, path: str, constraints: Sequence[JSON]) -> N
             errors.invalid(f"{where}.maxSkew", each.get("maxSkew", 0), NOT_POSITIVE)
         if not key:
             errors.required(f"{where}.topologyKey", "can not be empty")
-        else:
-            label_name(errors, f"{where}.topologyKey", key)
         if action not in unsatisfiable:
             errors.not_supported(f"{where}.whenUnsatisfiable", action, unsatisfiable)
         for other in constraints[i + 1 :]:
@@ -188,7 +187,5 @@ def topology_spread(errors: Errors, path: str, constraints: Sequence[JSON]) -> N
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if name in each and each[name] not in ("Honor", "Ignore"):
                 errors.not_supported(f"{where}.{name}", each[name], ("Honor", "Ignore"))
-        keys = each.get("matchLabelKeys", ())
-        _label_keys(errors, f"{where}.matchLabelKeys", keys, each)
-        _not_selected_already(errors, f"{where}.matchLabelKeys", keys, each)
+        _match_label_keys(errors, where, each)
         label_selector(errors, f"{where}.labelSelector", each.get("labelSelector"))

@@ -51,7 +51,7 @@ def container_context(errors: Errors, path: str, context: JSON, *, host_users: b
             wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             errors.invalid(path, context, wrong, "core/v1.SecurityContext")
     _windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
-    _app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
+    app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
 
 def pod_context(errors: Errors, path: str, spec: JSON) -> None:
@@ -68,9 +68,9 @@ def pod_context(errors: Errors, path: str, spec: JSON) -> None:
     _one_of(errors, path, context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
     _seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
     _windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
-    _app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
+    app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
     _one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
-    _one_of(errors, path, context, "seLinuxChangePolicy", ("MountOption", "Recursive"))
+    _one_of(errors, path, context, "seLinuxChangePolicy", ("Recursive",))  # the rest needs a feature that is off
 
 
 _SYSCTL_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -115,7 +115,7 @@ def _seccomp(errors: Errors, path: str, profile: JSON | None) -> None:
         errors.invalid(f"{path}.localhostProfile", profile, wrong, "core/v1.SeccompProfile")
 
 
-def _app_armor(errors: Errors, path: str, profile: JSON | None) -> None:
+def app_armor(errors: Errors, path: str, profile: JSON | None) -> None:
     if profile is None:
         return
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
@@ -212,9 +212,13 @@ def host_users(errors: Errors, path: str, spec: JSON) -> None:
     """A pod with users of its own takes no other namespace of its node."""
     if spec.get("hostUsers") is not False:
         return
+    wrong = "when `hostUsers` is false"
     for name, told in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(name):
-            errors.forbidden(f"{path}.{told}", "when `pod.Spec.HostUsers` is false")
+            errors.forbidden(f"{path}.{told}", wrong)
+    for where, container in every_container(path, spec):
+        if container.get("volumeDevices"):
+            errors.forbidden(f"{where}.volumeDevices", wrong)
 
 
 _NOT_ON_WINDOWS = (
@@ -235,7 +239,7 @@ def operating_system(errors: Errors, path: str, spec: JSON) -> None:
     """spec.os, and what a pod of that system may not ask for."""
     name = (spec.get("os") or {}).get("name", "")
     if not name:
-        errors.required(f"{path}.os.name", "cannot be empty")
+        errors.required(f"{path}.os.name")
     elif name not in ("linux", "windows"):
         errors.not_supported(f"{path}.os", name, ("linux", "windows"))
     elif name == "linux":

@@ -112,8 +112,7 @@ def disk(name: str) -> Check:
     def check(errors: Errors, path: str, source: JSON) -> None:
         required(errors, path, source, name)
         if not 0 <= source.get("partition", 0) <= 255:
-            wrong = "must be a number between 0 and 255, both inclusive"
-            errors.invalid(f"{path}.partition", source["partition"], wrong)
+            errors.invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
     return check
 
@@ -291,6 +290,7 @@ def _token(errors: Errors, volume_path: str, path: str, token: JSON) -> None:
 def csi_driver_name(errors: Errors, path: str, name: str) -> None:
     if not name:
         errors.required(path)
+        return
     if len(name) > 63:
         errors.too_long(path, 63)
     errors.invalid_each(path, name, dns_subdomain(name.lower()))
@@ -315,7 +315,7 @@ def _ephemeral(errors: Errors, path: str, source: JSON) -> None:
     labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
     for name in metadata:
         if name not in ("annotations", "labels") and metadata[name]:
-            errors.forbidden(f"{where}.metadata.{name}", "cannot be set")
+            errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
     claim_spec(errors, f"{where}.spec", template.get("spec", {}))
 
 
@@ -324,6 +324,32 @@ def _image(errors: Errors, path: str, source: JSON) -> None:
     policy = source.get("pullPolicy", "")
     if policy not in ("Always", "IfNotPresent", "Never"):
         errors.not_supported(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
+
+
+def _quobyte(errors: Errors, path: str, source: JSON) -> None:
+    registry, told = source.get("registry", ""), "must be a host:port pair or multiple pairs separated by commas"
+    if not registry:
+        errors.required(f"{path}.registry", told)
+    elif len(source.get("tenant", "").encode()) > 64:
+        errors.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
+    else:
+        for pair in registry.split(","):
+            if not _HOST_AND_PORT.fullmatch(pair):
+                errors.invalid(f"{path}.registry", registry, told)
+    required(errors, path, source, "volume")
+
+
+_HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
+"""What Go's net.SplitHostPort takes; either side may be empty."""
+
+
+def _storage_os(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "volumeName")
+    for name in ("volumeName", "volumeNamespace"):
+        if source.get(name):
+            errors.invalid_each(f"{path}.{name}", source[name], dns_label(source[name]))
+    if source.get("secretRef") is not None and not source["secretRef"].get("name"):
+        errors.required(f"{path}.secretRef.name")
 
 
 SHARED: dict[str, Check] = {
@@ -337,7 +363,7 @@ SHARED: dict[str, Check] = {
     "rbd": needs("monitors", "image"),
     "cinder": _with_secret("volumeID"),
     "cephfs": needs("monitors"),
-    "quobyte": needs("registry", "volume"),
+    "quobyte": _quobyte,
     "fc": fibre_channel,
     "flexVolume": _flex_volume,
     "azureFile": needs("secretName", "shareName"),
@@ -345,7 +371,7 @@ SHARED: dict[str, Check] = {
     "photonPersistentDisk": needs("pdID"),
     "portworxVolume": needs("volumeID"),
     "azureDisk": _azure_disk,
-    "storageos": _with_secret("volumeName"),
+    "storageos": _storage_os,
     "scaleIO": needs("gateway", "system", "volumeName"),
 }
 """Sources of pods' volumes and of PersistentVolumes alike."""

@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import dns_label, quoted
+from kubeloop.devcluster.validation.field import dns_label, ip_warning, quoted
+from kubeloop.devcluster.validation.profiles import (
+    APP_ARMOR,
+    SECCOMP_OF_CONTAINER,
+    SECCOMP_OF_POD,
+    app_armor_of,
+    app_armor_warnings,
+)
 from kubeloop.devcluster.validation.security import every_container
 from kubeloop.kube.quantity import milli_value
 from kubeloop.kube.resources import Resource
@@ -25,13 +32,10 @@ _ANNOTATIONS = {
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
-_SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
-_SECCOMP_OF_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 _USE_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
-_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _VOLUMES = {
     "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
-    "gitRepo": "deprecated in v1.11",
+    "gitRepo": "deprecated in v1.11, and disabled by default in v1.33+",
     "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
     "flocker": "deprecated in v1.22, non-functional in v1.25+",
     "storageos": "deprecated in v1.22, non-functional in v1.25+",
@@ -76,6 +80,11 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) ->
     return []
 
 
+def warnings_before(resource: Resource[Any], obj: JSON) -> list[str]:
+    """Warnings about a new object as it came, before the server fills in what follows from them."""
+    return app_armor_warnings(obj) if (resource.group, resource.kind) == ("", "Pod") else []
+
+
 def _host_name(metadata: JSON, used_in: str) -> list[str]:
     wrong = dns_label(metadata.get("name", ""))
     return [f"metadata.name: this is used in {used_in}, {_SURPRISING}: [{' '.join(wrong)}]"] if wrong else []
@@ -88,7 +97,7 @@ def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]
         for key in sorted(spec.get("nodeSelector", {}))
         if key in _DEPRECATED_NODE_LABELS
     ]
-    found += _scheduling(spec, path)
+    found += _node_labels(spec, path)
     found += [
         f"{metadata_path}.annotations[{key}]: {_ANNOTATIONS[key]}" for key in sorted(annotations) if key in _ANNOTATIONS
     ]
@@ -112,25 +121,35 @@ def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]
     ]
     found += _fractions(spec.get("overhead", {}), f"{path}.overhead", ("memory", "ephemeral-storage"))
     profiles = spec.get("securityContext") or {}
-    if _SECCOMP in annotations and profiles.get("seccompProfile") is None:
-        found.append(f"{metadata_path}.annotations[{_SECCOMP}]: {_USE_SECCOMP}")
+    if SECCOMP_OF_POD in annotations and profiles.get("seccompProfile") is None:
+        found.append(f"{metadata_path}.annotations[{SECCOMP_OF_POD}]: {_USE_SECCOMP}")
     for where, container in every_container(path, spec):
         found += _container(container, where)
         own, name = container.get("securityContext", {}), container.get("name", "")
-        if _SECCOMP_OF_CONTAINER + name in annotations and own.get("seccompProfile") is None:
-            found.append(f"{metadata_path}.annotations[{_SECCOMP_OF_CONTAINER}{name}]: {_USE_SECCOMP}")
-        confined = profiles.get("appArmorProfile") is not None or own.get("appArmorProfile") is not None
-        if _APP_ARMOR + name in annotations and not confined:
+        if SECCOMP_OF_CONTAINER + name in annotations and own.get("seccompProfile") is None:
+            found.append(f"{metadata_path}.annotations[{SECCOMP_OF_CONTAINER}{name}]: {_USE_SECCOMP}")
+        annotation = annotations.get(APP_ARMOR + name) if metadata_path != "metadata" else None
+        of_pod = profiles.get("appArmorProfile")
+        if (
+            annotation is not None
+            and "appArmorProfile" not in own
+            and (not of_pod or of_pod != app_armor_of(annotation))
+        ):
             told = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-            found.append(f"{metadata_path}.annotations[{_APP_ARMOR}{name}]: {told}")
+            found.append(f"{metadata_path}.annotations[{APP_ARMOR}{name}]: {told}")
     found += _ports(spec, path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         told = "must be >= 0; negative values are invalid and will be treated as 1"
         found.append(f"{path}.terminationGracePeriodSeconds: {told}")
+    found += _pod_affinity(spec, path)
+    for i, each in enumerate((spec.get("dnsConfig") or {}).get("nameservers", ())):
+        found += filter(None, [ip_warning(f"{path}.dnsConfig.nameservers[{i}]", each)])
+    for i, alias in enumerate(spec.get("hostAliases", ())):
+        found += filter(None, [ip_warning(f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))])
     return found
 
 
-def _scheduling(spec: JSON, path: str) -> Iterator[str]:
+def _node_labels(spec: JSON, path: str) -> Iterator[str]:
     affinity = spec.get("affinity") or {}
     node, where = affinity.get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity"
     for i, term in enumerate((node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()):
@@ -143,6 +162,10 @@ def _scheduling(spec: JSON, path: str) -> Iterator[str]:
             yield f"{where}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
         if each.get("labelSelector") is None:
             yield f"{where}.labelSelector: {_NO_POD}"
+
+
+def _pod_affinity(spec: JSON, path: str) -> Iterator[str]:
+    affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         pods, where = affinity.get(kind) or {}, f"{path}.affinity.{kind}"
         for i, term in enumerate(pods.get(_REQUIRED, ())):
@@ -213,6 +236,15 @@ def _ports(spec: JSON, path: str) -> Iterator[str]:
                 elif on_host == other_on_host and bool(address) != bool(other_address):
                     yield f"{where}: dangerously ambiguous port definition with {other_path}"
             others.append((where, port))
+    first: dict[str, str] = {}
+    for container_path, container in every_container(path, spec):
+        for i, port in enumerate(container.get("ports", ())):
+            where, name = f"{container_path}.ports[{i}]", port.get("name", "")
+            if name in first:
+                told = f"services and probes that select ports by name will use {first[name]}"
+                yield f"{where}: duplicate port name {quoted(name)} with {first[name]}, {told}"
+            elif name:
+                first[name] = where
 
 
 # --- volumes ----------------------------------------------------------------------------------------------------------

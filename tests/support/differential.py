@@ -202,11 +202,30 @@ def compare(real: ApiServer, ours: ApiServer, requests: Sequence[Request]) -> Ou
     with ThreadPoolExecutor(2) as both:
         told, said = both.map(answers, (real, ours))
     outcome = Outcome(len(requests))
-    for request, one, other in zip(requests, told, said, strict=True):
+    for request, first, other in zip(requests, told, said, strict=True):
+        one = first
+        for _ in range(_TRIES if _same_but_for_order(first, other) else 0):
+            if one == other:
+                break
+            one = real.ask(request.verb, request.path, request.body, request.content_type).comparable()
         outcome.accepted += one["status"] < 300
         if one != other or (request.field == "(unchanged)" and one["status"] >= 300):
             outcome.differences.append(Difference(request, one, other))
     return outcome
+
+
+_TRIES = 10
+
+
+def _same_but_for_order(one: JSON, other: JSON) -> bool:
+    """Go visits maps in random order: such causes come in another order when the same is asked again."""
+    aside = ("causes", "message", "warnings")
+    return (
+        one.get("status") == other.get("status")
+        and sorted(one.get("causes", ())) == sorted(other.get("causes", ()))
+        and sorted(one.get("warnings", ())) == sorted(other.get("warnings", ()))
+        and {k: v for k, v in one.items() if k not in aside} == {k: v for k, v in other.items() if k not in aside}
+    )
 
 
 @dataclass(frozen=True)
@@ -232,7 +251,11 @@ def valid_objects(kind: str) -> ValidObjects:
 
 def chosen(kind: ValidObjects, base: JSON, count: int, chance: random.Random, under: tuple[str, ...]) -> list[Mutation]:
     """`count` mutations of an object, a third of them several at once; 0: every single one."""
-    single = list(mutations(kind.type, base, under=under or kind.under))
+    single = [
+        each
+        for each in mutations(kind.type, base, under=under or kind.under)
+        if each.changed.get("metadata") is None or "generateName" not in each.changed["metadata"]  # names by chance
+    ]
     if not count:
         return single
     pairs = combined(single, base, chance, count // 3)

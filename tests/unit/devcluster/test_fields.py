@@ -59,7 +59,7 @@ V = "spec.volumes[0]"
             [
                 f"{V}.persistentDisk.pdName: Required value",
                 f"{V}.persistentDisk.partition: Invalid value: 300: "
-                "must be a number between 0 and 255, both inclusive",
+                "must be between 1 and 255, inclusive",
             ],
             id="a disk, with Kubernetes' path",
         ),
@@ -76,8 +76,6 @@ V = "spec.volumes[0]"
             volume(csi={"driver": ""}),
             [
                 f"{V}.csi.driver: Required value",
-                f'{V}.csi.driver: Invalid value: "": a lowercase RFC 1123 subdomain must consist of lower case '
-                "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
             ],
             id="csi",
         ),
@@ -155,7 +153,7 @@ V = "spec.volumes[0]"
         ),
         pytest.param(
             pod(hostUsers=False, hostNetwork=True),
-            ["spec.hostNetwork: Forbidden: when `pod.Spec.HostUsers` is false"],
+            ["spec.hostNetwork: Forbidden: when `hostUsers` is false"],
             id="hostUsers",
         ),
         pytest.param(
@@ -358,7 +356,7 @@ def test_a_resize_changes_amounts_and_keeps_the_class():
 def test_warnings_of_pods_templates_and_services():
     assert warnings_for(DEPLOYMENTS, {**workload(), "metadata": {"name": "a.b"}})[0].startswith(
         "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
-        "a DNS label is recommended: [a lowercase RFC 1123 label must consist of"
+        "a DNS label is recommended: [must not contain dots]"
     )
     two_ports = [{"containerPort": 80, "protocol": "TCP"}]
     body = pod(

@@ -1,0 +1,60 @@
+"""Fields of pods whose features are off by default in v1.36: the API server drops them without a word.
+
+Source: pkg/api/pod/util.go (DropDisabledPodFields) and pkg/features of Kubernetes v1.36, ClusterTrustBundleProjection,
+PodCertificateRequest, ContainerStopSignals, GenericWorkload, ImageVolumeWithDigest and DRANodeAllocatableResources.
+Objects are changed in place; they are the request's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+JSON = dict[str, Any]
+
+_TEMPLATES: dict[str, tuple[str, ...]] = {
+    "pods": (),
+    "podtemplates": ("template",),
+    "replicationcontrollers": ("spec", "template"),
+    "deployments.apps": ("spec", "template"),
+    "replicasets.apps": ("spec", "template"),
+    "statefulsets.apps": ("spec", "template"),
+    "daemonsets.apps": ("spec", "template"),
+    "jobs.batch": ("spec", "template"),
+    "cronjobs.batch": ("spec", "jobTemplate", "spec", "template"),
+}
+_PROJECTIONS = ("clusterTrustBundle", "podCertificate")
+
+
+def drop_disabled_fields(group_resource: str, obj: JSON) -> None:
+    """Drop them from a pod or from the pod template of a workload; objects of other kinds stay as they are."""
+    path = _TEMPLATES.get(group_resource)
+    if path is None:
+        return
+    for name in path:
+        obj = obj.get(name) or {}
+    spec = obj.get("spec")
+    if spec:
+        _drop(spec)
+
+
+def _drop(spec: JSON) -> None:
+    spec.pop("schedulingGroup", None)
+    for volume in spec.get("volumes") or ():
+        for source in volume.get("projected", {}).get("sources") or ():
+            for name in _PROJECTIONS:
+                source.pop(name, None)
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        for container in spec.get(kind) or ():
+            if "stopSignal" in container.get("lifecycle", ()):
+                del container["lifecycle"]["stopSignal"]
+                if not container["lifecycle"]:
+                    del container["lifecycle"]
+
+
+def drop_disabled_status(status: JSON) -> None:
+    """Drop them from a pod's status."""
+    status.pop("nodeAllocatableResourceClaimStatuses", None)
+    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for container in status.get(kind) or ():
+            for mount in container.get("volumeMounts") or ():
+                mount.pop("volumeStatus", None)
