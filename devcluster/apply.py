@@ -48,6 +48,8 @@ def apply_configuration(
         )
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
+    if served.custom is not None:
+        return served.custom.apply(live, config, manager=manager, force=force, subresource=subresource, now=now)
     resource = served.resource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
@@ -69,7 +71,7 @@ def apply_configuration(
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), changed))]
     if conflicts and not force:
-        raise _conflict(conflicts)
+        raise conflict(conflicts)
     kept = []
     for entry in others:
         fields = entry.get("fieldsV1", {})
@@ -249,7 +251,7 @@ def _value_changed(field: schema.Field | None, before: Any, after: Any, wishes: 
     return {}
 
 
-def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
+def conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
     """409 in the words of managedfields.internal.conflict."""
     causes = []
     lines: dict[str, list[str]] = {}

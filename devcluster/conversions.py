@@ -216,10 +216,12 @@ _CONVERSIONS: dict[str, Conversion] = {
 
 
 def to_stored(target: Served, obj: JSON) -> JSON:
-    """`obj`, in the form of `target`, as it is stored; itself for all but second versions."""
+    """`obj`, in the form of `target`, as it is stored; itself for all but second versions of Kubernetes' own kinds."""
     return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].stored(obj)
 
 
 def from_stored(target: Served, obj: JSON) -> JSON:
     """A stored object in the form of `target`."""
+    if target.custom is not None:
+        return target.custom.shown(obj)
     return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].shown(obj)

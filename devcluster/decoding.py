@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
+from kubeloop.devcluster.registry import CustomResource
 from kubeloop.kube import schema
 from kubeloop.kube.quantity import QuantityError, parse_quantity
 from kubeloop.kube.resources import Resource
@@ -346,7 +347,9 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
     Kinds that the type table does not hold pass as they are. Raises DecodeError.
     """
     struct = schema.type_for(resource.group, resource.version, resource.kind)
-    return (obj, []) if struct is None else decode_struct(struct, obj)
+    if struct is None:
+        return resource.rules.decode(obj) if isinstance(resource, CustomResource) else (obj, [])
+    return decode_struct(struct, obj)
 
 
 def decode_named(name: str, obj: JSON) -> tuple[JSON, list[str]]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from kubeloop.devcluster import stored_kinds
 from kubeloop.devcluster.pod_resources import aggregate, is_pod_level
+from kubeloop.devcluster.registry import CustomResource
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -509,5 +510,7 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
 def apply_defaults(resource: Resource[Any], obj: JSON) -> None:
     """Fill in, in place, what `obj` leaves open. `obj` has gone through decoding.decode."""
     default = _DEFAULTS.get((resource.api_version, resource.kind)) or _DEFAULTS.get((resource.group, resource.kind))
-    if default is not None:
+    if isinstance(resource, CustomResource):
+        resource.rules.default(obj)
+    elif default is not None:
         default(obj)

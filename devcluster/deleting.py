@@ -14,7 +14,8 @@ import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.admission import Admission
-from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.custom.conditions import marked_for_cleanup
+from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served
 from kubeloop.devcluster.storage import Store, Stored
 from kubeloop.devcluster.writing import is_finished_deletion
 from kubeloop.kube.clock import Clock, rfc3339
@@ -89,6 +90,8 @@ class Deleting:
         self.check(resource.kind, name, obj["metadata"], options)
         if resource.group_resource == "namespaces":
             return self._delete_namespace(before, options)
+        if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
+            return self._begin_to_delete_definition(before, options)
         finalizers = self._finalizers(obj["metadata"].get("finalizers", []), options)
         grace = self._grace_seconds(served, obj, options)
         metadata = {**obj["metadata"]}
@@ -113,6 +116,13 @@ class Deleting:
         if options.dry_run:
             return now, False
         return self._store.table(resource).update(before, now).object, False
+
+    def _begin_to_delete_definition(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+        """The definition stays until its objects are gone, which `custom.definitions` sees to."""
+        now = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
+        if options.dry_run:
+            return now, False
+        return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, now).object, False
 
     def _delete_namespace(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
         obj = before.object

@@ -58,6 +58,9 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
     """Give the writer, in place, all fields of a new object (decoded and defaulted, before admission)."""
     if writer.applied:
         return
+    if served.custom is not None:
+        served.custom.track_create(obj, writer, now)
+        return
     metadata = obj["metadata"]
     metadata.pop("managedFields", None)
     struct = _struct(served)
@@ -65,7 +68,7 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
         return
     owned = owned_fields(served, _difference_of(struct, _empty(served.resource), obj), subresource="")
     if owned:
-        metadata["managedFields"] = [_entry(served, writer.manager, "Update", "", owned, now())]
+        metadata["managedFields"] = [new_entry(served, writer.manager, "Update", "", owned, now())]
 
 
 def track_update(
@@ -73,6 +76,9 @@ def track_update(
 ) -> None:
     """Bring obj's managedFields, in place, to what its difference from `old` makes of them."""
     if writer.applied:
+        return
+    if served.custom is not None:
+        served.custom.track_update(obj, old, writer, now, subresource)
         return
     metadata = obj["metadata"]
     given = metadata.get("managedFields")
@@ -124,7 +130,7 @@ def merge_entries(
         if own is not None and fields == old_fields:
             result.append(own)
         else:
-            result.append(_entry(served, manager, "Update", subresource, fields, now))
+            result.append(new_entry(served, manager, "Update", subresource, fields, now))
     return sorted_entries(result)
 
 
@@ -142,7 +148,8 @@ def sorted_entries(entries: list[JSON]) -> list[JSON]:
     )
 
 
-def _entry(served: Served, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
+def new_entry(served: Served, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
+    """An entry of metadata.managedFields."""
     entry = {
         "manager": manager,
         "operation": operation,

@@ -137,7 +137,7 @@ def _kinds_of_type() -> dict[str, list[JSON]]:
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-class _Schemas:
+class Schemas:
     """The types that a document refers to, in the form of OpenAPI 2 or 3; grows as references are made."""
 
     def __init__(self, *, v3: bool) -> None:
@@ -145,8 +145,21 @@ class _Schemas:
         self._scalars = _SCALARS_V3 if v3 else _SCALARS_V2
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
         self.schemas: dict[str, JSON] = {}
+        self._custom: dict[tuple[str, str, str], str] = {}
+
+    def define(self, group: str, version: str, kind: str, value: JSON) -> None:
+        """A type that is none of Kubernetes' own, by its schema."""
+        name = ".".join((*reversed(group.split(".")), version, kind))
+        self._custom[group, version, kind] = name
+        self.schemas[name] = value
+
+    def type_of(self, group: str, version: str, kind: str) -> str:
+        """The name of a kind's type, for reference(); "" if it has none."""
+        return self._custom.get((group, version, kind)) or _kind_type(group, version, kind)
 
     def reference(self, type_name: str) -> JSON:
+        if type_name in self.schemas:
+            return {"$ref": self._prefix + type_name}
         name = _schema_name(type_name)
         if name not in self.schemas:
             struct = schema.type_named(type_name)
@@ -244,10 +257,10 @@ def _kind_type(group: str, version: str, kind: str) -> str:
     return struct.name if struct is not None else ""
 
 
-class _Paths:
+class Paths:
     """Paths of the resources of a group."""
 
-    def __init__(self, schemas: _Schemas, *, v3: bool) -> None:
+    def __init__(self, schemas: Schemas, *, v3: bool) -> None:
         self._schemas, self._v3 = schemas, v3
         self.paths: dict[str, JSON] = {}
 
@@ -289,7 +302,7 @@ class _Paths:
         resource = each.resource
         group, version, kind = subresource_kind(each, subresource) if subresource else ("", "", "")
         group, version, kind = group or resource.group, version or resource.version, kind or resource.kind
-        type_name = _kind_type(group, version, kind)
+        type_name = self._schemas.type_of(group, version, kind)
         group_name = _title(resource.group.partition(".")[0] or "core")
         tag = f"{group_name[0].lower()}{group_name[1:]}_{resource.version}"
         shown = _ACTIONS.get(verb, verb)
@@ -305,13 +318,13 @@ class _Paths:
             "x-kubernetes-group-version-kind": {"group": group, "kind": kind, "version": version},
             "parameters": [self._parameter(name, "query", type_) for name, type_ in sorted(_PARAMETERS[verb].items())],
         }
-        self._body(operation, verb, type_name)
-        self._responses(operation, verb, type_name, group, version, kind)
+        self._body(operation, verb, type_name, _PATCH_TYPES if each.custom is None else each.custom.patch_types)
+        self._responses(operation, verb, type_name, group, version, f"{kind}List" if subresource else each.list_kind)
         return operation
 
-    def _body(self, operation: JSON, verb: str, type_name: str) -> None:
+    def _body(self, operation: JSON, verb: str, type_name: str, patch_types: tuple[str, ...]) -> None:
         if verb == "patch":
-            body, media_types = self._schemas.patch(), list(_PATCH_TYPES)
+            body, media_types = self._schemas.patch(), list(patch_types)
         elif verb in ("create", "update") and type_name:
             body, media_types = self._schemas.reference(type_name), ["*/*"]
         elif verb in ("delete", "deletecollection"):
@@ -338,8 +351,8 @@ class _Paths:
         status = self._schemas.reference("meta/v1.Status")
         return {"anyOf": [status, self._schemas.reference(answered)]} if self._v3 else status
 
-    def _responses(self, operation: JSON, verb: str, type_name: str, group: str, version: str, kind: str) -> None:
-        body = self._answer(verb, type_name, _kind_type(group, version, f"{kind}List"))
+    def _responses(self, operation: JSON, verb: str, type_name: str, group: str, version: str, list_kind: str) -> None:
+        body = self._answer(verb, type_name, self._schemas.type_of(group, version, list_kind))
         ok: JSON = {"description": "OK"}
         if self._v3:
             ok["content"] = {JSON_TYPE: {"schema": body}}
@@ -360,18 +373,18 @@ def _title(text: str) -> str:
 _INFO = {"title": "Kubernetes", "version": "v1.36.0"}
 
 
-def _document(paths: dict[str, JSON], schemas: dict[str, JSON]) -> bytes:
+def document(paths: dict[str, JSON], schemas: dict[str, JSON]) -> bytes:
     components = {"components": {"schemas": dict(sorted(schemas.items()))}} if schemas else {}
     return msgspec.json.encode({"openapi": "3.0.0", "info": _INFO, "paths": dict(sorted(paths.items())), **components})
 
 
 @cache
 def _v3_document(group: str, version: str) -> bytes:
-    schemas = _Schemas(v3=True)
-    paths = _Paths(schemas, v3=True)
+    schemas = Schemas(v3=True)
+    paths = Paths(schemas, v3=True)
     for each in of_version(group, version):
         paths.add(each)
-    return _document(paths.paths, schemas.schemas)
+    return document(paths.paths, schemas.schemas)
 
 
 def _v3_path(group: str, version: str) -> str:
@@ -393,26 +406,26 @@ _ABOVE_RESOURCES = {
 
 
 @cache
-def _one_path(name: str) -> bytes:
+def one_path(name: str) -> bytes:
     """The document of a path above the resources: one of those, or a group's list of versions."""
     group = name.removeprefix("apis/")
     path, identifier, type_name = _ABOVE_RESOURCES.get(name) or (
         f"/apis/{group}/", f"get{_title(group.partition('.')[0])}APIGroup", "meta/v1.APIGroup"
     )  # fmt: skip
-    schemas = _Schemas(v3=True)
+    schemas = Schemas(v3=True)
     answer = schemas.reference(type_name) if type_name else {"type": "object"}
     responses = {
         "200": {"description": "OK", "content": {JSON_TYPE: {"schema": answer}}},
         "401": {"description": "Unauthorized"},
     }
-    return _document({path: {"get": {"operationId": identifier, "responses": responses}}}, schemas.schemas)
+    return document({path: {"get": {"operationId": identifier, "responses": responses}}}, schemas.schemas)
 
 
 @cache
 def _v3_documents() -> dict[str, Callable[[], bytes]]:
     """Every document by its path below /openapi/v3/."""
     documents: dict[str, Callable[[], bytes]] = {
-        name: partial(_one_path, name) for name in (*_ABOVE_RESOURCES, *(f"apis/{group}" for group in api_groups()))
+        name: partial(one_path, name) for name in (*_ABOVE_RESOURCES, *(f"apis/{group}" for group in api_groups()))
     }
     for group, version in group_versions():
         documents[_v3_path(group, version)] = partial(_v3_document, group, version)
@@ -440,9 +453,10 @@ def _v3_index() -> bytes:
     return msgspec.json.encode({"paths": paths})
 
 
-def _v2() -> JSON:
-    schemas = _Schemas(v3=False)
-    paths = _Paths(schemas, v3=False)
+def v2_document() -> JSON:
+    """/openapi/v2 of what every server has."""
+    schemas = Schemas(v3=False)
+    paths = Paths(schemas, v3=False)
     for group, version in group_versions():
         for each in of_version(group, version):
             paths.add(each)
@@ -456,12 +470,12 @@ def _v2() -> JSON:
 
 @cache
 def _v2_document() -> bytes:
-    return msgspec.json.encode(_v2())
+    return msgspec.json.encode(v2_document())
 
 
 @cache
 def _v2_protobuf() -> bytes:
-    return encode(_v2())
+    return encode(v2_document())
 
 
 def _media_types(accept: str) -> list[str]:

@@ -16,15 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube import resources
 from kubeloop.kube.resources import Resource
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.custom.version import Version
 
 JSON = dict[str, Any]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CustomResource(Resource[JSON]):
+    """A resource that a CustomResourceDefinition defines. One server serves it; it is in none of the tables below."""
+
+    rules: Version
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +45,8 @@ class Served:
     create_on_update: a PUT to a free name creates. unconditional_update: a PUT may leave out resourceVersion.
     deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once. empty_status: what a new
     object has for a status. columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody.
-    stored_as: the resource in whose form objects are kept, if it is another one than this.
+    stored_as: the resource in whose form objects are kept, if it is another one than this. custom: the rules of one
+    that a CustomResourceDefinition defines.
     """
 
     resource: Resource[Any]
@@ -47,6 +58,12 @@ class Served:
     empty_status: JSON = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     stored_as: Resource[Any] | None = None
+    custom: Version | None = None
+
+    @property
+    def shown_as_stored(self) -> bool:
+        """Are objects answered in the very form in which they are kept?"""
+        return self.stored_as is None and (self.custom is None or self.custom.is_home)
 
     @property
     def has_status(self) -> bool:
@@ -59,7 +76,7 @@ class Served:
 
     @property
     def list_kind(self) -> str:
-        return self.resource.kind + "List"
+        return self.resource.kind + "List" if self.custom is None else self.custom.list_kind
 
 
 BY_PATH: dict[tuple[str, str, str], Served] = {}
@@ -302,7 +319,7 @@ VALIDATING_WEBHOOK_CONFIGURATIONS = _admission(
     "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
 )
 
-# --- apiextensions.k8s.io: stored; custom resources are not served ----------------------------------------------------
+# --- apiextensions.k8s.io: what they define is served (see custom) ----------------------------------------------------
 
 CUSTOM_RESOURCE_DEFINITIONS = declare(
     "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,

@@ -23,6 +23,7 @@ from kubeloop.devcluster.bodies import (
     View,
     check_metadata_form,
     check_type_meta,
+    drop_repeated_owners,
     field_validation,
     media_type,
     negotiate,
@@ -275,9 +276,13 @@ class Rest:
 
     def _read(self, request: Request, target: Served, options_kind: str) -> Body:
         body = read_object(request, target.resource, field_validation(request, options_kind))
-        return self._incoming(target, body)
+        return self._incoming(request, target, body)
 
-    def _incoming(self, target: Served, body: Body) -> Body:
+    def _incoming(self, request: Request, target: Served, body: Body) -> Body:
+        metadata = body.obj["metadata"]
+        if len(metadata.get("ownerReferences", ())) > 1:
+            drop_repeated_owners(metadata, body.warnings)
+        request.warnings = body.warnings  # whatever becomes of it
         apply_defaults(target.resource, body.obj)
         return body
 
@@ -409,7 +414,7 @@ class Rest:
         patched, patch, strict = patched_object(live, request.body, kind, target.resource)
         body = decoded_patch(patched, patch, strict, target.resource, mode, kind)
         self._check_names(found, body.obj)
-        body = self._incoming(target, body)
+        body = self._incoming(request, target, body)
         writer = self._track(target, body, self._writer(request), before)
         obj = self._writing.update(
             stored_form(target),
@@ -445,7 +450,7 @@ class Rest:
             now=rfc3339(self._clock.now()),
         )
         writer = Writer(request.option("fieldManager"), applied=True)
-        body = self._incoming(target, Body(decoding.normal(resource, obj)))
+        body = self._incoming(request, target, Body(decoding.normal(resource, obj), warnings))
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
@@ -578,7 +583,8 @@ class Rest:
             if patch_type not in PATCH_TYPES or patch_type == APPLY:
                 raise errors.unsupported_patch()
             before = self._stored(found)
-            patched, patch, strict = patched_object(_whole_scale(_scale_of(found.served, before)), request.body, patch_type, _SCALE)
+            whole = _whole_scale(_scale_of(found.served, before))
+            patched, patch, strict = patched_object(whole, request.body, patch_type, _SCALE)
             scale = decoded_patch(patched, patch, strict, _SCALE, mode, patch_type).obj
         live = from_stored(found.served, before.object)
         custom = found.served.custom

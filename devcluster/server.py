@@ -16,13 +16,13 @@ from typing import Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.bootstrap import bootstrap
-from kubeloop.devcluster.discovery import discovery
+from kubeloop.devcluster.custom.definitions import Definitions
+from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.openapi import openapi
-from kubeloop.devcluster.request import Request, Response, json_response, text_response
+from kubeloop.devcluster.request import Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.rest import Rest
-from kubeloop.devcluster.routes import route
+from kubeloop.devcluster.routes import Route, route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
@@ -94,6 +94,8 @@ class ApiServer:
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
         bootstrap(self.store, clock, rng)
+        self._definitions = Definitions(self.store, self._rest.deleting, clock, self._rest.end_watches)
+        self._documents = Documents(self._definitions)
 
     async def run(self) -> None:
         """Compact old versions and expire Events until cancelled; then end all watches.
@@ -127,12 +129,18 @@ class ApiServer:
         """Answer one request, whatever it is, at once."""
         try:
             self._authenticate(request)
-            found = route(request.path)
-            if found is not None:
-                return self._rest.answer(request, found)
-            return self._elsewhere(request)
+            found = self._route(request.path)
+            if found is None:
+                return self._elsewhere(request)
+            response = self._rest.answer(request, found)
+            if self._definitions.pending:
+                self._definitions.settle()
+            if found.served.custom is not None and (told := found.served.custom.deprecation):
+                response.headers += warning_headers([told])
+            return response
         except errors.StatusError as error:
-            return json_response(error.code, error.status, error.headers)
+            headers = [*error.headers, *warning_headers(request.warnings)]
+            return json_response(error.code, error.status, headers)
         except RecursionError:
             refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
             return json_response(refusal.code, refusal.status)
@@ -145,6 +153,9 @@ class ApiServer:
             failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
             return json_response(failure.code, failure.status)
 
+    def _route(self, path: str) -> Route | None:
+        return route(path) or self._definitions.route(path)
+
     def _authenticate(self, request: Request) -> None:
         if self._token is None or request.path.rstrip("/") in _OPEN_PATHS:
             return
@@ -154,7 +165,7 @@ class ApiServer:
 
     def _elsewhere(self, request: Request) -> Response:
         path = request.path.rstrip("/")
-        document = discovery(path, request.headers.get("accept", ""))
+        document = self._documents.discovery(path, request.headers.get("accept", ""))
         if document is not None or path.startswith("/openapi/"):
             if request.method != "GET":
                 raise errors.method_not_allowed()
@@ -162,7 +173,7 @@ class ApiServer:
                 response = json_response(200, document[0])
                 response.content_type = document[1]
                 return response
-            found = openapi(path, request.headers.get("accept", ""))
+            found = self._documents.openapi(path, request.headers.get("accept", ""))
             if found is not None:
                 return Response(200, found[0], found[1])
             raise errors.path_not_found()
@@ -203,7 +214,7 @@ class ApiServer:
 
     def _conflict(self, request: Request) -> Response:
         try:
-            found = route(request.path)
+            found = self._route(request.path)
             if found is None or request.method == "POST":
                 return self.answer(request)
             failure = errors.conflict(found.served.resource, found.name)

@@ -54,6 +54,10 @@ class Stored:
             self._json = _encode(self.object)
         return self._json
 
+    def reread(self, read: Callable[[JSON], JSON]) -> None:
+        self.object = read(self.object)
+        self._json = None
+
 
 Versions: TypeAlias = list[Stored]
 
@@ -76,6 +80,9 @@ class Change:
         if self._frame is None:
             self._frame = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.now.json())
         return self._frame
+
+    def forget_frame(self) -> None:
+        self._frame = None
 
 
 Changes: TypeAlias = list[Change]
@@ -188,6 +195,20 @@ class Table:
         self._keys = sorted(self._objects)
         self._compacted = max(self._compacted, compacted)
         self.revision = max(self.revision, compacted)
+
+    def reread(self, read: Callable[[JSON], JSON]) -> None:
+        """Bring all versions that are kept into another form, under their revisions; the journal stays as it is.
+
+        So does a definition that changes: its objects are read differently, and nothing is written.
+        """
+        kept = {id(stored): stored for stored in self._objects.values()}
+        for change in self._changes:
+            kept[id(change.now)] = change.now
+            if change.before is not None:
+                kept[id(change.before)] = change.before
+            change.forget_frame()
+        for stored in kept.values():
+            stored.reread(read)
 
     def changes_since(self, revision: int) -> Changes:
         """The changes after `revision`, oldest first. Raises 410 Expired if some of them are compacted."""

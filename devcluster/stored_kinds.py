@@ -1,8 +1,8 @@
 """Defaults and strategies of the kinds that are stored for others to read: nothing in this server acts on them.
 
-Webhooks are not called, admission policies not evaluated, requests not queued, certificates not signed, and neither
-custom resources nor other API servers are served; where a status can say so, it does. Sources: pkg/apis/*/v1/
-defaults.go and pkg/registry of Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
+Webhooks are not called, admission policies not evaluated, requests not queued, certificates not signed, and other API
+servers not served; where a status can say so, it does. Sources: pkg/apis/*/v1/defaults.go and pkg/registry of
+Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.reviews import USER
+from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
@@ -124,14 +125,24 @@ def _condition(type_: str, now: str, reason: str, message: str, *, status: str =
     return {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
 
 
-def _create_definition(obj: JSON, now: str) -> None:
-    told = "this server stores CustomResourceDefinitions and does not serve custom resources"
-    stored = [each.get("name", "") for each in obj["spec"].get("versions") or () if each.get("storage")]
+def _storage_version(definition: JSON) -> list[str]:
+    return [each.get("name", "") for each in definition["spec"].get("versions") or () if each.get("storage")][:1]
+
+
+def _create_definition(obj: JSON, _now: str) -> None:
     obj["status"] = {
-        "conditions": [_condition("Established", now, "NotServed", told)],
+        "conditions": None,
         "acceptedNames": {"plural": "", "kind": ""},
-        "storedVersions": stored,
+        "storedVersions": _storage_version(obj) or None,
     }
+
+
+def _update_definition(obj: JSON, _old: JSON) -> None:
+    """A version in which objects are stored from now on is noted until somebody says that none is left in it."""
+    stored = obj["status"].get("storedVersions") or []
+    new = [name for name in _storage_version(obj) if name not in stored]
+    if new:
+        obj["status"] = {**obj["status"], "storedVersions": [*stored, *new]}
 
 
 def _create_api_service(obj: JSON, now: str) -> None:
@@ -150,6 +161,11 @@ CREATE: dict[str, Callable[[JSON, str], None]] = {
     "customresourcedefinitions.apiextensions.k8s.io": _create_definition,
 }
 """What a new object's status and server-owned fields are, by group resource. The second argument is the time."""
+
+UPDATE: dict[str, Callable[[JSON, JSON], None]] = {
+    "customresourcedefinitions.apiextensions.k8s.io": _update_definition,
+}
+"""What an update makes of the parts that the server owns, by group resource. The second argument is the old object."""
 
 
 def approved(obj: JSON, old: JSON) -> JSON:
@@ -170,15 +186,15 @@ def approved(obj: JSON, old: JSON) -> JSON:
     return {**old, "metadata": metadata, "status": status}
 
 
-def warning_of(kind: str, *, new: bool) -> str:
-    """What a client hears that creates an object of which it may expect more than storage; "" for nothing."""
-    return _WARNINGS.get(kind, "") if new else ""
+def warnings_of(resource: Resource[Any], *, new: bool) -> list[str]:
+    """What a client hears that creates an object of which it may expect more than storage."""
+    told = _WARNINGS.get((resource.group, resource.kind))
+    return [told] if told and new else []
 
 
 _WARNINGS = {
-    "CustomResourceDefinition": "this server stores CustomResourceDefinitions and does not serve custom resources",
-    "MutatingWebhookConfiguration": "this server stores webhook configurations and calls no webhooks",
-    "ValidatingWebhookConfiguration": "this server stores webhook configurations and calls no webhooks",
-    "MutatingAdmissionPolicy": "this server stores admission policies and does not evaluate them",
-    "ValidatingAdmissionPolicy": "this server stores admission policies and does not evaluate them",
+    (_ADMISSION, "MutatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
+    (_ADMISSION, "ValidatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
+    (_ADMISSION, "MutatingAdmissionPolicy"): "this server stores admission policies and does not evaluate them",
+    (_ADMISSION, "ValidatingAdmissionPolicy"): "this server stores admission policies and does not evaluate them",
 }

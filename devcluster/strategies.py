@@ -31,7 +31,8 @@ def _create_pod(pod: JSON, now: str) -> None:
         pod["spec"]["terminationGracePeriodSeconds"] = 1
     merge_label_keys(pod)
     adopt_app_armor(pod)
-    pod["status"] = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
+    given = pod.get("status", {}).get("qosClass")
+    pod["status"] = {"phase": "Pending", "qosClass": given or qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
         pod["status"]["conditions"] = [
             {
@@ -105,6 +106,9 @@ _CREATE: dict[str, Prepare] = {
 
 def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
     """Reset what a client may not set, and set what only the server does. `now` as it stands in objects."""
+    if served.custom is not None:
+        served.custom.prepare_create(obj)
+        return
     name = served.resource.group_resource
     drop_disabled_fields(name, obj)
     create = _CREATE.get(name)
@@ -115,8 +119,6 @@ def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
     metadata = obj["metadata"]
     if served.generation:
         metadata["generation"] = 1
-    else:
-        metadata.pop("generation", None)
 
 
 # --- update -----------------------------------------------------------------------------------------------------------
@@ -210,6 +212,7 @@ _UPDATE: dict[str, PrepareUpdate] = {
     "pods": _update_pod,
     "namespaces": _update_namespace,
     "services": _update_service,
+    **stored_kinds.UPDATE,
 }
 
 _SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
@@ -227,6 +230,9 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
     for name in _KEPT_IF_LEFT_OUT:
         if name in before:
             metadata.setdefault(name, before[name])
+    if served.custom is not None:
+        served.custom.prepare_update(obj, old)
+        return
     if served.has_status:
         if "status" in old:
             obj["status"] = old["status"]
@@ -284,6 +290,8 @@ def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = 
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
     v1.36 lets them; all others take the request's labels, annotations, owner references and finalizers as well.
     """
+    if served.custom is not None:
+        return served.custom.prepare_status(obj, old)
     if part == "approval":
         return stored_kinds.approved(obj, old)
     result = dict(old)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.kinds import RULES, SIMPLE, Rule, Update
 from kubeloop.devcluster.validation.metadata import (
@@ -40,6 +41,8 @@ __all__ = ["validate_create", "validate_update", "warnings_before", "warnings_fo
 
 def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     """Causes against creating `obj`; an empty list if there are none."""
+    if isinstance(resource, CustomResource):
+        return resource.rules.validate_create(obj)
     errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata = obj["metadata"]
     object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
@@ -58,6 +61,8 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
 
     Parts that are the same as before are not looked at again: they were valid when they were stored.
     """
+    if isinstance(resource, CustomResource):
+        return resource.rules.validate_update(obj, old, subresource)
     errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata, before = obj["metadata"], old["metadata"]
     if metadata is not before:

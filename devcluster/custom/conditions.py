@@ -1,0 +1,79 @@
+"""Conditions of CustomResourceDefinitions, the finalizer they wait for, and groups that need an approval.
+
+Pure functions on JSON. Sources: apiextensions-apiserver pkg/apihelpers, pkg/registry/customresourcedefinition/etcd.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+JSON = dict[str, Any]
+
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+APPROVED = "api-approved.kubernetes.io"
+_PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+
+
+def condition_of(definition: JSON, type_: str) -> JSON | None:
+    conditions = definition.get("status", {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == type_), None)
+
+
+def is_true(definition: JSON, type_: str) -> bool:
+    condition = condition_of(definition, type_)
+    return condition is not None and condition["status"] == "True"
+
+
+def with_condition(
+    conditions: list[JSON], type_: str, status: str, reason: str, message: str, *, now: str
+) -> list[JSON]:
+    """`conditions` with this one; its time is that of the last change of its status."""
+    new = {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+    result = []
+    for each in conditions:
+        if each["type"] == type_:
+            if each["status"] == status:
+                new["lastTransitionTime"] = each["lastTransitionTime"]
+            result.append(new)
+        else:
+            result.append(each)
+    return result if new in result else [*result, new]
+
+
+def marked_for_cleanup(definition: JSON, now: str) -> JSON:
+    """A definition that somebody deletes: it stays, with a finalizer, until its objects are gone."""
+    metadata = {**definition["metadata"], "deletionTimestamp": now}
+    if CLEANUP not in metadata.get("finalizers", ()):
+        metadata["finalizers"] = [*metadata.get("finalizers", ()), CLEANUP]
+    status = dict(definition["status"])
+    pending = ("Terminating", "True", "InstanceDeletionPending", _PENDING)
+    status["conditions"] = with_condition(status.get("conditions") or [], *pending, now=now)
+    return {**definition, "metadata": metadata, "status": status}
+
+
+# --- groups of the Kubernetes community -------------------------------------------------------------------------------
+
+
+def is_protected(group: str) -> bool:
+    """Is it a group whose APIs the Kubernetes community reviews?"""
+    return group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
+
+
+def approval(definition: JSON) -> tuple[str, str, str]:
+    """(status, reason, message) of the approval that a definition's annotation tells of."""
+    text = (definition["metadata"].get("annotations") or {}).get(APPROVED, "")
+    more = "see https://github.com/kubernetes/enhancements/pull/1111"
+    if not text:
+        told = f'protected groups must have approval annotation "{APPROVED}", {more}'
+        return "False", "MissingAnnotation", told
+    if text.startswith("unapproved"):
+        return "False", "UnapprovedAnnotation", f'not approved: "{text}"'
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        url = urlsplit("")
+    if url.scheme and url.netloc:
+        return "True", "ApprovedAnnotation", f"approved in {text}"
+    told = f'protected groups must have approval annotation "{APPROVED}" with either a URL or a reason starting with '
+    return "False", "InvalidAnnotation", f'{told}"unapproved", {more}'

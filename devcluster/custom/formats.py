@@ -1,0 +1,248 @@
+"""Formats of strings in schemas, and regular expressions in Go's language.
+
+Only formats that Kubernetes v1.36 knows are looked at. Sources: apiextensions-apiserver pkg/apiserver/validation/
+formats.go, kube-openapi pkg/validation/strfmt, Go's regexp/syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import date
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_network
+from urllib.parse import urlsplit
+
+NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
+
+
+# --- regular expressions ----------------------------------------------------------------------------------------------
+
+
+class UnreadablePattern(ValueError):
+    """A regular expression that Go would refuse, or that cannot be put into Python's language."""
+
+
+_CLASSES = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7F", "blank": r"\t ", "cntrl": r"\x00-\x1F\x7F",
+    "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t\n\v\f\r ", "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+_TOKEN = re.compile(
+    r"(?P<escape>\\.)|(?P<posix>\[:\^?[a-z]+:\])|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<flags>\(\?[imsU]+\))|(?P<end>\$)",
+    re.S,
+)
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A Go regular expression. Raises UnreadablePattern."""
+    flags, inside, out, at = "", False, [], 0
+    for match in _TOKEN.finditer(pattern):
+        out.append(pattern[at : match.start()])
+        at, text = match.end(), match[0]
+        if match["escape"]:
+            text = {"\\z": r"\Z", "\\A": r"\A", "\\C": "."}.get(text, text)
+            if text[1] in "pPQE":
+                raise UnreadablePattern(f"the pattern {pattern} uses {text}, which this server does not know")
+        elif match["posix"]:
+            name = text.strip("[:]^")
+            if not inside or name not in _CLASSES or "^" in text:
+                raise UnreadablePattern(f"the pattern {pattern} uses {text}, which this server does not know")
+            text = _CLASSES[name]
+        elif match["open"]:
+            text = text.replace("]", r"\]") if not inside else text.replace("[", r"\[").replace("]", "]")
+            inside = True if not inside else not text.endswith("]")
+        elif match["close"]:
+            inside = False
+        elif match["flags"] and not inside:
+            flags += text[2:-1]
+            text = ""
+        elif match["end"] and not inside and "m" not in flags:
+            text = r"\Z"  # Python's $ would also stand before a newline at the end
+        out.append(text)
+    out.append(pattern[at:])
+    if "U" in flags:
+        raise UnreadablePattern(f"the pattern {pattern} uses the flag U, which this server does not know")
+    python_flags = re.ASCII
+    for flag, value in (("i", re.IGNORECASE), ("m", re.MULTILINE), ("s", re.DOTALL)):
+        if flag in flags:
+            python_flags |= value
+    try:
+        return re.compile("".join(out), python_flags)
+    except (re.error, OverflowError) as error:
+        raise UnreadablePattern(f"the pattern {pattern} cannot be read: {error}") from error
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Does the pattern occur in the text? True for patterns that cannot be read: their definition has been warned."""
+    try:
+        return compiled(pattern).search(text) is not None
+    except UnreadablePattern:
+        return True
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def _fits(pattern: str, flags: int = 0) -> Callable[[str], bool]:
+    match = re.compile(pattern, flags | re.ASCII).fullmatch
+    return lambda text: match(text) is not None
+
+
+def _reads(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return check
+
+
+def _cidr(text: str) -> bool:
+    return "/" in text and not text.endswith("/") and _reads(lambda each: ip_network(each, strict=False))(text)
+
+
+def _uri(text: str) -> bool:
+    try:
+        split = urlsplit(text)
+    except ValueError:
+        return False
+    return bool(text) and (bool(split.scheme) or text.startswith("/")) and not re.search(r"[\x00-\x20\x7f]", text)
+
+
+_MAIL = re.compile(r"(?:.*<)?[^@\s<>(),;:\\\"\[\]]+@[^@\s<>(),;:\\\"]+>?")
+
+
+def _email(text: str) -> bool:
+    return _MAIL.fullmatch(text) is not None and ".." not in text
+
+
+_HOST_LABEL = re.compile(r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?")
+
+
+def _hostname(text: str) -> bool:
+    labels = text.split(".")
+    if not text or len(text) > 255 or not all(_HOST_LABEL.fullmatch(each) for each in labels):
+        return False
+    return len(labels) == 1 or (len(labels[-1]) >= 2 and not any(map(str.isdigit, labels[-1])))
+
+
+def _isbn(length: int) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        digits = re.sub(r"[\s-]", "", text)
+        if length == 10 and re.fullmatch(r"\d{9}[\dXx]", digits):
+            values = [10 if each in "Xx" else int(each) for each in digits]
+            return sum((index + 1) * value for index, value in enumerate(values)) % 11 == 0
+        if length == 13 and re.fullmatch(r"\d{13}", digits):
+            return sum((1, 3)[index % 2] * int(each) for index, each in enumerate(digits)) % 10 == 0
+        return False
+
+    return check
+
+
+_CARD = (
+    r"(?:4\d{12}(?:\d{3})?|5[1-5]\d{14}|6(?:011|5\d\d)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}|(?:2131|1800|35\d{3})\d{11})"
+)  # fmt: skip
+
+
+def _credit_card(text: str) -> bool:
+    digits = re.sub(r"\D", "", text)
+    if not re.fullmatch(_CARD, digits, re.ASCII):
+        return False
+    total = 0
+    for index, each in enumerate(reversed(digits)):
+        value = int(each) * (1 + index % 2)
+        total += value - 9 if value > 9 else value
+    return total % 10 == 0
+
+
+def _rgb(text: str) -> bool:
+    match = re.fullmatch(r"rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", text, re.ASCII)
+    return match is not None and all(int(each) <= 255 for each in match.groups())
+
+
+_DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
+
+
+def _date_time(text: str) -> bool:
+    match = _DATE_TIME.fullmatch(text)
+    if match is None or not _reads(date.fromisoformat)(match[1]):
+        return False
+    return int(match[2]) < 24 and int(match[3]) < 60 and int(match[4]) < 60
+
+
+def _base64(text: str) -> bool:
+    try:
+        b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return bool(text)
+
+
+_UNITS = r"(?:ns|us|µs|μs|ms|s|m|h)"
+_go_duration = _fits(rf"[+-]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+){_UNITS})+)")
+_SCALA_UNITS = (
+    "days?", "d", "hours?", "hrs?", "h", "minutes?", "mins?", "m", "seconds?", "secs?", "s", "milliseconds?",
+    "milli", "millis", "ms", "microseconds?", "micro", "micros", "us", "µs", "nanoseconds?", "nano", "nanos", "ns",
+    "weeks?", "w",
+)  # fmt: skip
+_scala_duration = _fits(rf"(?:\d+\s*(?:{'|'.join(_SCALA_UNITS)})\s*)+", re.IGNORECASE)
+
+
+def _duration(text: str) -> bool:
+    return _go_duration(text) or _scala_duration(text.strip())
+
+
+def _uuid(third: str, fourth: str) -> Callable[[str], bool]:
+    return _fits(rf"[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}", re.IGNORECASE)
+
+
+_SHORT_NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_short_name = _fits(_SHORT_NAME)
+_long_name = _fits(rf"{_SHORT_NAME}(\.{_SHORT_NAME})*")
+
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    "bsonobjectid": _fits("[0-9a-fA-F]{24}"),
+    "uri": _uri,
+    "email": _email,
+    "hostname": _hostname,
+    "ipv4": _reads(IPv4Address),
+    "ipv6": _reads(IPv6Address),
+    "cidr": _cidr,
+    "mac": _fits(r"(?:[0-9a-f]{2}([:-]))(?:[0-9a-f]{2}\1){4,}[0-9a-f]{2}|(?:[0-9a-f]{4}\.){2,}[0-9a-f]{4}", re.I),
+    "uuid": _uuid("[0-9a-f]{4}", "[0-9a-f]{4}"),
+    "uuid3": _uuid("3[0-9a-f]{3}", "[0-9a-f]{4}"),
+    "uuid4": _uuid("4[0-9a-f]{3}", "[89ab][0-9a-f]{3}"),
+    "uuid5": _uuid("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"),
+    "isbn": lambda text: _isbn(10)(text) or _isbn(13)(text),
+    "isbn10": _isbn(10),
+    "isbn13": _isbn(13),
+    "creditcard": _credit_card,
+    "ssn": _fits(r"\d{3}[- ]?\d{2}[- ]?\d{4}"),
+    "hexcolor": _fits("#?(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
+    "rgbcolor": _rgb,
+    "byte": _base64,
+    "password": lambda _text: True,
+    "date": lambda text: bool(re.fullmatch(r"\d{4}-\d\d-\d\d", text)) and _reads(date.fromisoformat)(text),
+    "duration": _duration,
+    "datetime": _date_time,
+    "k8sshortname": lambda text: len(text) <= 63 and _short_name(text),
+    "k8slongname": lambda text: len(text) <= 253 and _long_name(text),
+}
+"""By name without dashes, as they are compared."""
+
+
+def is_known(type_: str, name: str) -> bool:
+    """Does a format mean something on a schema of this type ("" for none)?"""
+    if type_ in ("", "string"):
+        return name.replace("-", "") in _CHECKS
+    return name in NUMBER_FORMATS.get(type_, ())
+
+
+def has_format(name: str, text: str) -> bool:
+    """Is the text of this format, which is_known()?"""
+    return _CHECKS[name.replace("-", "")](text)

@@ -1,0 +1,214 @@
+"""JSON paths of printer columns, selectable fields and scales, as definitions write them: .status.conditions[?(...)].
+
+Fields, indices, slices, wildcards, unions, filters and recursive descent; a path that finds nothing finds nothing.
+Source: client-go util/jsonpath.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+Step = Callable[[Any], Iterator[Any]]
+
+
+class PathError(ValueError):
+    """Not a path. The text says why."""
+
+
+_FIELD = re.compile(r"(?:\\.|[^.\[\]\\{}\s])+")
+_FILTER = re.compile(r"\s*(@[^\s=!<>]*)\s*(?:(==|!=|<=|>=|<|>)\s*(.+?))?\s*", re.S)
+
+
+@lru_cache(maxsize=1024)
+def parse(path: str) -> tuple[Step, ...]:
+    """The steps of a path such as .spec.replicas or .items[?(@.name=="a")].value. Raises PathError."""
+    steps: list[Step] = []
+    at = 1 if path.startswith(("$", "@")) else 0
+    while at < len(path):
+        if path.startswith("..", at):
+            steps.append(_descend)
+            at += 1 if path.startswith("..[", at) else 2
+            if at < len(path) and path[at] not in ".[*":
+                at = _field(path, at, steps)
+        elif path[at] == ".":
+            at = _field(path, at + 1, steps)
+        elif path[at] == "[":
+            end = _closing(path, at)
+            steps.append(_bracket(path[at + 1 : end].strip()))
+            at = end + 1
+        else:
+            raise PathError(f"unrecognized character in action: {path[at]!r}")
+    return tuple(steps)
+
+
+def _field(path: str, at: int, steps: list[Step]) -> int:
+    if at >= len(path) or path[at] == "[":
+        return at
+    if path[at] == "*":
+        steps.append(_children)
+        return at + 1
+    match = _FIELD.match(path, at)
+    if match is None:
+        raise PathError(f"unrecognized character in action: {path[at]!r}")
+    steps.append(_named(re.sub(r"\\(.)", r"\1", match[0])))
+    return match.end()
+
+
+def _closing(path: str, start: int) -> int:
+    """The position of the bracket that closes the one at `start`."""
+    depth, quote = 0, ""
+    for at in range(start, len(path)):
+        char = path[at]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == "[":
+            depth += 1
+        elif char == "]":
+            depth -= 1
+            if depth == 0:
+                return at
+    raise PathError("unterminated array")
+
+
+def _named(name: str) -> Step:
+    def step(value: Any) -> Iterator[Any]:
+        if isinstance(value, dict) and name in value:
+            yield value[name]
+
+    return step
+
+
+def _children(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _descend(value: Any) -> Iterator[Any]:
+    yield value
+    for each in _children(value):
+        yield from _descend(each)
+
+
+def _bracket(text: str) -> Step:
+    if text.startswith("?(") and text.endswith(")"):
+        return _filter(text[2:-1])
+    if text == "*":
+        return _children
+    if re.fullmatch(r"-?\d*(:-?\d*){1,2}", text):
+        start, stop, step = ([int(each) if each else None for each in text.split(":")] + [None])[:3]
+        return lambda value: iter(value[start:stop:step]) if isinstance(value, list) else iter(())
+    parts = [part.strip() for part in text.split(",")]
+    if all(re.fullmatch(r"-?\d+", part) for part in parts):
+        return _union([_indexed(int(part)) for part in parts])
+    names = [re.fullmatch(r"'([^']*)'|\"([^\"]*)\"", part) for part in parts]
+    if not all(names):
+        raise PathError(f"invalid array index {text}")
+    return _union([_named(name[1] if name[1] is not None else name[2]) for name in names if name])
+
+
+def _indexed(index: int) -> Step:
+    def step(value: Any) -> Iterator[Any]:
+        if isinstance(value, list) and -len(value) <= index < len(value):
+            yield value[index]
+
+    return step
+
+
+def _union(steps: list[Step]) -> Step:
+    def step(value: Any) -> Iterator[Any]:
+        for each in steps:
+            yield from each(value)
+
+    return step
+
+
+def _filter(text: str) -> Step:
+    match = _FILTER.fullmatch(text)
+    if match is None:
+        raise PathError(f"invalid filter {text}")
+    left, operator, right = match[1], match[2], match[3]
+    found = parse(left)
+    wanted = _operand(right) if operator else None
+
+    def keeps(item: Any) -> bool:
+        ours = list(_walk(found, item))
+        if not operator or wanted is None:
+            return bool(ours)
+        theirs = wanted(item)
+        return bool(ours) and bool(theirs) and _compare(ours[0], operator, theirs[0])
+
+    def step(value: Any) -> Iterator[Any]:
+        if isinstance(value, list):
+            yield from (each for each in value if keeps(each))
+
+    return step
+
+
+def _operand(text: str) -> Callable[[Any], list[Any]]:
+    if text.startswith("@"):
+        steps = parse(text)
+        return lambda item: list(_walk(steps, item))
+    if text[0] in "'\"" and text[-1] == text[0] and len(text) > 1:
+        literal: Any = text[1:-1]
+    else:
+        try:
+            literal = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            raise PathError(f"invalid operand {text}") from None
+    return lambda _item: [literal]
+
+
+def _compare(left: Any, operator: str, right: Any) -> bool:
+    if isinstance(left, bool) or isinstance(right, bool):
+        left, right = str(left).lower(), str(right).lower()
+    try:
+        match operator:
+            case "==":
+                return bool(left == right)
+            case "!=":
+                return bool(left != right)
+            case "<":
+                return bool(left < right)
+            case "<=":
+                return bool(left <= right)
+            case ">":
+                return bool(left > right)
+            case _:
+                return bool(left >= right)
+    except TypeError:
+        return False
+
+
+def _walk(steps: tuple[Step, ...], value: Any) -> Iterator[Any]:
+    values: Iterator[Any] = iter((value,))
+    for step in steps:
+        values = (below for each in values for below in step(each))
+    return values
+
+
+def find(path: str, value: Any) -> list[Any]:
+    """Everything at the path. Raises PathError."""
+    return list(_walk(parse(path), value))
+
+
+def text_of(value: Any) -> str:
+    """A value as a JSON path prints it."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "<nil>"
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def dotted(path: str) -> list[str]:
+    """The fields of a simple path: ["spec", "replicas"] of .spec.replicas."""
+    return path.removeprefix(".").split(".")

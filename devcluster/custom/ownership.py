@@ -1,0 +1,349 @@
+"""Field ownership and server-side apply of custom resources: sets of fields by a schema.
+
+What `managed` and `apply` do by Go types, here by an OpenAPI schema: maps are granular unless they say atomic, lists
+atomic unless they are sets or have keys, and what no schema describes is granular in its maps. Sets have the form of
+FieldsV1, as in `managed`. Source: sigs.k8s.io/structured-merge-diff typed and merge, kube-openapi pkg/schemaconv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.apply import conflict
+from kubeloop.devcluster.custom.structural import (
+    INT_OR_STRING,
+    LIST_KEYS,
+    LIST_TYPE,
+    MAP_TYPE,
+    Schema,
+    additional,
+)
+from kubeloop.devcluster.managed import (
+    Fields,
+    Writer,
+    intersect,
+    merge_entries,
+    new_entry,
+    owned_fields,
+    sorted_entries,
+    subtract,
+)
+from kubeloop.devcluster.registry import Served
+
+JSON = dict[str, Any]
+_MISSING: Any = object()
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+_TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+_OBJECT_META: Schema = {
+    "type": "object",
+    "properties": {
+        "annotations": _TEXTS,
+        "labels": _TEXTS,
+        "finalizers": {"type": "array", "items": {"type": "string"}, LIST_TYPE: "set"},
+        "ownerReferences": {
+            "type": "array",
+            "items": {"type": "object", MAP_TYPE: "atomic", "properties": {"uid": {"type": "string"}}},
+            LIST_TYPE: "map",
+            LIST_KEYS: ["uid"],
+        },
+        "managedFields": {"type": "array", "items": {"type": "object"}},
+    },
+}
+"""What is not listed is a single value."""
+
+
+def typed(schema: Schema) -> Schema:
+    """The schema of whole objects, metadata included."""
+    return {**schema, "properties": {**(schema.get("properties") or {}), "metadata": _OBJECT_META}}
+
+
+# --- what values are --------------------------------------------------------------------------------------------------
+
+
+def _field(schema: Schema | None, name: str) -> Schema | None:
+    """The schema of a field; None where nothing is said, so that it is taken as it comes."""
+    if schema is None:
+        return None
+    properties = schema.get("properties") or {}
+    if name in properties:
+        found: Schema = properties[name]
+        return found
+    return additional(schema)[1]
+
+
+def _is_granular(schema: Schema | None) -> bool:
+    return schema is None or (schema.get(MAP_TYPE) != "atomic" and not schema.get(INT_OR_STRING))
+
+
+def _list_type(schema: Schema | None) -> str:
+    return (schema.get(LIST_TYPE) or "atomic") if schema is not None else "atomic"
+
+
+def item_key(schema: Schema, item: Any) -> str:
+    """The path element of an item of a list with keys, or of a set: k:{"name":"a"}, v:"a"."""
+    if _list_type(schema) == "set":
+        return f"v:{_encode_sorted(item).decode()}"
+    items = schema.get("items") or {}
+    properties = items.get("properties") or {}
+    keys = {}
+    for name in sorted(schema.get(LIST_KEYS) or ()):
+        value = item.get(name) if isinstance(item, dict) else None
+        if value is None:
+            value = (properties.get(name) or {}).get("default")
+        if value is not None:
+            keys[name] = value
+    return f"k:{msgspec.json.encode(keys).decode()}"
+
+
+# --- sets -------------------------------------------------------------------------------------------------------------
+
+
+def all_fields(schema: Schema | None, value: Any) -> Fields:
+    """Every field that an applied configuration sets: parents of maps and lists by their members."""
+    if isinstance(value, dict) and value and _is_granular(schema):
+        return {f"f:{name}": all_fields(_field(schema, name), each) for name, each in value.items()}
+    if isinstance(value, list) and value and schema is not None and _list_type(schema) != "atomic":
+        keyed = _list_type(schema) == "map"
+        result: Fields = {}
+        for item in value:
+            below = all_fields(schema.get("items"), item) if keyed else {}
+            result[item_key(schema, item)] = {".": {}, **below} if below else {}
+        return result
+    return {}
+
+
+def changed_fields(schema: Schema | None, old: Any, new: Any) -> Fields | None:
+    """Fields of `new` that `old` does not have, or has with another value; None if there are none."""
+    if old is not _MISSING and old == new and type(old) is type(new):
+        return None
+    fresh = old is _MISSING
+    result: Fields = {}
+    if isinstance(new, dict) and _is_granular(schema) and (fresh or isinstance(old, dict)):
+        if not new:
+            return {} if fresh else None
+        for name, each in new.items():
+            before = _MISSING if fresh else old.get(name, _MISSING)
+            below = changed_fields(_field(schema, name), before, each)
+            if below is not None:
+                result[f"f:{name}"] = below
+        return {".": {}, **result} if fresh else result or None
+    if isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
+        if not new:
+            return {} if fresh else None
+        before_items = {item_key(schema, item): item for item in old} if isinstance(old, list) else {}
+        for item in new:
+            key = item_key(schema, item)
+            if _list_type(schema) == "set":
+                if key not in before_items:
+                    result[key] = {}
+                continue
+            below = changed_fields(schema.get("items"), before_items.get(key, _MISSING), item)
+            if below is not None:
+                result[key] = below
+        return {".": {}, **result} if fresh else result or None
+    return {}
+
+
+def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
+    """Fields of `old` that `new` has no more, as leaves: what was below them is gone as well."""
+    result: Fields = {}
+    if isinstance(old, dict) and isinstance(new, dict) and _is_granular(schema):
+        for name, each in old.items():
+            if name not in new:
+                result[f"f:{name}"] = {}
+            elif below := removed_fields(_field(schema, name), each, new[name]):
+                result[f"f:{name}"] = below
+    elif isinstance(old, list) and isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
+        after = {item_key(schema, item): item for item in new}
+        for item in old:
+            key = item_key(schema, item)
+            if key not in after:
+                result[key] = {}
+            elif _list_type(schema) == "map" and (below := removed_fields(schema.get("items"), item, after[key])):
+                result[key] = below
+    return result
+
+
+def _owned(served: Served, fields: Fields, subresource: str) -> Fields:
+    """Without what nobody owns, or the endpoint resets: of a status write, all but the status."""
+    result = owned_fields(served, fields, subresource=subresource)
+    if subresource == "status":
+        result.pop("f:metadata", None)
+    return result
+
+
+# --- updates ----------------------------------------------------------------------------------------------------------
+
+
+def track_create(served: Served, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
+    """As managed.track_create()."""
+    metadata = obj["metadata"]
+    metadata.pop("managedFields", None)
+    given = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
+    changed = changed_fields(typed(schema), {"metadata": {}}, given) or {}
+    owned = _owned(served, changed, "")
+    if owned:
+        metadata["managedFields"] = [new_entry(served, writer.manager, "Update", "", owned, now())]
+
+
+def track_update(
+    served: Served, schema: Schema, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str
+) -> None:
+    """As managed.track_update()."""
+    metadata = obj["metadata"]
+    given = metadata.get("managedFields")
+    entries = [] if given in ([], [{}]) else old["metadata"].get("managedFields", [])
+    if not entries:
+        metadata.pop("managedFields", None)
+        return
+    whole = typed(schema)
+    before, after = (
+        {**each, "metadata": {name: value for name, value in each["metadata"].items() if name != "managedFields"}}
+        for each in (old, obj)
+    )
+    changed = _owned(served, changed_fields(whole, before, after) or {}, subresource)
+    removed = _owned(served, removed_fields(whole, before, after), subresource)
+    if changed or removed:
+        entries = merge_entries(served, entries, writer.manager, subresource, changed, removed, now())
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)
+
+
+# --- apply ------------------------------------------------------------------------------------------------------------
+
+
+def apply_configuration(
+    served: Served,
+    schema: Schema,
+    live: JSON | None,
+    config: JSON,
+    *,
+    manager: str,
+    force: bool,
+    subresource: str,
+    now: str,
+) -> JSON:
+    """As apply.apply_configuration(). `config` has its canonical values; nulls in it are values. Raises StatusError."""
+    if config.get("metadata", {}).get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    whole = typed(schema)
+    base: JSON = live if live is not None else {"metadata": {}}
+    entries: list[JSON] = base["metadata"].get("managedFields", [])
+
+    def is_mine(entry: JSON) -> bool:
+        operation, part = entry.get("operation"), entry.get("subresource", "")
+        return entry.get("manager") == manager and operation == "Apply" and part == subresource
+
+    mine = next((entry for entry in entries if is_mine(entry)), None)
+    others = [entry for entry in entries if entry is not mine]
+    old_set: Fields = mine.get("fieldsV1", {}) if mine is not None else {}
+    new_set = _owned(served, all_fields(whole, config), subresource)
+
+    merged = _merged(whole, base, config)
+    dropped = subtract(old_set, new_set)
+    for entry in others:
+        dropped = subtract(dropped, entry.get("fieldsV1", {}))
+    merged = _without(whole, merged, dropped)
+    changed = _overwritten(whole, base, merged, new_set) or {}
+
+    conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), changed))]
+    if conflicts and not force:
+        raise conflict(conflicts)
+    kept = []
+    for entry in others:
+        fields = entry.get("fieldsV1", {})
+        left = subtract(fields, intersect(fields, changed))
+        if left:
+            kept.append(entry if left == fields else {**entry, "fieldsV1": left})
+    if new_set:
+        # who applies what is already there is noted without a time, or keeps the one it has
+        time = (mine or {}).get("time", "") if merged == base else now
+        own = new_entry(served, manager, "Apply", subresource, new_set, time)
+        if not time:
+            del own["time"]
+        kept.append(own)
+    return {**merged, "metadata": {**merged.get("metadata", {}), "managedFields": sorted_entries(kept)}}
+
+
+def _merged(schema: Schema | None, live: Any, wished: Any) -> Any:
+    if isinstance(wished, dict) and isinstance(live, dict) and _is_granular(schema):
+        result = dict(live)
+        for name, value in wished.items():
+            result[name] = _merged(_field(schema, name), live.get(name), value)
+        return result
+    if isinstance(wished, list) and isinstance(live, list) and schema is not None:
+        if _list_type(schema) == "set":
+            return [*live, *(each for each in wished if each not in live)]
+        if _list_type(schema) == "map":
+            wishes = {item_key(schema, item): item for item in wished}
+            present = {item_key(schema, item): item for item in live}
+            items = schema.get("items")
+            kept = [_merged(items, item, wishes[key]) if key in wishes else item for key, item in present.items()]
+            return [*kept, *(item for key, item in wishes.items() if key not in present)]
+    return wished
+
+
+def _without(schema: Schema | None, value: Any, doomed: Fields) -> Any:
+    """`value` without the fields of `doomed`: what the manager applied before and wishes no more."""
+    if isinstance(value, dict):
+        result = dict(value)
+        for path, below in doomed.items():
+            name = path.removeprefix("f:")
+            if not path.startswith("f:") or name not in result:
+                continue
+            left = _without(_field(schema, name), result[name], below) if below else None
+            if left in (None, {}, []):
+                result.pop(name)
+            else:
+                result[name] = left
+        return result
+    if isinstance(value, list) and schema is not None and _list_type(schema) != "atomic":
+        items = []
+        for item in value:
+            found = doomed.get(item_key(schema, item))
+            if found is None:
+                items.append(item)
+            elif found and "." not in found:
+                items.append(_without(schema.get("items"), item, found))
+        return items
+    return None
+
+
+def _overwritten(schema: Schema | None, before: Any, after: Any, wishes: Fields) -> Fields | None:
+    """Those of `wishes` whose value in the object changes; None if none does."""
+    if before == after and type(before) is type(after):
+        return None
+    if not wishes:
+        return {}
+    if isinstance(after, dict):
+        old = before if isinstance(before, dict) else {}
+        result: Fields = {}
+        for path, below in wishes.items():
+            if path.startswith("f:"):
+                name = path[2:]
+                found = _overwritten(_field(schema, name), old.get(name), after.get(name), below)
+                if found is not None:
+                    result[path] = found
+        return result or None
+    if isinstance(after, list) and schema is not None and _list_type(schema) != "atomic":
+        known = {item_key(schema, item): item for item in before} if isinstance(before, list) else {}
+        found_items: Fields = {}
+        for item in after:
+            key = item_key(schema, item)
+            if key not in wishes:
+                continue
+            if key not in known:
+                found_items[key] = wishes[key]
+            elif _list_type(schema) == "map":
+                found = _overwritten(schema.get("items"), known[key], item, wishes[key])
+                if found is not None:
+                    found_items[key] = found
+        return found_items or None
+    return {}
