@@ -64,10 +64,6 @@ class WorkQueue:
         """Keys that wait for a worker."""
         return len(self._ready)
 
-    @property
-    def shutting_down(self) -> bool:
-        return self._shut_down
-
     def ready_keys(self) -> list[str]:
         """The keys that wait for a worker, next first."""
         return list(self._ready)

@@ -150,10 +150,6 @@ class ObjectReference(Struct):
     field_path: str = ""
 
 
-class LocalObjectReference(Struct):
-    name: str = ""
-
-
 # --- Pod -----------------------------------------------------------------------------------------------------------
 
 

@@ -73,14 +73,6 @@ class NodeVerdicts:
         code = _NOT_REJECTED if row is None else int(self._codes[row])
         return self.absent if code < 0 else self._statuses[code]
 
-    def is_explicit(self, node_name: str) -> bool:
-        """Was this node looked at and rejected?"""
-        row = self._snapshot.row_of.get(node_name)
-        if row is None or node_name in self._set:
-            return node_name in self._set
-        self._explain_all()
-        return bool(self._codes[row] >= 0)
-
     def items(self) -> Iterator[tuple[str, Status]]:
         """All nodes that were looked at and rejected."""
         self._explain_all()

@@ -243,11 +243,6 @@ def enum_values(alias: str) -> tuple[str, ...]:
     return _table().enums.get(alias, ())
 
 
-def alias_target(name: str) -> str:
-    """The Go type behind a named non-struct type ("core/v1.PodPhase" -> "string"); "" for anything else."""
-    return _table().aliases.get(name, "")
-
-
 def merge_key(struct: StructType, name: str) -> tuple[tuple[str, ...], str]:
     """(patch strategies, merge key) of a JSON field for strategic merge patches; ((), "") where there are none."""
     found = struct.json.get(name)

@@ -114,11 +114,6 @@ class MemoryCluster:
     def get_now(self, plural: str, name: str) -> Json:
         return self.objects[plural, f"{NAMESPACE}/{name}"]
 
-    def is_idle(self) -> bool:
-        """Nothing is on the queues (rate-limited keys apart)."""
-        queues = (self.deployments.queue, self.replica_sets.queue)
-        return not any(len(queue) or queue._processing for queue in queues)
-
     # --- what users and kubelets do --------------------------------------------------------------------------------
 
     def apply(self, plural: str, obj: Json) -> Json:

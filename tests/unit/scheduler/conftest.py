@@ -109,9 +109,6 @@ class Cluster:
     def delete_pod(self, key: str) -> None:
         self.informer(PODS).remove(key)
 
-    def delete_node(self, name: str) -> None:
-        self.informer(NODES).remove(name)
-
     def node_of(self, key: str) -> str:
         pod = self.informer(PODS).store.get(key)
         return pod.spec.node_name if pod is not None else ""
