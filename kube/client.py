@@ -498,7 +498,10 @@ class Client:
                     throttled += 1
                     if throttled > policy.throttled_tries:
                         raise error
-                    await asyncio.sleep(max(wait_seconds, policy.backoff_seconds(throttled, self._rng)))
+                    # Never before it asked, and spread over half as long again: requests that were refused together
+                    # and came back together would be refused together.
+                    spread_seconds = wait_seconds * (1.0 + self._rng.random() / 2)
+                    await asyncio.sleep(max(spread_seconds, policy.backoff_seconds(throttled, self._rng)))
                     continue
                 if error.code < 500:
                     raise error

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from support.fake_kubelet import make_node
@@ -171,11 +171,14 @@ DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
-def play(server: RealApiServer) -> Iterator[tuple[str, Scene]]:
-    """The scenario; after each act its name and the scene."""
+Act = Callable[[Player], None]
+
+
+def play(server: RealApiServer, acts: Iterable[Act] | None = None) -> Iterator[tuple[str, Scene]]:
+    """The scenario, or some acts of it; after each its name and the scene."""
     player = Player(server)
     _stage(player, server)
-    for act in ACTS:
+    for act in ACTS if acts is None else acts:
         act(player)
         scene = player.rest()
         if act is not placement:  # where pods find room in the middle of a rollout is a matter of the moment
@@ -392,9 +395,9 @@ def volumes(player: Player) -> None:
 def preemption(player: Player) -> None:
     """Unimportant pods fill every node; important ones push some out, and those are pending then."""
     filling = {"resources": {"requests": {"cpu": "2600m"}}}
-    for name in ("web", "spread", "apart", "ssd", "beside-ssd", "gpu", "gated", "once", "half", "stateful"):
-        player.delete(f"{DEPLOYMENTS}/{name}")
-    player.delete(f"/api/v1/namespaces/{NAMESPACE}/replicationcontrollers/rc")
+    for path in (DEPLOYMENTS, f"/api/v1/namespaces/{NAMESPACE}/replicationcontrollers"):
+        for each in player.items(path):
+            player.delete(f"{path}/{each['metadata']['name']}")
     player.until(lambda: not player.items(PODS), "all pods are gone")
     player.create(DEPLOYMENTS, deployment("filler", 9, container=filling, pod={"priorityClassName": "low"}))
     _complete(player, "filler")
@@ -406,7 +409,7 @@ def preemption(player: Player) -> None:
         _complete(player, "urgent")
 
 
-ACTS: tuple[Callable[[Player], None], ...] = (
+ACTS: tuple[Act, ...] = (
     placement,
     no_room,
     makes_room,

@@ -1,0 +1,420 @@
+"""`kubeloop run` on a real kube-apiserver with its etcd, as its users run it, and what goes wrong there."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from support import played
+from support.driving import ROOT, SECONDS, WEB, Kubectl, Kubeloop, Running
+from support.fake_kubelet import fake_kubelet, make_node
+from support.granted import POLICY, Permission, permissions_of, used
+from support.played import JSON, deployment, play
+from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
+
+ROLE = ROOT / "deploy" / "kubeloop.yaml"
+ACCOUNT = "system:serviceaccount:kube-system:kubeloop"
+SMALL = {"resources": {"requests": {"cpu": "10m"}}}
+OWN_CONTROLLERS = "deployment,replicaset,replicationcontroller,scheduler"
+
+
+def wait(condition: Callable[[], object], what: str) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < SECONDS, f"not within {SECONDS:g} s: {what}"
+        time.sleep(0.05)
+
+
+class Cluster:
+    """A server with six ready nodes, and a namespace."""
+
+    def __init__(self, server: RealApiServer, folder: Path, namespace: str) -> None:
+        self.server = server
+        self.folder = folder
+        self.namespace = namespace
+        self.kubeloop = Kubeloop(folder)
+        self.kubectl = Kubectl(str(server.kubeconfig), folder)
+        server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+
+    def run(self, *more: str, kubeconfig: Path | None = None) -> AbstractContextManager[Running]:
+        return self.kubeloop.running("run", f"--kubeconfig={kubeconfig or self.server.kubeconfig}", "-v", "info", *more)
+
+    @property
+    def deployments(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
+
+    def create(self, name: str, replicas: int, **spec: object) -> None:
+        self.server.request("POST", self.deployments, deployment(name, replicas, **spec))
+
+    def scale(self, name: str, replicas: int) -> None:
+        self.server.request(
+            "PATCH",
+            f"{self.deployments}/{name}",
+            {"spec": {"replicas": replicas}},
+            kind="application/merge-patch+json",
+        )
+
+    def pods(self) -> list[JSON]:
+        return self.server.request("GET", f"/api/v1/namespaces/{self.namespace}/pods?resourceVersion=0")["items"]
+
+    def bound(self) -> list[JSON]:
+        return [pod for pod in self.pods() if pod["spec"].get("nodeName")]
+
+    def wait_complete(self, name: str) -> None:
+        def complete() -> bool:
+            found = self.server.request("GET", f"{self.deployments}/{name}")
+            wanted, status = found["spec"]["replicas"], found.get("status", {})
+            return status.get("observedGeneration") == found["metadata"]["generation"] and all(
+                status.get(key, 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas")
+            )
+
+        wait(complete, f"{name} is complete")
+
+
+def nodes(server: RealApiServer) -> None:
+    for number in range(6):
+        make_node(server, f"node-{number}", labels={played.ZONE: f"zone-{number % 3}"})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+    needs_binaries()
+    with real_apiserver(tmp_path_factory.mktemp("shared")) as server, fake_kubelet(server):
+        nodes(server)
+        yield server
+
+
+@pytest.fixture
+def cluster(shared: RealApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """On the server that the tests of this file share; what a test made is gone after it."""
+    namespace = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
+    cluster = Cluster(shared, tmp_path, namespace)
+    yield cluster
+    for path in (cluster.deployments, f"/apis/apps/v1/namespaces/{cluster.namespace}/replicasets"):
+        shared.request("DELETE", path)
+    shared.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods?gracePeriodSeconds=0")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """A server for this test alone, with flags of its own."""
+    needs_binaries()
+    opened: list[AbstractContextManager[object]] = []
+
+    def make(**flags: str) -> Cluster:
+        context = real_apiserver(tmp_path / "server", {name.replace("_", "-"): value for name, value in flags.items()})
+        server = context.__enter__()
+        opened.append(context)
+        kubelet = fake_kubelet(server)
+        kubelet.__enter__()
+        opened.append(kubelet)
+        nodes(server)
+        return Cluster(server, tmp_path, "shop")
+
+    yield make
+    for context in reversed(opened):
+        context.__exit__(None, None, None)
+
+
+def test_kubectl_rolls_out_and_back_and_scales(cluster, needs_kubectl):
+    kubectl, namespace = cluster.kubectl, ("-n", cluster.namespace)
+    with cluster.run() as running:
+        running.wait_for("endpoint")
+        kubectl("apply", *namespace, "-f", WEB)
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        kubectl("set", "image", *namespace, "deploy/web", "web=nginx:1.30")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        history = kubectl("rollout", "history", *namespace, "deploy/web")
+        assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
+        kubectl("rollout", "undo", *namespace, "deploy/web")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        kubectl("rollout", "pause", *namespace, "deploy/web")
+        kubectl("set", "image", *namespace, "deploy/web", "web=nginx:1.31")
+        kubectl("scale", *namespace, "deploy/web", "--replicas=7")
+        wait(lambda: len(cluster.bound()) == 7, "seven pods while the rollout is paused")
+        assert {pod["spec"]["containers"][0]["image"] for pod in cluster.pods()} == {"nginx:1.29"}
+        kubectl("rollout", "resume", *namespace, "deploy/web")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        assert {pod["spec"]["containers"][0]["image"] for pod in cluster.pods()} == {"nginx:1.31"}
+        reasons = set(kubectl("events", *namespace, "-o", "jsonpath={.items[*].reason}").split())
+        assert {"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Scheduled"} <= reasons
+
+
+def test_its_own_garbage_collector_and_namespace_controller_clean_up(cluster, needs_kubectl):
+    namespace = ("-n", cluster.namespace)
+    with cluster.run("--controllers=*") as running:
+        running.wait_for("endpoint")
+        for name in ("background", "foreground", "orphaned"):
+            cluster.create(name, 3)
+            cluster.wait_complete(name)
+        cluster.kubectl("delete", *namespace, "deploy/background", "--wait", "--cascade=background")
+        cluster.kubectl("delete", *namespace, "deploy/foreground", "--wait", "--cascade=foreground")
+        cluster.kubectl("delete", *namespace, "deploy/orphaned", "--wait", "--cascade=orphan")
+        wait(lambda: {pod["metadata"]["labels"]["app"] for pod in cluster.pods()} == {"orphaned"}, "others are gone")
+        sets = cluster.kubectl.json("get", *namespace, "replicasets")["items"]
+        assert [each["metadata"]["labels"]["app"] for each in sets] == ["orphaned"]
+        assert "ownerReferences" not in sets[0]["metadata"]
+        cluster.server.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{cluster.namespace}-2"}})
+        other = f"/api/v1/namespaces/{cluster.namespace}-2"
+        cluster.server.request("POST", f"{other}/configmaps", {"metadata": {"name": "left"}})
+        cluster.kubectl("delete", "namespace", f"{cluster.namespace}-2", "--wait", "--timeout=60s")
+
+
+def test_preemption_spares_what_a_disruption_budget_protects(own):
+    cluster = own()
+    make_node(cluster.server, "small-1", labels={"size": "small"}, size={"cpu": "1", "memory": "8Gi", "pods": "10"})
+    make_node(cluster.server, "small-2", labels={"size": "small"}, size={"cpu": "1", "memory": "8Gi", "pods": "10"})
+    for name, value in (("low", 1), ("high", 1000)):
+        body = {"metadata": {"name": name}, "value": value}
+        cluster.server.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    big = {"resources": {"requests": {"cpu": "800m"}}}
+    small = {"nodeSelector": {"size": "small"}}
+    with cluster.run() as running:
+        running.wait_for("endpoint")
+        for name in ("protected", "unprotected"):
+            cluster.create(name, 1, container=big, pod=small | {"priorityClassName": "low"})
+            cluster.wait_complete(name)
+        budgets = f"/apis/policy/v1/namespaces/{cluster.namespace}/poddisruptionbudgets"
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "protected"}}}
+        cluster.server.request("POST", budgets, {"metadata": {"name": "protected"}, "spec": spec})
+        status = {
+            "observedGeneration": 1,
+            "disruptionsAllowed": 0,
+            "currentHealthy": 1,
+            "desiredHealthy": 1,
+            "expectedPods": 1,
+        }
+        cluster.server.request(
+            "PATCH", f"{budgets}/protected/status", {"status": status}, kind="application/merge-patch+json"
+        )
+        before = {pod["metadata"]["labels"]["app"]: pod["metadata"]["uid"] for pod in cluster.pods()}
+        cluster.create("urgent", 1, container=big, pod=small | {"priorityClassName": "high"})
+        cluster.wait_complete("urgent")
+        after = {pod["metadata"]["uid"] for pod in cluster.bound()}
+        assert before["protected"] in after
+        assert before["unprotected"] not in after
+
+
+def test_nothing_is_lost_or_doubled_when_kubeloop_and_the_api_server_are_killed(own):
+    replicas = 300
+    cluster = own()
+    with cluster.run() as running:
+        running.wait_for("endpoint")
+        cluster.create("web", replicas, container=SMALL)
+        wait(lambda: len(cluster.bound()) >= 30, "the first pods are bound")
+        running.stop(signal.SIGKILL)
+    with cluster.run() as running:
+        wait(lambda: len(cluster.bound()) >= 120, "a new process goes on")
+        cluster.server.kill_apiserver()
+        cluster.server.start_apiserver()
+        cluster.wait_complete("web")
+        pods = cluster.pods()
+        assert len(pods) == replicas
+        assert len({pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}) == replicas
+        assert running.process.poll() is None
+        assert not any("Traceback" in line for line in running.lines)
+
+
+def test_changes_missed_while_events_were_compacted_are_seen_by_a_new_list(own):
+    cluster = own()
+    server = cluster.server
+    with cluster.run("--controllers=*") as running:
+        running.wait_for("endpoint")
+        for name in ("stays", "goes"):
+            cluster.create(name, 2)
+            cluster.wait_complete(name)
+        running.process.send_signal(signal.SIGSTOP)
+        server.request("DELETE", f"{cluster.deployments}/goes", {"propagationPolicy": "Background"})
+        cluster.create("comes", 2)
+        cluster.scale("stays", 3)
+        compact(server)
+        server.kill_apiserver()  # its watch cache would still have what etcd has no more
+        server.start_apiserver()
+        running.process.send_signal(signal.SIGCONT)
+        for name in ("stays", "comes"):
+            cluster.wait_complete(name)
+        wait(lambda: all(pod["metadata"]["labels"]["app"] != "goes" for pod in cluster.pods()), "goes is gone")
+
+
+def compact(server: RealApiServer) -> None:
+    """Forget all history, in etcd itself. Sources: etcd's gRPC gateway, /v3/kv."""
+
+    def ask(path: str, body: JSON) -> JSON:
+        asked = urllib.request.Request(server.etcd_url + path, data=json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return json.load(answer)
+
+    revision = ask("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+    ask("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+
+def test_a_server_that_throttles_slows_it_down_and_loses_nothing(own):
+    cluster = own()
+    server = cluster.server
+    certificate, key = server.authority.sign("throttled", user="throttled", groups=["people"])
+    level = {
+        "metadata": {"name": "narrow"},
+        "spec": {
+            "type": "Limited",
+            "limited": {"nominalConcurrencyShares": 1, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}},
+        },
+    }
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    schema = {
+        "metadata": {"name": "narrow"},
+        "spec": {
+            "matchingPrecedence": 2,
+            "priorityLevelConfiguration": {"name": "narrow"},
+            "rules": [{"subjects": [{"kind": "User", "user": {"name": "throttled"}}], "resourceRules": [everything]}],
+        },
+    }
+    flow = "/apis/flowcontrol.apiserver.k8s.io/v1"
+    server.request("POST", f"{flow}/prioritylevelconfigurations", level)
+    server.request("POST", f"{flow}/flowschemas", schema)
+    user = {"client-certificate": str(certificate), "client-key": str(key)}
+    with cluster.run(kubeconfig=server.kubeconfig_of("throttled", user)) as running:
+        url = running.wait_for(r"endpoint (http\S+)").group(1)
+        cluster.create("web", 40, container=SMALL)
+        cluster.wait_complete("web")
+        assert len(cluster.pods()) == 40
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            requests = [line for line in answer.read().decode().splitlines() if 'code="429"' in line]
+        assert requests, "the server has refused nothing: too much room for a test"
+
+
+def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster):
+    short = ("--leader-elect", "--leader-elect-lease-duration=3", "--leader-elect-renew-deadline=2")
+    short += ("--leader-elect-retry-period=0.5",)
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubeloop"
+
+    def holder() -> str:
+        try:
+            return cluster.server.request("GET", lease)["spec"].get("holderIdentity") or ""
+        except urllib.error.HTTPError:
+            return ""
+
+    with cluster.run(*short) as first:
+        wait(holder, "somebody leads")
+        leader = holder()
+        with cluster.run(*short) as second:
+            second.wait_for("endpoint")
+            cluster.create("web", 4)
+            cluster.wait_complete("web")
+            assert holder() == leader
+            first.stop(signal.SIGKILL)
+            cluster.scale("web", 9)
+            cluster.wait_complete("web")
+            assert holder() not in ("", leader)
+            assert second.stop() == 0
+    assert not holder(), "a lease is given back at an orderly end"
+
+
+def test_a_rotated_token_is_read_from_its_file_again(own):
+    cluster = own()
+    server = cluster.server
+    server.request("POST", "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": "kubeloop"}})
+    token_file = cluster.folder / "token"
+    token_file.write_text(token_of(server))
+    with cluster.run(kubeconfig=server.kubeconfig_of("kubeloop", {"tokenFile": str(token_file)})) as running:
+        running.wait_for("endpoint")
+        cluster.create("web", 2)
+        cluster.wait_complete("web")
+        server.kill_apiserver()
+        key = cluster.folder / "another.key"
+        write_key(key, ec.generate_private_key(ec.SECP256R1()))
+        server.flags["service-account-key-file"] = server.flags["service-account-signing-key-file"] = str(key)
+        server.start_apiserver()
+        cluster.scale("web", 5)
+        running.wait_for("Unauthorized")
+        token_file.write_text(token_of(server))
+        cluster.wait_complete("web")
+
+
+def token_of(server: RealApiServer) -> str:
+    path = "/api/v1/namespaces/kube-system/serviceaccounts/kubeloop/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    return server.request("POST", path, body)["status"]["token"]
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        pytest.param({"token": "wrong"}, "Unauthorized", id="a wrong token"),
+        pytest.param({}, "Unauthorized|forbidden", id="nobody"),
+    ],
+)
+def test_who_is_refused_is_told_so_and_what_to_look_at(cluster, user, words):
+    done = cluster.kubeloop.run("run", f"--kubeconfig={cluster.server.kubeconfig_of('refused', user)}")
+    assert done.returncode != 0
+    assert any(word in done.stderr for word in words.split("|")), done.stderr
+    assert "hint" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# Granted, and not asked for in the scenario: each with the moment in which it is.
+ON_OCCASION: dict[Permission, str] = {
+    ("", "nodes", "get"): "whole nodes for extenders",
+    ("", "pods", "get"): "whether a binding took place whose answer was lost; whole pods for extenders",
+    ("", "persistentvolumeclaims", "patch"): "provisioning for the first consumer",
+    ("apps", "deployments", "get"): "is it really there, before a ReplicaSet is adopted",
+    (
+        "apps",
+        "replicasets",
+        "get",
+    ): "the same before pods are adopted; anew, when a status was written by somebody else",
+    ("apps", "deployments", "patch"): "revisions of a Deployment that changes without a new ReplicaSet",
+}
+
+
+def test_the_cluster_role_grants_what_is_needed_and_nothing_else(tmp_path):
+    needs_binaries("kube-controller-manager")
+    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
+    policy.write_text(json.dumps(POLICY))
+    flags = {
+        "authorization-mode": "RBAC",
+        "audit-policy-file": str(policy),
+        "audit-log-path": str(log),
+        "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
+        "feature-gates": "WatchList=false",  # lists are asked for, as from servers before v1.32
+    }
+    with real_apiserver(tmp_path / "server", flags) as server, fake_kubelet(server):
+        granted = with_the_role(server, Kubeloop(tmp_path))
+        did, refused = used(log, ACCOUNT)
+    assert not refused
+    finalizers = {permission for permission in granted if permission[1].endswith("/finalizers")}  # asked by admission
+    assert sorted(granted - did - finalizers - set(ON_OCCASION)) == []
+    assert sorted(set(ON_OCCASION) - granted) == []
+
+
+def with_the_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Permission]:
+    """Play what makes kubeloop ask for everything, with its ServiceAccount; what its ClusterRole grants."""
+    documents = [each for each in yaml.safe_load_all(ROLE.read_text()) if each["kind"] != "Deployment"]
+    paths = {
+        "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
+        "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    }
+    for document in documents:
+        server.request("POST", paths[document["kind"]], document)
+    left_out = ",".join(f"-{name}-controller" for name in ("deployment", "replicaset", "replicationcontroller"))
+    server.start_component(
+        "kube-controller-manager", f"--controllers=*,-node-lifecycle-controller,{left_out}", "--leader-elect=false"
+    )
+    kubeconfig = server.kubeconfig_of("kubeloop", {"token": token_of(server)})
+    acts = (played.placement, played.no_room, played.makes_room, played.recreated)
+    acts += (played.replication_controller, played.volumes, played.preemption)
+    with kubeloop.running("run", f"--kubeconfig={kubeconfig}", "--leader-elect", f"--controllers={OWN_CONTROLLERS}"):
+        for _ in play(server, acts):
+            pass
+    return permissions_of(next(each["rules"] for each in documents if each["kind"] == "ClusterRole"))

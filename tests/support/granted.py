@@ -1,0 +1,46 @@
+"""Which permissions requests need, from a kube-apiserver's audit log, and which a ClusterRole grants.
+
+Permission = (API group, resource with its subresource, verb), as RBAC compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Permission = tuple[str, str, str]
+
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+def permissions_of(rules: Iterable[dict[str, Any]]) -> set[Permission]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def used(audit_log: Path, user: str) -> tuple[set[Permission], set[Permission]]:
+    """What `user` did with resources and was allowed to; what was forbidden."""
+    allowed: set[Permission] = set()
+    forbidden: set[Permission] = set()
+    for line in audit_log.read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef")
+        if event["user"].get("username") != user or about is None or "resource" not in about:
+            continue
+        resource = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
+        permission = (about.get("apiGroup", ""), resource, event["verb"])
+        refused = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
+        (forbidden if refused else allowed).add(permission)
+    return allowed, forbidden
