@@ -277,7 +277,10 @@ class AsyncioTransport:
     """A Transport to one endpoint. To be used inside one loop, and closed."""
 
     def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, answer_seconds: float = 30.0) -> None:
-        """`connect_seconds`: time to get a connection. `answer_seconds`: time until a stream's answer begins."""
+        """`connect_seconds`: time to get a connection. `answer_seconds`: time until a stream's answer begins.
+
+        Raises ValueError for an endpoint behind a proxy: AiohttpTransport's.
+        """
         if endpoint.proxy:
             raise ValueError("AsyncioTransport does not speak to proxies")
         self._endpoint = endpoint

@@ -125,7 +125,10 @@ def plan_scale_down_budget(
 
 
 def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterator[Resize]:
-    """Old Pods that are not available go first: they serve nobody, and would block the rollout. Oldest first."""
+    """Old Pods that are not available go first: they serve nobody, and would block the rollout. Oldest first.
+
+    Raises ValueError for a ReplicaSet that reports more available Pods than it has, as kube-controller-manager fails.
+    """
     removed = 0
     for rs in old_rss:
         if removed >= budget:
