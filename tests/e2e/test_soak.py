@@ -1,6 +1,6 @@
 """Random writes with 50 watchers that come, go, dawdle and fall behind: in the end every view is equal to the store.
 
-15 seconds of it; `make soak` takes an hour (KUBELOOP_SOAK_SECONDS).
+A minute of it; `make soak` takes an hour (KUBELOOP_SOAK_SECONDS).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import aiohttp
 from support.random_writes import GONE, Habits, Server, View, Writer, settled
 from support.serving import TOKEN, serving
 
-SECONDS = float(os.environ.get("KUBELOOP_SOAK_SECONDS", "15"))
+SECONDS = float(os.environ.get("KUBELOOP_SOAK_SECONDS", "60"))
 WATCHERS = 50
 WRITERS = 4
 
