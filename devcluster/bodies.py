@@ -12,7 +12,7 @@ import msgspec
 
 from kubeloop.devcluster import decoding, errors, protobuf
 from kubeloop.devcluster.json_syntax import json_error, shown
-from kubeloop.devcluster.registry import BY_KIND
+from kubeloop.devcluster.registry import BY_KIND, CustomResource
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
@@ -149,6 +149,8 @@ def check_kind(obj: JSON, resource: Resource[Any]) -> None:
     if kind == resource.kind and api_version == resource.api_version:
         obj["kind"], obj["apiVersion"] = kind, api_version
         return
+    if isinstance(resource, CustomResource):
+        raise resource.rules.wrong_kind(obj)
     group, _, version = api_version.rpartition("/")
     handled = f'{kind} in version "{version}" cannot be handled as a {resource.kind}'
     if kind == resource.kind and group == resource.group and api_version in _RETIRED_VERSIONS:
@@ -216,6 +218,24 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
     return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [])
 
 
+def drop_repeated_owners(metadata: JSON, warnings: list[str]) -> None:
+    """Keep one of owner references that are the same, and say so."""
+    kept: list[JSON] = []
+    repeated: list[str] = []
+    for each in metadata["ownerReferences"]:
+        if each not in kept:
+            kept.append(each)
+        else:
+            repeated.append(each.get("uid", ""))
+    if repeated:
+        metadata["ownerReferences"] = kept
+        warnings.append(f"{_REPEATED_OWNERS}: {', '.join(repeated)}")
+
+
+_REPEATED_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
+)
 _META = r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 

@@ -273,7 +273,8 @@ def list_json(served: Served, page: Page) -> bytes:
     """The page as a JSON list; items come without kind and apiVersion, as Go's typed lists write them."""
     resource = served.resource
     if served.custom is not None:
-        whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": page.metadata, "items": []}
+        metadata = {"continue": "", **page.metadata}  # which only typed lists leave out
+        whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
         return _encode(whole)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
     prefix = item_prefix_length(resource.kind, resource.api_version)
     head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (

@@ -11,6 +11,7 @@ import msgspec
 
 from kubeloop.devcluster import decoding, errors, patching
 from kubeloop.devcluster.bodies import Body, all_strict, parse_json, strict_text, unknown_kind
+from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.typed import conversion_error, type_error
 from kubeloop.devcluster.yaml_bodies import read_yaml
@@ -130,7 +131,10 @@ def read_configuration(body: bytes, resource: Resource[Any], mode: str) -> tuple
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     name = metadata if isinstance(metadata, dict) else {}
     what = f"({name.get('namespace', '')}/{name.get('name', '')}; {_go_kind(given)})"
-    if struct is not None and (wrong := type_error(struct, given)):
+    wrong = type_error(struct, given) if struct is not None else ""
+    if isinstance(resource, CustomResource):
+        wrong = resource.rules.type_error(given)
+    if wrong:
         raise errors.internal(f"failed to create typed patch object {what}: {wrong}")
     try:
         decoding.decode(resource, given)
@@ -180,6 +184,8 @@ def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resourc
         raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type {target}")
     given, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
     if (given, api_version) != (resource.kind, resource.api_version):
+        if isinstance(resource, CustomResource):
+            raise resource.rules.wrong_kind(patched)
         if kind != _STRATEGIC:
             raise refused(unknown_kind(api_version, given, resource))
         patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}

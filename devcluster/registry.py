@@ -46,7 +46,7 @@ class Served:
     deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once. empty_status: what a new
     object has for a status. columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody.
     stored_as: the resource in whose form objects are kept, if it is another one than this. custom: the rules of one
-    that a CustomResourceDefinition defines.
+    that a CustomResourceDefinition defines. deprecated: see deprecation.
     """
 
     resource: Resource[Any]
@@ -59,11 +59,17 @@ class Served:
     columns: tuple[str, ...] = ()
     stored_as: Resource[Any] | None = None
     custom: Version | None = None
+    deprecated: str = ""
 
     @property
     def shown_as_stored(self) -> bool:
         """Are objects answered in the very form in which they are kept?"""
         return self.stored_as is None and (self.custom is None or self.custom.is_home)
+
+    @property
+    def deprecation(self) -> str:
+        """What everybody is told who asks for it; "" for nothing."""
+        return self.deprecated if self.custom is None else self.custom.deprecation
 
     @property
     def has_status(self) -> bool:
@@ -101,6 +107,7 @@ def serve(
     verbs: tuple[str, ...] = ALL_VERBS,
     columns: Iterable[str] = (),
     stored_as: Resource[Any] | None = None,
+    deprecated: str = "",
 ) -> Resource[Any]:
     """Serve a resource that controllers know, too (kube.resources). See Served for the rules."""
     served = Served(
@@ -113,6 +120,7 @@ def serve(
         empty_status=status or {},
         columns=tuple(columns),
         stored_as=stored_as,
+        deprecated=deprecated,
     )
     BY_PATH[resource.group, resource.version, resource.plural] = served
     BY_KIND[resource.api_version, resource.kind] = served
@@ -164,7 +172,10 @@ _HEALTHY: JSON = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy"
 
 BINDINGS = declare("v1", "bindings", "Binding", verbs=CREATE_ONLY)
 serve(resources.CONFIG_MAPS)
-ENDPOINTS = declare("v1", "endpoints", "Endpoints", short="ep", upsert=True)
+ENDPOINTS = declare(
+    "v1", "endpoints", "Endpoints", short="ep", upsert=True,
+    deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+)  # fmt: skip
 serve(resources.EVENTS, upsert=True)
 LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
 serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER)
@@ -279,7 +290,7 @@ ROLES = declare(_RBAC, "roles", "Role", upsert=True)
 
 serve(resources.CSI_DRIVERS, unconditional=False, deleted_whole=True)
 serve(resources.CSI_NODES, unconditional=False, deleted_whole=True)
-serve(resources.CSI_STORAGE_CAPACITIES, generation="spec")
+serve(resources.CSI_STORAGE_CAPACITIES)
 serve(resources.STORAGE_CLASSES, deleted_whole=True)
 serve(resources.VOLUME_ATTACHMENTS, unconditional=False, deleted_whole=True, status={"attached": False})
 VOLUME_ATTRIBUTES_CLASSES = declare(
@@ -336,6 +347,21 @@ ENDPOINT_SLICES = declare(
     unconditional=False,
 )  # fmt: skip
 
+# --- resource.k8s.io --------------------------------------------------------------------------------------------------
+
+_CLAIMS = "resource.k8s.io/v1"
+DEVICE_CLASSES = declare(_CLAIMS, "deviceclasses", "DeviceClass", namespaced=False, generation="spec", columns=("Age",))
+RESOURCE_CLAIMS = declare(
+    _CLAIMS, "resourceclaims", "ResourceClaim", subresources="status", deleted_whole=True, columns=("State", "Age")
+)
+RESOURCE_CLAIM_TEMPLATES = declare(
+    _CLAIMS, "resourceclaimtemplates", "ResourceClaimTemplate", deleted_whole=True, columns=("Age",)
+)
+RESOURCE_SLICES = declare(
+    _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", deleted_whole=True,
+    columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
+)  # fmt: skip
+
 # --- flowcontrol.apiserver.k8s.io: stored; this server does not queue requests ----------------------------------------
 
 _FLOW = "flowcontrol.apiserver.k8s.io/v1"
@@ -351,21 +377,6 @@ PRIORITY_LEVEL_CONFIGURATIONS = declare(
              "Queues=spec.limited.limitResponse.queuing.queues",
              "HandSize=spec.limited.limitResponse.queuing.handSize",
              "QueueLengthLimit=spec.limited.limitResponse.queuing.queueLengthLimit", "Age"),
-)  # fmt: skip
-
-# --- resource.k8s.io --------------------------------------------------------------------------------------------------
-
-_CLAIMS = "resource.k8s.io/v1"
-DEVICE_CLASSES = declare(_CLAIMS, "deviceclasses", "DeviceClass", namespaced=False, generation="spec", columns=("Age",))
-RESOURCE_CLAIMS = declare(
-    _CLAIMS, "resourceclaims", "ResourceClaim", subresources="status", deleted_whole=True, columns=("State", "Age")
-)
-RESOURCE_CLAIM_TEMPLATES = declare(
-    _CLAIMS, "resourceclaimtemplates", "ResourceClaimTemplate", deleted_whole=True, columns=("Age",)
-)
-RESOURCE_SLICES = declare(
-    _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", deleted_whole=True,
-    columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
 )  # fmt: skip
 
 

@@ -161,6 +161,7 @@ class Rest:
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
         else:
             left_out = () if target.custom is not None else ("kind", "apiVersion")
+            metadata = metadata if target.custom is None else {"continue": "", **metadata}
             items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
             kind, api_version = target.list_kind, resource.api_version
         return self._send(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
@@ -282,7 +283,7 @@ class Rest:
         metadata = body.obj["metadata"]
         if len(metadata.get("ownerReferences", ())) > 1:
             drop_repeated_owners(metadata, body.warnings)
-        request.warnings = body.warnings  # whatever becomes of it
+        request.warnings += body.warnings  # whatever becomes of it
         apply_defaults(target.resource, body.obj)
         return body
 
@@ -401,7 +402,7 @@ class Rest:
         kind = media_type(request)
         custom = found.served.custom
         if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
-            raise errors.unsupported_patch()
+            raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
         view = negotiate(request.headers.get("accept", ""))
         dry_run = _dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")

@@ -129,13 +129,17 @@ class ApiServer:
         """Answer one request, whatever it is, at once."""
         try:
             self._authenticate(request)
-            found = self._route(request.path)
+            found = self._route(request)
             if found is None:
                 return self._elsewhere(request)
+            if told := found.served.deprecation:
+                request.warnings.append(told)
+            if found.served.custom is not None:
+                found.served.custom.check_accept(request.headers.get("accept", ""))
             response = self._rest.answer(request, found)
             if self._definitions.pending:
                 self._definitions.settle()
-            if found.served.custom is not None and (told := found.served.custom.deprecation):
+            if told:
                 response.headers += warning_headers([told])
             return response
         except errors.StatusError as error:
@@ -153,8 +157,8 @@ class ApiServer:
             failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
             return json_response(failure.code, failure.status)
 
-    def _route(self, path: str) -> Route | None:
-        return route(path) or self._definitions.route(path)
+    def _route(self, request: Request) -> Route | None:
+        return route(request.path) or self._definitions.route(request.path, request.method)
 
     def _authenticate(self, request: Request) -> None:
         if self._token is None or request.path.rstrip("/") in _OPEN_PATHS:
@@ -214,7 +218,7 @@ class ApiServer:
 
     def _conflict(self, request: Request) -> Response:
         try:
-            found = self._route(request.path)
+            found = self._route(request)
             if found is None or request.method == "POST":
                 return self.answer(request)
             failure = errors.conflict(found.served.resource, found.name)

@@ -113,8 +113,8 @@ def _stored_versions(errors: Errors, obj: JSON) -> None:
         if name not in names:
             told = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
-                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from "
-                "status.storedVersions"
+                f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
+                f"{name} from status.storedVersions"
             )
             errors.invalid(f"{path}[{index}]", name, told)
 
@@ -144,11 +144,12 @@ def _spec(errors: Errors, spec: JSON) -> None:
         for part in _SHARED:
             if part not in shared and part in each:
                 _part(errors, part, each, f"spec.versions[{index}].{part}", has_status=_has_status(each))
+    own = [{name: value for name, value in each.items() if name not in shared} for each in versions]
     if len({*names}) != len(names):
-        errors.invalid("spec.versions", versions, "must contain unique version names", _VERSION_TYPE)
+        errors.invalid("spec.versions", own, "must contain unique version names", _VERSION_TYPE)
     if sum(bool(each.get("storage")) for each in versions) != 1:
         told = "must have exactly one version marked as storage version"
-        errors.invalid("spec.versions", versions or None, told, _VERSION_TYPE)
+        errors.invalid("spec.versions", own, told, _VERSION_TYPE)
     if versions and (wrong := dns_1035_label(names[0])) and names[0]:
         errors.invalid("spec.version", names[0], ",".join(wrong))
     for name in ("plural", "singular", "kind", "listKind"):

@@ -220,7 +220,7 @@ class Definitions:
             ),
         )
 
-    def route(self, path: str) -> Route | None:
+    def route(self, path: str, method: str) -> Route | None:
         """What a path names, None if it is no custom resource. Raises StatusError 404 for what it lacks."""
         parts = path.strip("/").split("/")
         if len(parts) < 4 or parts[0] != "apis":
@@ -235,7 +235,8 @@ class Definitions:
         resource = found.served.resource
         name = rest[1] if len(rest) > 1 else ""
         subresource = rest[2] if len(rest) > 2 else ""
-        if bool(namespace) != resource.namespaced and not (resource.namespaced and not name):
+        across = resource.namespaced and not name and method == "GET"
+        if bool(namespace) != resource.namespaced and not across:
             return None
         if subresource and subresource not in resource.subresources:
             raise errors.not_found(resource, name)

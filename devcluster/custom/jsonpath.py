@@ -140,7 +140,7 @@ def _filter(text: str) -> Step:
     wanted = _operand(right) if operator else None
 
     def keeps(item: Any) -> bool:
-        ours = list(_walk(found, item))
+        ours = _walk(found, item)
         if not operator or wanted is None:
             return bool(ours)
         theirs = wanted(item)
@@ -156,7 +156,7 @@ def _filter(text: str) -> Step:
 def _operand(text: str) -> Callable[[Any], list[Any]]:
     if text.startswith("@"):
         steps = parse(text)
-        return lambda item: list(_walk(steps, item))
+        return lambda item: _walk(steps, item)
     if text[0] in "'\"" and text[-1] == text[0] and len(text) > 1:
         literal: Any = text[1:-1]
     else:
@@ -188,16 +188,16 @@ def _compare(left: Any, operator: str, right: Any) -> bool:
         return False
 
 
-def _walk(steps: tuple[Step, ...], value: Any) -> Iterator[Any]:
-    values: Iterator[Any] = iter((value,))
+def _walk(steps: tuple[Step, ...], value: Any) -> list[Any]:
+    values = [value]
     for step in steps:
-        values = (below for each in values for below in step(each))
+        values = [below for each in values for below in step(each)]
     return values
 
 
 def find(path: str, value: Any) -> list[Any]:
     """Everything at the path. Raises PathError."""
-    return list(_walk(parse(path), value))
+    return _walk(parse(path), value)
 
 
 def text_of(value: Any) -> str:

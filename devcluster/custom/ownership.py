@@ -7,7 +7,7 @@ FieldsV1, as in `managed`. Source: sigs.k8s.io/structured-merge-diff typed and m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,10 +15,13 @@ import msgspec
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.apply import conflict
 from kubeloop.devcluster.custom.structural import (
+    EMBEDDED,
     INT_OR_STRING,
     LIST_KEYS,
     LIST_TYPE,
     MAP_TYPE,
+    META,
+    PRESERVE,
     Schema,
     additional,
 )
@@ -32,6 +35,7 @@ from kubeloop.devcluster.managed import (
     sorted_entries,
     subtract,
 )
+from kubeloop.devcluster.patching import go_text
 from kubeloop.devcluster.registry import Served
 
 JSON = dict[str, Any]
@@ -100,13 +104,56 @@ def item_key(schema: Schema, item: Any) -> str:
     return f"k:{msgspec.json.encode(keys).decode()}"
 
 
+def type_error(schema: Schema, config: JSON) -> str:
+    """All that is wrong with an applied configuration, one per line if it is more than one thing; "" if nothing is."""
+    wrong = list(_type_errors(typed(schema), config, "", top=True))
+    return wrong[0] if len(wrong) == 1 else "".join(f"\n  {each}" for each in wrong).replace("\n", "errors:\n", 1)
+
+
+def _type_errors(schema: Schema | None, value: Any, path: str, *, top: bool = False) -> Iterator[str]:
+    if schema is None or value is None or schema.get(INT_OR_STRING):
+        return
+    type_ = schema.get("type")
+    if type_ == "object" and not isinstance(value, dict):
+        yield f"{path}: expected map, got &{{{go_text(value)}}}"
+    elif type_ == "array" and not isinstance(value, list):
+        yield f"{path}: expected list, got &{{{go_text(value)}}}"
+    elif isinstance(value, dict):
+        properties = schema.get("properties") or {}
+        open_ = schema.get(PRESERVE) or schema.get("additionalProperties") is not None or not properties
+        embedded = top or schema.get(EMBEDDED)
+        for name, each in value.items():
+            if name in properties or open_ or (embedded and name in META):
+                yield from _type_errors(_field(schema, name), each, f"{path}.{name}")
+            elif path != ".metadata":
+                yield f"{path}.{name}: field not declared in schema"
+    elif isinstance(value, list):
+        for each in value:
+            place = item_key(schema, each) if _list_type(schema) != "atomic" else ""
+            yield from _type_errors(schema.get("items"), each, f"{path}[{_shown(place)}]" if place else path)
+
+
+def _shown(key: str) -> str:
+    """An item's key as an error names it: name="a"."""
+    if key.startswith("v:"):
+        return f"={key[2:]}"
+    keys = msgspec.json.decode(key[2:])
+    return ",".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in keys.items())
+
+
 # --- sets -------------------------------------------------------------------------------------------------------------
 
 
 def all_fields(schema: Schema | None, value: Any) -> Fields:
     """Every field that an applied configuration sets: parents of maps and lists by their members."""
     if isinstance(value, dict) and value and _is_granular(schema):
-        return {f"f:{name}": all_fields(_field(schema, name), each) for name, each in value.items()}
+        declared = (schema.get("properties") or {}) if schema is not None else {}
+        found: Fields = {}
+        for name, each in value.items():
+            inner = all_fields(_field(schema, name), each)
+            # what no schema names is a member of its parent, as items of a list are
+            found[f"f:{name}"] = {".": {}, **inner} if inner and name not in declared else inner
+        return found
     if isinstance(value, list) and value and schema is not None and _list_type(schema) != "atomic":
         keyed = _list_type(schema) == "map"
         result: Fields = {}

@@ -39,6 +39,7 @@ _ALLOWED_AT_ROOT = {
     "items": "Items", "properties": "Properties", "externalDocs": "ExternalDocs", "example": "Example",
     PRESERVE: "XPreserveUnknownFields", RULES: "XValidations",
 }  # fmt: skip
+_JUNCTORS = ("allOf", "anyOf", "oneOf", "not")
 _INT_OR_STRING_TYPES = [{"type": "integer"}, {"type": "string"}]
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
@@ -54,6 +55,7 @@ def check_schema(errors: Errors, schema: Schema, path: str, *, has_status: bool)
     found = Errors()
     if not unsupported:
         _structural(found, schema, "root", where)
+        _complete(found, {name: schema[name] for name in _JUNCTORS if name in schema}, schema, where, where)
         found.sort(key=lambda each: f"{each['field']}: {each['message']}")
         if not found:
             _defaults(found, schema, where, root=True)
@@ -158,30 +160,28 @@ def _metadata(errors: Errors, schema: Schema, level: str, checked: bool, path: s
             errors.forbidden(path, told)
 
 
-_STRUCTURE = {"title", "description", "nullable", "items", "additionalProperties", PRESERVE, EMBEDDED, INT_OR_STRING, LIST_TYPE,
-              LIST_KEYS, MAP_TYPE, RULES, "required", "minProperties", "maxProperties", "enum", "allOf", "anyOf",
-              "oneOf", "not", "pattern", "format"}  # fmt: skip
+_STRUCTURE = {
+    "title", "description", "nullable", "items", "additionalProperties", PRESERVE, EMBEDDED, INT_OR_STRING, LIST_TYPE,
+    LIST_KEYS, MAP_TYPE, RULES, "required", "minProperties", "maxProperties", "enum", "allOf", "anyOf", "oneOf", "not",
+    "pattern", "format",
+}  # fmt: skip
 
 
 def _value_rules(errors: Errors, schema: Schema, path: str) -> None:
-    """Value validation, which may look into what the structure specifies and nowhere else."""
+    """What value validation may say."""
     all_of, any_of = schema.get("allOf") or [], schema.get("anyOf") or []
     int_or_string = any_of == _INT_OR_STRING_TYPES
     first = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING_TYPES
     for index, each in enumerate(any_of):
         if not int_or_string:
             _nested(errors, each, f"{path}.anyOf[{index}]")
-            _complete(errors, each, schema, path, f"{path}.anyOf[{index}]")
     for index, each in enumerate(all_of):
         inner = {name: value for name, value in each.items() if name != "anyOf"} if first and index == 0 else each
         _nested(errors, inner, f"{path}.allOf[{index}]")
-        _complete(errors, inner, schema, path, f"{path}.allOf[{index}]")
     for index, each in enumerate(schema.get("oneOf") or ()):
         _nested(errors, each, f"{path}.oneOf[{index}]")
-        _complete(errors, each, schema, path, f"{path}.oneOf[{index}]")
     if isinstance(schema.get("not"), dict):
         _nested(errors, schema["not"], f"{path}.not")
-        _complete(errors, schema["not"], schema, path, f"{path}.not")
     if pattern := schema.get("pattern"):
         try:
             compiled(pattern)
@@ -222,7 +222,7 @@ def _nested(errors: Errors, schema: Schema, path: str) -> None:
 
 
 def _complete(errors: Errors, nested: Schema, schema: Schema, path: str, at: str) -> None:
-    """Every field and list in value validation is specified by the structure as well."""
+    """Every field and list in the root's value validation is specified by the structure as well."""
     items, ours = nested.get("items"), schema.get("items")
     if isinstance(items, dict):
         if ours is None:

@@ -286,10 +286,11 @@ def _check_number(
     _in_range(result, types, format_, value, "Checked", path)
     factor, most, least = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
     if factor is not None:
-        _in_range(result, types, format_, factor, "MultipleOf", path)
+        if _in_range(result, types, format_, factor, "MultipleOf", path) and isinstance(value, int):
+            factor = int(factor)  # as Go compares whole numbers
         if factor <= 0:
             told = f"factor MultipleOf declared for {path} must be positive: {go_number(factor)}"
-            result.tell("Invalid", path, told, value=factor)
+            result.tell("Invalid", path, told, value=value)
         elif not _is_multiple(value, factor):
             told = f"{path} in body should be a multiple of {go_number(factor)}"
             result.tell("Invalid", path, told, value=value)

@@ -12,15 +12,18 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.bodies import PROTOBUF_TYPE
 from kubeloop.devcluster.cells.parts import human_duration
 from kubeloop.devcluster.custom import jsonpath, ownership
 from kubeloop.devcluster.custom.structural import (
+    RULES,
     MetadataError,
     Schema,
     apply_defaults,
     check_embedded,
     check_unique_items,
     pruned_object,
+    walk,
 )
 from kubeloop.devcluster.custom.values import validate
 from kubeloop.devcluster.decoding import DecodeError
@@ -42,7 +45,9 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 """In the order in which discovery tells them."""
 
 _MAX_INT32 = (1 << 31) - 1
-_BLOCKING = ("FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany")
+_BLOCKING = (
+    "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
+)  # fmt: skip
 _AGE: JSON = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -81,6 +86,7 @@ class Version:
             custom=self,
         )
         self.list_kind: str = names.get("listKind") or f"{resource.kind}List"
+        self._has_rules = any(each.get(RULES) for _, each in walk(self.schema))
         self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
 
     patch_types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
@@ -127,6 +133,31 @@ class Version:
             return obj
         converted, _ = pruned_object({**obj, "apiVersion": api_version}, target.schema)
         return converted
+
+    def wrong_kind(self, obj: JSON) -> errors.StatusError:
+        """The refusal of an object of another kind, or of another version: 422 or 400."""
+        resource = self.served.resource
+        kind, api_version = obj.get("kind") or "", obj.get("apiVersion") or ""
+        if api_version != resource.api_version:
+            told = f"the API version in the data ({api_version}) does not match the expected API version "
+            return errors.bad_request(f"{told}({resource.api_version})")
+        found = Errors()
+        found.invalid("kind", kind, f"must be {resource.kind}")
+        return errors.invalid(resource.group, kind, (obj.get("metadata") or {}).get("name", ""), found)
+
+    def type_error(self, config: JSON) -> str:
+        """What of an applied configuration does not fit the schema; "" if all does."""
+        return ownership.type_error(self.schema, config)
+
+    def check_accept(self, accept: str) -> None:
+        """There is no protobuf of custom resources. Raises StatusError 406 to those who take nothing else."""
+        if accept and all(each.partition(";")[0].strip() == PROTOBUF_TYPE for each in accept.split(",")):
+            raise errors.form_not_acceptable()
+
+    def unsupported_patch(self) -> errors.StatusError:
+        """415 for a patch that is no JSON patch, merge patch or apply."""
+        told = "the body of the request was in an unknown format - accepted media types include: "
+        return errors.StatusError(415, "UnsupportedMediaType", told + ", ".join(self.patch_types))
 
     # --- ownership ----------------------------------------------------------------------------------------------------
 
@@ -214,7 +245,7 @@ class Version:
         return self._finished(found)
 
     def _finished(self, found: Errors) -> list[JSON]:
-        if any(each["reason"] in (*_BLOCKING, "FieldValueTypeInvalid") for each in found):
+        if self._has_rules and any(each["reason"] in _BLOCKING for each in found):
             told = "some validation rules were not checked because the object was invalid; "
             found.invalid("<nil>", None, f"{told}correct the existing errors to complete validation")
         return found

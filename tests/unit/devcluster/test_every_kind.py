@@ -107,8 +107,7 @@ CONTENT: dict[str, JSON] = {
                     "schema": {
                         "openAPIV3Schema": {
                             "type": "object",
-                            "properties": {"x": {"default": 1, "items": {"type": "string"}}},
-                            "additionalProperties": True,
+                            "properties": {"x": {"type": "array", "default": ["a"], "items": {"type": "string"}}},
                         }
                     },
                 }

@@ -1,0 +1,567 @@
+"""Requests for custom resources that mean the same to every API server; what two of them answer is compared.
+
+`steps()` is one story, told in order to a server that knows nothing of its groups: definitions that are accepted and
+refused, objects that are, patches, applies, subresources, selectors, tables, two versions, and the end of it all.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+JSON = dict[str, Any]
+
+WIDGETS: JSON = yaml.safe_load((Path(__file__).parent / "widgets.yaml").read_text())
+MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_GROUP = "/apis/example.com/v1"
+_ALL = f"{_GROUP}/namespaces/default/widgets"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request. `settle`: the server may work on it for a moment after it has answered."""
+
+    about: str
+    method: str
+    path: str
+    body: Any = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    settle: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def widget(name: str, spec: JSON | None = None, **more: Any) -> JSON:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"color": "red", **(spec or {})},
+        **more,
+    }
+
+
+def definition(plural: str = "gears", kind: str = "Gear", group: str = "other.example.com", **version: Any) -> JSON:
+    """A small definition; `version` are fields of its only version."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+def _schema(properties: JSON, **more: Any) -> JSON:
+    spec = {"type": "object", "properties": properties, **more}
+    return {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}
+
+
+def _changed(obj: JSON, path: str, value: Any) -> JSON:
+    """A copy with another value at a path of names and indices; None removes."""
+    result = copy.deepcopy(obj)
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split("/")]
+    inner: Any = result
+    for part in parents:
+        inner = inner[part]
+    if value is None:
+        del inner[last]
+    else:
+        inner[last] = value
+    return result
+
+
+_S = {"type": "string"}
+REFUSED_DEFINITIONS: dict[str, JSON] = {
+    "another name": {**definition(), "metadata": {"name": "gear.other.example.com"}},
+    "no group": _changed(definition(), "spec/group", ""),
+    "a group without dot": definition(group="example"),
+    "a scope that is none": _changed(definition(), "spec/scope", "Global"),
+    "no scope": _changed(definition(), "spec/scope", None),
+    "no versions": _changed(definition(), "spec/versions", []),
+    "no storage version": _changed(definition(), "spec/versions/0/storage", False),
+    "a version with a bad name": _changed(definition(), "spec/versions/0/name", "V1"),
+    "a plural in capitals": definition(plural="Gears"),
+    "no kind": _changed(definition(), "spec/names/kind", ""),
+    "kind and list kind the same": _changed(definition(), "spec/names/listKind", "Gear"),
+    "a short name that is none": _changed(definition(), "spec/names/shortNames", ["G_"]),
+    "a category that is none": _changed(definition(), "spec/names/categories", ["A"]),
+    "no schema": _changed(definition(), "spec/versions/0/schema", None),
+    "unknown fields preserved by the definition": _changed(definition(), "spec/preserveUnknownFields", True),
+    "a group of Kubernetes without approval": definition(group="gears.k8s.io"),
+    "an approval that is none": _changed(
+        definition(group="gears.k8s.io"),
+        "metadata",
+        {"name": "gears.gears.k8s.io", "annotations": {"api-approved.kubernetes.io": "yes"}},
+    ),
+    "a warning without deprecation": definition(deprecationWarning="old"),
+    "a field without type": definition(**_schema({"a": {"description": "x"}})),
+    "a type that is none": definition(**_schema({"a": {"type": "text"}})),
+    "an array without items": definition(**_schema({"a": {"type": "array"}})),
+    "additionalProperties at the root": definition(
+        schema={"openAPIV3Schema": {"type": "object", "additionalProperties": True}}
+    ),
+    "a root that is no object": definition(schema={"openAPIV3Schema": {"type": "string"}}),
+    "a nullable root": definition(schema={"openAPIV3Schema": {"type": "object", "nullable": True}}),
+    "a type in anyOf": definition(**_schema({"a": {"type": "string", "anyOf": [{"type": "string"}]}})),
+    "a field that only oneOf knows": definition(**_schema({"a": _S}, oneOf=[{"properties": {"b": {"minLength": 1}}}])),
+    "a description in not": definition(**_schema({"a": {"type": "string", "not": {"description": "x"}}})),
+    "unique items": definition(**_schema({"a": {"type": "array", "items": _S, "uniqueItems": True}})),
+    "a list of keys without keys": definition(
+        **_schema({"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}})
+    ),
+    "a key that need not be there": definition(
+        **_schema(
+            {
+                "a": {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"k": _S}},
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["k"],
+                }
+            }
+        )
+    ),
+    "a set of objects": definition(
+        **_schema({"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}})
+    ),
+    "a list type of a string": definition(**_schema({"a": {"type": "string", "x-kubernetes-list-type": "set"}})),
+    "a list type that is none": definition(
+        **_schema({"a": {"type": "array", "items": _S, "x-kubernetes-list-type": "bag"}})
+    ),
+    "a map type that is none": definition(**_schema({"a": {"type": "object", "x-kubernetes-map-type": "loose"}})),
+    "a default that is not valid": definition(**_schema({"a": {"type": "string", "default": 3}})),
+    "a default with an unknown field": definition(**_schema({"a": {"type": "object", "default": {"b": 1}}})),
+    "a default in metadata": definition(
+        schema={
+            "openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}
+                },
+            }
+        }
+    ),
+    "labels in metadata": definition(
+        schema={
+            "openAPIV3Schema": {
+                "type": "object",
+                "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}},
+            }
+        }
+    ),
+    "a pattern that cannot be read": definition(**_schema({"a": {"type": "string", "pattern": "["}})),
+    "a reference": definition(**_schema({"a": {"$ref": "#/definitions/b"}})),
+    "an embedded resource that is a string": definition(
+        **_schema({"a": {"type": "string", "x-kubernetes-embedded-resource": True}})
+    ),
+    "int-or-string with another type": definition(
+        **_schema({"a": {"x-kubernetes-int-or-string": True, "x-kubernetes-preserve-unknown-fields": True}})
+    ),
+    "properties beside additionalProperties": definition(
+        **_schema({"a": {"type": "object", "properties": {"b": _S}, "additionalProperties": _S}})
+    ),
+    "a column without path": definition(additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": ""}]),
+    "a column of a type that is none": definition(
+        additionalPrinterColumns=[{"name": "A", "type": "text", "jsonPath": ".spec.a"}]
+    ),
+    "a column whose path has no dot": definition(
+        additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": "spec.a"}]
+    ),
+    "a scale of another path": definition(
+        subresources={"scale": {"specReplicasPath": ".status.a", "statusReplicasPath": ".spec.b"}}
+    ),
+    "a selectable field that is not there": definition(
+        **_schema({"a": _S}), selectableFields=[{"jsonPath": ".spec.b"}]
+    ),
+    "a selectable object": definition(**_schema({"a": _S}), selectableFields=[{"jsonPath": ".spec"}]),
+    "a conversion webhook without address": _changed(definition(), "spec/conversion", {"strategy": "Webhook"}),
+    "a conversion that is none": _changed(definition(), "spec/conversion", {"strategy": "Magic"}),
+    "an unknown field": _changed(definition(), "spec/colour", "red"),
+}
+"""Definitions that are refused (with fieldValidation=Strict)."""
+
+REFUSED_WIDGETS: dict[str, JSON] = {
+    "no color": _changed(widget("bad"), "spec", {}),
+    "no spec color but null": widget("bad", {"color": None}),
+    "a color that is none": widget("bad", {"color": "pink"}),
+    "a spec that is a list": _changed(widget("bad"), "spec", []),
+    "a number as text": widget("bad", {"replicas": "3"}),
+    "a fraction for a whole number": widget("bad", {"replicas": 1.5}),
+    "too many": widget("bad", {"replicas": 101}),
+    "too few": widget("bad", {"replicas": -1}),
+    "beyond int32": widget("bad", {"replicas": 3000000000}),
+    "too short": widget("bad", {"name": "a"}),
+    "too long": widget("bad", {"name": "abcdefghij"}),
+    "off the pattern": widget("bad", {"name": "a-b"}),
+    "not a time": widget("bad", {"when": "yesterday"}),
+    "not an address": widget("bad", {"address": "1.2.3"}),
+    "a boolean port": widget("bad", {"port": True}),
+    "no multiple": widget("bad", {"ratio": 0.7}),
+    "not above the minimum": widget("bad", {"ratio": 0}),
+    "too many items": widget("bad", {"tags": ["a", "b", "c", "d"]}),
+    "an item twice": widget("bad", {"tags": ["a", "a"]}),
+    "a key twice": widget("bad", {"parts": [{"name": "a"}, {"name": "a"}]}),
+    "no key": widget("bad", {"parts": [{"size": 1}]}),
+    "too few items": widget("bad", {"parts": []}),
+    "too many properties": widget("bad", {"labels": {"a": "1", "b": "2", "c": "3"}}),
+    "a label that is a number": widget("bad", {"labels": {"a": 1}}),
+    "an embedded object without kind": widget("bad", {"template": {"apiVersion": "v1"}}),
+    "an embedded object with bad metadata": widget(
+        "bad", {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}}
+    ),
+    "an embedded object with a bad label": widget(
+        "bad", {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "-"}}}}
+    ),
+    "both of one": widget("bad", {"one": {"a": "x", "b": "y"}}),
+    "none of one": widget("bad", {"one": {}}),
+    "none of any": widget("bad", {"any": {}}),
+    "not all": widget("bad", {"all": {"a": 1}}),
+    "none of all": widget("bad", {"all": {}}),
+    "what must not be": widget("bad", {"never": "bad"}),
+    "a bad name": widget("Bad_"),
+    "a bad label": _changed(widget("bad"), "metadata", {"name": "bad", "labels": {"a": "-"}}),
+    "a label that is no text": _changed(widget("bad"), "metadata", {"name": "bad", "labels": {"a": 1}}),
+    "another kind": {**widget("bad"), "kind": "Gadget"},
+    "another version": {**widget("bad"), "apiVersion": "example.com/v2"},
+    "another namespace": _changed(widget("bad"), "metadata", {"name": "bad", "namespace": "other"}),
+    "two things at once": widget("bad", {"color": "pink", "replicas": 200}),
+}
+"""Widgets that are refused."""
+
+_W1 = widget(
+    "w1",
+    {
+        "parts": [{"name": "a"}, {"name": "b", "size": 5}],
+        "tags": ["x", "z"],
+        "extra": {"foo": {"bar": 1}},
+        "port": "http",
+        "ratio": 2.5,
+        "labels": {"k": "v"},
+        "on": True,
+        "maybe": None,
+        "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "unknown": 1}, "spec": {"any": 1}},
+        "unknown": 1,
+        "nested": {"more": {}},
+    },
+    status={"replicas": 9},
+)
+
+
+def _patch(about: str, patch: Any, content_type: str = MERGE, name: str = "w1", query: str = "", sub: str = "") -> Step:
+    path = f"{_ALL}/{name}{'/' + sub if sub else ''}{'?' + query if query else ''}"
+    return Step(about, "PATCH", path, patch, content_type)
+
+
+def _discovery() -> Iterator[Step]:
+    yield Step("versions of the group", "GET", "/apis/example.com")
+    yield Step("resources of the version", "GET", _GROUP)
+    yield Step("a version that is not there", "GET", "/apis/example.com/v2")
+    yield Step("a resource that is not there", "GET", f"{_GROUP}/gadgets")
+    yield Step("a subresource that is not there", "GET", f"{_ALL}/w1/log")
+    yield Step("a namespaced object without namespace", "GET", f"{_GROUP}/widgets/w1")
+
+
+def _reading() -> Iterator[Step]:
+    yield Step("read", "GET", f"{_ALL}/w1")
+    yield Step("read what is not there", "GET", f"{_ALL}/nobody")
+    yield Step("list", "GET", _ALL)
+    yield Step("list across namespaces", "GET", f"{_GROUP}/widgets")
+    yield Step("list one of two", "GET", f"{_ALL}?labelSelector=app%3Dx")
+    yield Step("select by name", "GET", f"{_ALL}?fieldSelector=metadata.name%3Dw1")
+    yield Step("select by a field", "GET", f"{_ALL}?fieldSelector=spec.color%3Dred,spec.on%3Dtrue")
+    yield Step("select by what is not selectable", "GET", f"{_ALL}?fieldSelector=spec.name%3Dx")
+    yield Step("as a table", "GET", _ALL, accept=TABLE)
+    yield Step("one as a table", "GET", f"{_ALL}/w1", accept=TABLE)
+    yield Step("a table without objects", "GET", f"{_ALL}?includeObject=None", accept=TABLE)
+    yield Step("as metadata", "GET", _ALL, accept=METADATA)
+    yield Step("as protobuf", "GET", f"{_ALL}/w1", accept="application/vnd.kubernetes.protobuf")
+    yield Step(
+        "as protobuf or JSON", "GET", f"{_ALL}/w1", accept="application/vnd.kubernetes.protobuf,application/json"
+    )
+
+
+def _writing() -> Iterator[Step]:
+    yield Step("create", "POST", f"{_ALL}?fieldManager=tester", _W1)
+    yield Step("create again", "POST", _ALL, _W1)
+    yield Step("create strictly", "POST", f"{_ALL}?fieldValidation=Strict", widget("bad", {"unknown": 1, "x": 2}))
+    yield Step("create carelessly", "POST", f"{_ALL}?fieldValidation=Ignore&dryRun=All", widget("dry", {"unknown": 1}))
+    yield Step(
+        "a finalizer",
+        "POST",
+        f"{_ALL}?dryRun=All",
+        _changed(widget("fin"), "metadata", {"name": "fin", "finalizers": ["mine"]}),
+    )
+    yield Step("create in no namespace", "POST", f"{_GROUP}/widgets", widget("w2"))
+    yield Step("create in a namespace that is not there", "POST", f"{_GROUP}/namespaces/none/widgets", widget("w2"))
+    yield Step(
+        "create with a name of the server's", "POST", _ALL, _changed(widget("x"), "metadata", {"generateName": "gen-"})
+    )
+    yield Step(
+        "create green",
+        "POST",
+        _ALL,
+        _changed(widget("w2", {"color": "green"}), "metadata", {"name": "w2", "labels": {"app": "x"}}),
+    )
+    for about, body in REFUSED_WIDGETS.items():
+        yield Step(f"refused: {about}", "POST", _ALL, body)
+    yield Step("put without version", "PUT", f"{_ALL}/w2", widget("w2", {"color": "blue"}))
+    yield Step("put what is not there", "PUT", f"{_ALL}/w9", widget("w9"))
+    yield Step("put another name", "PUT", f"{_ALL}/w2", widget("w3"))
+    yield Step("delete the generated", "DELETE", f"{_ALL}?fieldSelector=spec.color%3Dred,metadata.name!%3Dw1")
+
+
+def _patching() -> Iterator[Step]:
+    yield _patch("merge", {"spec": {"replicas": 2, "extra": {"foo": None, "new": [1]}}}, query="fieldManager=merger")
+    yield _patch("merge nothing", {"spec": {"replicas": 2}})
+    yield _patch("merge metadata", {"metadata": {"labels": {"app": "x"}, "finalizers": ["example.com/mine"]}})
+    yield _patch("merge status", {"status": {"replicas": 3}})
+    yield _patch("merge an unknown field", {"spec": {"unknown": 1}})
+    yield _patch("merge an unknown field strictly", {"spec": {"unknown": 1}}, query="fieldValidation=Strict")
+    yield _patch("merge what is wrong", {"spec": {"color": "pink"}})
+    yield _patch("merge another kind", {"kind": "Gadget"})
+    yield _patch("strategic", {"spec": {}}, "application/strategic-merge-patch+json")
+    yield _patch("of no type", {"spec": {}}, "application/json")
+    yield _patch("JSON", [{"op": "replace", "path": "/spec/color", "value": "blue"}], "application/json-patch+json")
+    yield _patch(
+        "JSON that fails", [{"op": "test", "path": "/spec/color", "value": "x"}], "application/json-patch+json"
+    )
+    yield _patch("nobody", {"spec": {}}, name="nobody")
+    yield _patch(
+        "status by merging",
+        {"status": {"phase": "Running", "replicas": 1, "selector": "a=b"}, "spec": {"color": "red"}},
+        sub="status",
+        query="fieldManager=operator",
+    )
+    yield _patch("a wrong status", {"status": {"phase": "Gone"}}, sub="status")
+    yield _patch("a condition", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, sub="status")
+    yield Step("read the status", "GET", f"{_ALL}/w1/status")
+    yield Step("read the scale", "GET", f"{_ALL}/w1/scale")
+    yield Step("read the scale of nobody", "GET", f"{_ALL}/nobody/scale")
+    yield _patch("scale", {"spec": {"replicas": 7}}, sub="scale", query="fieldManager=scaler")
+    yield _patch("scale too far", {"spec": {"replicas": 700}}, sub="scale")
+    yield _patch("scale below zero", {"spec": {"replicas": -1}}, sub="scale")
+    yield Step(
+        "put a scale",
+        "PUT",
+        f"{_ALL}/w1/scale",
+        {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": "w1", "namespace": "default"},
+            "spec": {"replicas": 4},
+        },
+    )
+    yield Step("after all patches", "GET", f"{_ALL}/w1")
+
+
+def _applying() -> Iterator[Step]:
+    base = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "ap"}}
+
+    def apply(about: str, spec: JSON, manager: str = "one", query: str = "", **more: Any) -> Step:
+        path = f"{_ALL}/ap?fieldManager={manager}{'&' + query if query else ''}"
+        return Step(about, "PATCH", path, {**base, "spec": spec, **more}, APPLY)
+
+    parts = [{"name": "a", "size": 1}, {"name": "b"}]
+    yield apply(
+        "apply anew",
+        {"color": "red", "parts": parts, "labels": {"x": "1"}, "tags": ["p", "q"], "extra": {"a": {"b": [1]}}},
+    )
+    yield apply(
+        "apply the same",
+        {"color": "red", "parts": parts, "labels": {"x": "1"}, "tags": ["p", "q"], "extra": {"a": {"b": [1]}}},
+    )
+    yield apply(
+        "another adds",
+        {"parts": [{"name": "c", "colors": ["x"]}], "labels": {"y": "2"}, "tags": ["r"], "atomic": {"a": "1"}},
+        "two",
+    )
+    yield apply(
+        "another conflicts", {"color": "blue", "parts": [{"name": "a", "size": 2}], "extra": {"a": {"b": [2]}}}, "two"
+    )
+    yield apply("another forces", {"color": "blue", "parts": [{"name": "a", "size": 2}]}, "two", "force=true")
+    yield apply("the first gives up", {"color": "blue", "parts": [{"name": "b"}], "labels": {"x": "1"}})
+    yield apply("an unknown field", {"color": "blue", "what": 1}, "three")
+    yield apply("an unknown field strictly", {"color": "blue", "what": 1}, "three", "fieldValidation=Strict")
+    yield apply("what is wrong", {"color": "pink"}, "one", "force=true")
+    yield apply("no manager", {"color": "red"}, "")
+    yield Step("an update takes over", "PATCH", f"{_ALL}/ap?fieldManager=upd", {"spec": {"labels": {"x": "9"}}}, MERGE)
+    yield apply("against the update", {"labels": {"x": "1"}, "parts": [{"name": "b"}], "color": "blue"})
+    yield Step(
+        "apply a status",
+        "PATCH",
+        f"{_ALL}/ap/status?fieldManager=op",
+        {**base, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        APPLY,
+    )
+    yield Step(
+        "apply another condition",
+        "PATCH",
+        f"{_ALL}/ap/status?fieldManager=op2",
+        {**base, "status": {"conditions": [{"type": "Done", "status": "True"}]}},
+        APPLY,
+    )
+    yield Step("what was applied", "GET", f"{_ALL}/ap")
+
+
+def _versions() -> Iterator[Step]:
+    """Two versions, of which one is deprecated; another storage version; a new default; a field that goes."""
+    one: JSON = {
+        "name": "v1beta1",
+        "served": True,
+        "storage": True,
+        "deprecated": True,
+        **_schema({"a": _S, "old": _S, "n": {"type": "integer"}}),
+    }
+    two: JSON = {
+        "name": "v1",
+        "served": True,
+        "storage": False,
+        **_schema({"a": {"type": "string", "default": "new"}, "b": _S, "n": {"type": "integer", "maximum": 5}}),
+    }
+    both = definition()
+    both["spec"]["versions"] = [one, two]
+    path, old, new = (
+        f"{_CRDS}/gears.other.example.com",
+        "/apis/other.example.com/v1beta1/gears",
+        "/apis/other.example.com/v1/gears",
+    )
+    gear = {
+        "apiVersion": "other.example.com/v1beta1",
+        "kind": "Gear",
+        "metadata": {"name": "g"},
+        "spec": {"old": "x", "n": 9},
+    }
+    yield Step("two versions", "POST", _CRDS, both, settle=True)
+    yield Step("the group", "GET", "/apis/other.example.com")
+    yield Step("create in the old version", "POST", f"{old}?fieldManager=t", gear)
+    yield Step("read in the new version", "GET", f"{new}/g")
+    yield Step("list in the new version", "GET", new)
+    yield Step("a table without columns", "GET", new, accept=TABLE)
+    yield Step("patch in the new version what was too much before", "PATCH", f"{new}/g", {"spec": {"b": "y"}}, MERGE)
+    yield Step("patch to another that is too much", "PATCH", f"{new}/g", {"spec": {"n": 8}}, MERGE)
+    yield Step("read in the old version", "GET", f"{old}/g")
+    stored = _changed(_changed(both, "spec/versions/0/storage", False), "spec/versions/1/storage", True)
+    yield Step(
+        "store the new version", "PATCH", path, {"spec": {"versions": stored["spec"]["versions"]}}, MERGE, settle=True
+    )
+    yield Step("stored versions", "GET", path)
+    yield Step("read what was stored before", "GET", f"{new}/g")
+    yield Step(
+        "drop a version that may be stored",
+        "PATCH",
+        path,
+        {"spec": {"versions": stored["spec"]["versions"][1:]}},
+        MERGE,
+    )
+    yield Step("another plural", "PATCH", path, {"spec": {"names": {"plural": "wheels"}}}, MERGE)
+    yield Step("another scope", "PATCH", path, {"spec": {"scope": "Namespaced"}}, MERGE)
+    yield Step("another short name", "PATCH", path, {"spec": {"names": {"shortNames": ["gr"]}}}, MERGE, settle=True)
+    unserved = _changed(stored, "spec/versions/0/served", False)
+    yield Step(
+        "stop serving the old version",
+        "PATCH",
+        path,
+        {"spec": {"versions": unserved["spec"]["versions"]}},
+        MERGE,
+        settle=True,
+    )
+    yield Step("the old version is gone", "GET", f"{old}/g")
+    yield Step("the group now", "GET", "/apis/other.example.com")
+    yield Step("a kind that is taken", "POST", _CRDS, definition("cogs", "Gear"), settle=True)
+    yield Step("its conditions", "GET", f"{_CRDS}/cogs.other.example.com")
+    yield Step("is not served", "GET", "/apis/other.example.com/v1/cogs")
+    yield Step("delete the owner of the name", "DELETE", path, settle=True)
+    yield Step("it is gone", "GET", path)
+    yield Step("the name is free", "GET", f"{_CRDS}/cogs.other.example.com")
+    yield Step("and served", "GET", "/apis/other.example.com/v1/cogs")
+    yield Step("delete the other", "DELETE", f"{_CRDS}/cogs.other.example.com", settle=True)
+    yield Step("the group is gone", "GET", "/apis/other.example.com")
+
+
+def steps() -> Iterator[Step]:
+    """The story."""
+    yield Step("before", "GET", _ALL)
+    yield Step("the group before", "GET", "/apis/example.com")
+    for about, body in REFUSED_DEFINITIONS.items():
+        yield Step(f"refused: {about}", "POST", f"{_CRDS}?fieldValidation=Strict", body)
+    yield Step("define", "POST", f"{_CRDS}?fieldManager=tester", WIDGETS, settle=True)
+    yield Step("the definition", "GET", f"{_CRDS}/widgets.example.com")
+    yield Step("define again", "POST", _CRDS, WIDGETS)
+    yield from _discovery()
+    yield from _writing()
+    yield from _reading()
+    yield from _patching()
+    yield from _applying()
+    yield from _versions()
+    yield Step("delete one that waits", "DELETE", f"{_ALL}/w1")
+    yield Step("delete one", "DELETE", f"{_ALL}/w2")
+    yield Step("delete the definition", "DELETE", f"{_CRDS}/widgets.example.com")
+    yield Step("create while it goes", "POST", _ALL, widget("late"))
+    yield Step("let the object go", "PATCH", f"{_ALL}/w1", {"metadata": {"finalizers": None}}, MERGE, settle=True)
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+_OWN = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+_TIME = re.compile(r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+
+
+def comparable(status: int, content: Any, warnings: list[str]) -> JSON:
+    """An answer without what each server makes up for itself; what Go says in random order is sorted."""
+    if isinstance(content, str):
+        return {"status": status, "text": content, "warnings": warnings}
+    if status >= 400:
+        details = content.get("details") or {}
+        causes = sorted(
+            f"{each.get('reason')} {each.get('field')} {each.get('message')}" for each in details.get("causes", ())
+        )
+        result = {"status": status, "reason": content.get("reason"), "causes": causes, "warnings": warnings}
+        result["details"] = {name: value for name, value in details.items() if name not in ("causes", "uid")}
+        if len(causes) < 2:
+            result["message"] = content.get("message")
+        return result
+    return {"status": status, "object": _plain(content), "warnings": warnings}
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        dropped = (*_OWN, "storageVersionHash", "time")
+        result = {key: _plain(each, key) for key, each in value.items() if key not in dropped}
+        if "generateName" in result:
+            result["name"] = "GENERATED"
+        return result
+    if isinstance(value, list):
+        values = [_plain(each) for each in value]
+        return (
+            sorted(values, key=lambda each: json.dumps(each, sort_keys=True))
+            if name in ("managedFields", "required", "conditions")
+            else values
+        )
+    if isinstance(value, str) and _TIME.match(value):
+        return "TIME"
+    if isinstance(value, str) and re.fullmatch(r"\d+s", value):
+        return "AGE"
+    return value
