@@ -1,0 +1,114 @@
+"""Load of Deployments on nodes that nobody runs, and what a watch shows of it; for every kind of API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeloop.kube.client import Client
+from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.objects import Pod
+from kubeloop.kube.resources import NODES, PODS
+
+
+@dataclass
+class Run:
+    """What one run showed. Seconds are of time.perf_counter()."""
+
+    wanted: int
+    created: dict[str, float] = field(default_factory=dict)
+    bound: dict[str, float] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
+    cpu_at: list[tuple[int, float]] = field(default_factory=list)  # (pods bound, CPU seconds of the control plane)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def see(self, pod: Pod, now: float, cpu_seconds: float | None) -> None:
+        uid = pod.metadata.uid
+        self.created.setdefault(uid, now)
+        if pod.spec.node_name and uid not in self.bound:
+            self.bound[uid] = now
+            if cpu_seconds is not None:
+                self.cpu_at.append((len(self.bound), cpu_seconds))
+        if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
+            self.ready.add(uid)
+        if len(self.bound) >= self.wanted:
+            self.done.set()
+
+    def waits_milliseconds(self) -> dict[str, float]:
+        """Created to bound, as the watch saw both."""
+        waits = [self.bound[uid] - self.created[uid] for uid in self.bound]
+        return {f"p{round(share * 100)}": round(percentile(waits, share) * 1000, 1) for share in (0.5, 0.9, 0.99)}
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+async def make_nodes(client: Client, count: int) -> None:
+    resources = {"cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+
+    async def make(number: int) -> None:
+        name = f"bench-{number:05}"
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number % 3}"}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        with contextlib.suppress(ApiError):
+            await client.create(NODES, body)
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        status = {"capacity": resources, "allocatable": resources, "conditions": [ready]}
+        node = await client.get_raw(NODES, name)
+        node["status"] = status
+        node["spec"].pop("taints", None)  # kube-apiserver adds not-ready, which no controller takes away here
+        node = await client.update_raw(NODES, name, node)
+        node["status"] = status
+        await client.update_raw(NODES, name, node, subresource="status")
+
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await make(number)
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(32):
+            workers.create_task(worker())
+
+
+def deployment(name: str, replicas: int) -> dict[str, Any]:
+    labels = {"app": name}
+    container = {
+        "name": "main",
+        "image": "registry.example/pause:1",
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def watch(client: Client, namespace: str, run: Run, cpu_seconds: Callable[[], float]) -> None:
+    """Until cancelled. A watch that the server ends is opened again, and told: what it missed is counted late."""
+    step = max(1, run.wanted // 20)
+    while True:
+        try:
+            async with client.watch(PODS, namespace, resource_version="0") as events:
+                async for event in events:
+                    if event.type in ("ADDED", "MODIFIED"):
+                        cpu = cpu_seconds() if len(run.bound) % step == 0 else None
+                        run.see(event.object, time.perf_counter(), cpu)
+            problem = "it ended"
+        except (ApiError, ServerUnreachable) as error:
+            problem = str(error)
+        print(f"the watch on pods is opened again: {problem}", file=sys.stderr)
+        await asyncio.sleep(0.1)
