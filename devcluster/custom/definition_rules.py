@@ -38,7 +38,7 @@ NOT_CONVERTED = "this server calls no conversion webhooks: between versions it c
 def definition_create(errors: Errors, obj: JSON) -> None:
     """A new definition."""
     spec, name = obj["spec"], obj["metadata"].get("name", "")
-    if name != f"{spec['names'].get('plural', '')}.{spec.get('group', '')}":
+    if name != f"{(spec.get('names') or {}).get('plural', '')}.{spec.get('group', '')}":
         errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     _spec(errors, spec)
     _status(errors, obj)
@@ -56,9 +56,13 @@ def definition_update(errors: Errors, obj: JSON, old: JSON) -> None:
     _spec(errors, spec)
     if is_true(old, "Established"):
         errors.immutable("spec.scope", spec.get("scope", ""), before.get("scope", ""))
-        errors.immutable("spec.names.kind", spec["names"].get("kind", ""), before["names"].get("kind", ""))
+        errors.immutable(
+            "spec.names.kind", (spec.get("names") or {}).get("kind", ""), (before.get("names") or {}).get("kind", "")
+        )
     errors.immutable("spec.group", spec.get("group", ""), before.get("group", ""))
-    errors.immutable("spec.names.plural", spec["names"].get("plural", ""), before["names"].get("plural", ""))
+    errors.immutable(
+        "spec.names.plural", (spec.get("names") or {}).get("plural", ""), (before.get("names") or {}).get("plural", "")
+    )
     _status(errors, obj)
     _stored_versions(errors, obj)
     if is_protected(spec.get("group", "")) and approval(obj)[1] != approval(old)[1]:
@@ -153,9 +157,9 @@ def _spec(errors: Errors, spec: JSON) -> None:
     if versions and (wrong := dns_1035_label(names[0])) and names[0]:
         errors.invalid("spec.version", names[0], ",".join(wrong))
     for name in ("plural", "singular", "kind", "listKind"):
-        if not spec["names"].get(name):
+        if not (spec.get("names") or {}).get(name):
             errors.required(f"spec.names.{name}")
-    _names(errors, spec["names"], "spec.names")
+    _names(errors, spec.get("names") or {}, "spec.names")
     has_status = any(_has_status(each) for each in versions)
     for part, place in _SHARED.items():
         if part in shared and versions and part in versions[0]:
