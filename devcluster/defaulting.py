@@ -127,12 +127,12 @@ def _default_volume(volume: JSON) -> None:
                 volume[source].setdefault(name, value)
     if "downwardAPI" in volume:
         _downward_items(volume["downwardAPI"].get("items", ()))
-    elif "projected" in volume:
+    if "projected" in volume:
         for projection in volume["projected"].get("sources") or ():
             _default_projection(projection)
-    elif "image" in volume and "pullPolicy" not in volume["image"]:
+    if "image" in volume and "pullPolicy" not in volume["image"]:
         volume["image"]["pullPolicy"] = image_pull_policy(volume["image"].get("reference", ""))
-    elif "ephemeral" in volume and "volumeClaimTemplate" in volume["ephemeral"]:
+    if "ephemeral" in volume and "volumeClaimTemplate" in volume["ephemeral"]:
         _default_claim_spec(volume["ephemeral"]["volumeClaimTemplate"].setdefault("spec", {}))
 
 
@@ -200,6 +200,8 @@ def _pod(pod: JSON) -> None:
     if spec.get("resources"):
         _default_pod_resources(spec)
     spec.setdefault("enableServiceLinks", True)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     if spec.get("hostNetwork"):
         _host_ports(containers)
         _host_ports(init_containers)
@@ -305,10 +307,10 @@ def _job(obj: JSON) -> None:
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
     for rule in spec.get("podFailurePolicy", {}).get("rules") or ():
         for condition in rule.get("onPodConditions") or ():
-            condition.setdefault("status", "True")
+            condition["status"] = condition.get("status") or "True"
     labels = spec.get("template", {}).get("metadata", {}).get("labels")
     if labels and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = dict(labels)
+        obj["metadata"]["labels"] = labels  # the same: what the strategy adds is in both
 
 
 def _cron_job(obj: JSON) -> None:

@@ -11,8 +11,8 @@ JSON = dict[str, Any]
 
 def qos_class(spec: JSON) -> str:
     """Guaranteed, Burstable or BestEffort."""
-    pod_level = spec.get("resources") or {}
-    if pod_level.get("requests") or pod_level.get("limits"):
+    pod_level = spec.get("resources")
+    if pod_level is not None:
         parts = [pod_level]
     else:
         parts = [

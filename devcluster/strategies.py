@@ -27,8 +27,6 @@ PrepareUpdate = Callable[[JSON, JSON], None]
 
 def _create_pod(pod: JSON, now: str) -> None:
     pod["metadata"]["generation"] = 1
-    if pod["spec"].get("terminationGracePeriodSeconds", 0) < 0:
-        pod["spec"]["terminationGracePeriodSeconds"] = 1
     merge_label_keys(pod)
     adopt_app_armor(pod)
     given = pod.get("status", {}).get("qosClass")
@@ -264,7 +262,7 @@ def prepare_for_part_of_pod(pod: JSON, old: JSON, part: str) -> JSON:
     else:
         if "resources" in spec:
             before["resources"] = spec["resources"]
-        for kind in ("containers", "initContainers"):
+        for kind in kinds:
             if kind in spec or kind in before:
                 before[kind] = _resized(spec.get(kind) or [], before.get(kind) or [])
     if before != old["spec"]:
@@ -272,7 +270,7 @@ def prepare_for_part_of_pod(pod: JSON, old: JSON, part: str) -> JSON:
     return {**old, "metadata": metadata, "spec": before}
 
 
-_SINCE = ("managedFields", "resourceVersion")
+_SINCE = ("managedFields", "resourceVersion", "deletionGracePeriodSeconds")
 
 
 def _resized(new: list[JSON], old: list[JSON]) -> list[JSON]:
@@ -298,10 +296,15 @@ def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = 
     written = "spec" if part == "finalize" else "status"
     if written in obj:
         result[written] = obj[written]
+    kinds = ("containers", "initContainers")
+    if part == "resize" and any(len(spec.get(kind) or ()) != len(before.get(kind) or ()) for kind in kinds):
+        kept = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
+        return {**pod, "metadata": {**pod["metadata"], **kept, "uid": pod["metadata"].get("uid") or metadata["uid"]}}
     else:
         result.pop(written, None)
     metadata = dict(old["metadata"])
     for name in _STATUS_METADATA.get(served.resource.group_resource, _ALL_OPEN):
+        before.pop("resources", None)
         if name in obj["metadata"]:
             metadata[name] = obj["metadata"][name]
         else:
@@ -342,3 +345,5 @@ _STATUS_METADATA: dict[str, tuple[str, ...]] = {
     "pods": ("labels", "annotations", "finalizers", "managedFields"),
     "deployments.apps": ("annotations", "finalizers", "ownerReferences", "managedFields"),
 }
+    if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
+        metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]

@@ -112,11 +112,10 @@ class Writing:
         elif subresource in ("ephemeralcontainers", "resize"):
             obj = strategies.prepare_for_part_of_pod(obj, old, subresource)
         else:
-            strategies.prepare_for_update(served, obj, old)
-        if not subresource:
             self._admission.admit_update(resource, obj, old)
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:
+            strategies.prepare_for_update(served, obj, old)
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
         if not subresource:
             self._admission.check_update(resource, obj, old)

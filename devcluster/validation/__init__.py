@@ -90,11 +90,13 @@ def _metadata(errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, ol
     if all(new.get(name) == old.get(name) for name in _CHECKED):
         return
     object_meta(errors, new, namespaced=resource.namespaced, name_check=path_segment)
-    for _ in range(1 + rule.metadata_updates):
+    for time in range(1 + rule.metadata_updates):
         object_meta_update(errors, new, old)
     if whole:
         object_meta(errors, new, namespaced=resource.namespaced, name_check=rule.name)
         if rule.core:
+        if time and rule.core:  # the first is the store's own
+            kube_finalizers(errors, new)
             kube_finalizers(errors, new)
 
 

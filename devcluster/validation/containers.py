@@ -379,6 +379,7 @@ def _environment_sources(errors: Errors, path: str, sources: Sequence[JSON]) -> 
 def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> None:
     mounts = container.get("volumeMounts", ())
     devices = container.get("volumeDevices", ())
+    device_paths = {each.get("name", ""): each.get("devicePath", "") for each in devices}  # the last of a name counts
     paths = set()
     for i, mount in enumerate(mounts):
         where, name, mount_path = f"{path}.volumeMounts[{i}]", mount.get("name", ""), mount.get("mountPath", "")
@@ -391,9 +392,9 @@ def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> Non
         if mount_path in paths:
             errors.invalid(f"{where}.mountPath", mount_path, "must be unique")
         paths.add(mount_path)
-        if any(each.get("name") == name for each in devices):
+        if name in device_paths:
             errors.invalid(f"{where}.name", name, "must not already exist in volumeDevices")
-        if any(each.get("devicePath") == mount_path for each in devices):
+        if mount_path in device_paths.values():
             errors.invalid(f"{where}.mountPath", mount_path, "must not already exist as a path in volumeDevices")
         for field in ("subPath", "subPathExpr"):
             if mount.get(field):
@@ -427,8 +428,7 @@ def _recursive_read_only(errors: Errors, path: str, mount: JSON) -> None:
 
 def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
     names, paths = set(), set()
-    mounted = {each.get("name", "") for each in mounts}
-    mounted_at = {each.get("mountPath", "") for each in mounts}
+    mount_paths = {each.get("name", ""): each.get("mountPath", "") for each in mounts}
     for i, device in enumerate(devices):
         where, name, device_path = f"{path}[{i}]", device.get("name", ""), device.get("devicePath", "")
         if not name:
@@ -448,9 +448,9 @@ def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequenc
             errors.invalid(f"{where}.devicePath", device_path, "can not contain backsteps ('..')")
         else:
             paths.add(device_path)
-        if name in mounted:
+        if name in mount_paths:
             errors.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
-        if device_path in mounted_at:
+        if device_path in mount_paths.values():
             errors.invalid(f"{where}.devicePath", device_path, "must not already exist as a path in volumeMounts")
         if name:
             names.add(name)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.validation.internal_types import HOST_FIELDS, ORDER
 from kubeloop.kube import schema
 
 JSON = dict[str, Any]
@@ -27,8 +28,13 @@ def go_json(value: Any, type_name: str = "") -> str:
     Go names and appear even if they are empty.
     """
     if type_name.startswith("meta/v1."):
-        return msgspec.json.encode(_tagged(value, type_name)).decode()
-    return msgspec.json.encode(internal(value, type_name)).decode()
+        return _escaped(msgspec.json.encode(_tagged(value, type_name)))
+    return _escaped(msgspec.json.encode(internal(value, type_name)))
+
+
+def _escaped(text: bytes) -> str:
+    """Go's encoder writes what HTML gives a meaning in hexadecimal."""
+    return text.decode().replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
 def _element(ref: schema.TypeRef) -> schema.TypeRef:
@@ -59,7 +65,21 @@ def internal(value: Any, type_name: str) -> Any:
     struct = schema.type_named(type_name) if type_name else None
     if struct is None:
         return {key: internal(value[key], "") for key in sorted(value)}
-    return {each.go_name: _internal_field(value.get(each.name), each.type) for each in struct.json.values()}
+    result: JSON = {}
+    for each in struct.json.values():
+        if each.go_name == "ObjectMeta":  # embedded, and has tags of its own
+            result |= _tagged(value.get(each.name, {}), each.type.named)
+        else:
+            result[each.go_name] = _internal_field(value.get(each.name), each.type)
+    order = ORDER.get(type_name)
+    if order is None:
+        return result
+    if type_name == "core/v1.PodSpec" and result["SecurityContext"] is not None:
+        result["SecurityContext"] |= {name: result[name] for name in HOST_FIELDS}
+    return {name: result.get(name, False if name in _HOST_SWITCHES else None) for name in order}
+
+
+_HOST_SWITCHES = HOST_FIELDS[:3]  # the others are pointers
 
 
 def struct_differences(old: Any, new: Any, type_name: str) -> str:
@@ -70,7 +90,7 @@ def struct_differences(old: Any, new: Any, type_name: str) -> str:
 def json_differences(old: Any, new: Any) -> str:
     """A unified diff without the names of files, as apimachinery's diff.Diff writes it."""
     before, after = (
-        msgspec.json.format(msgspec.json.encode(each), indent=1).decode().splitlines(keepends=True)
+        f"{_escaped(msgspec.json.format(msgspec.json.encode(each), indent=1))}\n".splitlines(keepends=True)
         for each in (old, new)
     )
     return "".join(list(unified_diff(before, after))[2:])
@@ -91,8 +111,8 @@ _ZERO: dict[str, Any] = {
 def _internal_field(value: Any, ref: schema.TypeRef) -> Any:
     if value is None and (ref.pointer or ref.kind != "struct"):
         return None if ref.pointer else _ZERO.get(ref.kind)
-    if ref.kind == "struct" and not ref.named.startswith("meta/v1."):
-        return internal(value or {}, ref.named)
+    if ref.kind == "struct":
+        return _tagged(value, ref.named) if ref.named.startswith("meta/v1.") else internal(value or {}, ref.named)
     if ref.kind == "list" and ref.element is not None:
         return [_internal_field(each, ref.element) for each in value]
     if ref.kind == "map" and ref.element is not None:

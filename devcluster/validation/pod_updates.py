@@ -1,20 +1,16 @@
-"""What may change in a pod, through the pod itself and through its status. Source: core/validation/validation.go."""
+"""What may change in a pod through the pod itself. Source: core/validation/validation.go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.validation import scheduling
 from kubeloop.devcluster.validation.field import (
     Errors,
-    dns_subdomain,
-    internal,
-    ip,
-    json_differences,
-    qualified_name,
+    struct_differences,
 )
-from kubeloop.devcluster.validation.pods import image_without_blanks, pod_metadata_and_spec
+from kubeloop.devcluster.validation.pods import image_without_blanks, pod_annotations, pod_metadata_and_spec
 
 JSON = dict[str, Any]
 
@@ -26,7 +22,7 @@ _UPDATABLE = (
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def _fixed_annotations(errors: Errors, pod: JSON, old: JSON) -> None:
+def fixed_annotations(errors: Errors, pod: JSON, old: JSON) -> None:
     """What makes a pod a static pod's mirror, and the old way of AppArmor, stay as they are."""
     new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
     for key in sorted({*new, *before}):
@@ -35,6 +31,8 @@ def _fixed_annotations(errors: Errors, pod: JSON, old: JSON) -> None:
             errors.forbidden(f"metadata.annotations[{key}]", f"may not remove or update {what}")
         elif what and key not in before:
             errors.forbidden(f"metadata.annotations[{key}]", f"may not add {what}")
+    if new:
+        pod_annotations(errors, "metadata.annotations", pod["metadata"], pod["spec"], old["metadata"])
 
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -45,12 +43,12 @@ def _is_app_armor(key: str) -> bool:
 
 
 def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
+    """What ValidatePodUpdate does beyond metadata's own rules."""
     spec, before = pod["spec"], old["spec"]
+    pod_metadata_and_spec(errors, pod, old)
+    fixed_annotations(errors, pod, old)
     if spec == before:
-        _fixed_annotations(errors, pod, old)
         return
-    pod_metadata_and_spec(errors, pod)
-    _fixed_annotations(errors, pod, old)
     for kind in ("containers", "initContainers"):
         if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
             errors.forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
@@ -63,13 +61,15 @@ def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
         return
     _only_added_tolerations(errors, spec.get("tolerations", ()), before.get("tolerations", ()))
     known = {gate["name"] for gate in before.get("schedulingGates", ())}
-    for i, gate in enumerate(spec.get("schedulingGates", ())):
-        if gate["name"] not in known:
-            wrong = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+    gates = spec.get("schedulingGates", ())
+    last = {gate.get("name", ""): i for i, gate in enumerate(gates)}
+    for i, gate in enumerate(gates):
+        if gate.get("name", "") not in known and last[gate.get("name", "")] == i:
+            wrong = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
             errors.forbidden(f"spec.schedulingGates[{i}].name", wrong)
     munged = _munged(errors, spec, before)
     if munged != before:
-        difference = json_differences(_internal(before), _internal(munged))
+        difference = struct_differences(before, munged, "core/v1.PodSpec")
         told = f"pod updates may not change fields other than {_UPDATABLE}\n{difference}"
         errors.forbidden("spec", told)
 
@@ -170,93 +170,3 @@ def _node_affinity_mutation(errors: Errors, new: JSON, old: JSON | None) -> None
         if not same:
             wrong = "only additions are allowed (no mutations or deletions)"
             errors.invalid(f"{path}.nodeSelectorTerms[{i}]", ours, wrong, "core/v1.NodeSelectorTerm")
-
-
-_HOST_FIELDS = ("HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers")
-
-
-def _internal(spec: JSON) -> JSON:
-    """The internal version of a pod spec, which keeps what concerns the host in its security context."""
-    shown: JSON = internal(spec, "core/v1.PodSpec")
-    shown.pop("DeprecatedServiceAccount", None)
-    host = {name: shown.pop(name, None) for name in _HOST_FIELDS}
-    if shown["SecurityContext"] is not None:
-        shown["SecurityContext"] = host | shown["SecurityContext"]
-    return shown
-
-
-# --- status -----------------------------------------------------------------------------------------------------------
-
-_SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized", "ContainersReady")
-
-
-def pod_status_update(errors: Errors, pod: JSON, old: JSON) -> None:
-    status, before = pod.get("status", {}), old.get("status", {})
-    if status == before:
-        return
-    for i, condition in enumerate(status.get("conditions", ())):
-        name = condition.get("type", "")
-        if name not in _SYSTEM_CONDITIONS:
-            errors.invalid_each(f"metadata.conditions[{i}].Type", name, qualified_name(name))
-    nominated = status.get("nominatedNodeName", "")
-    if nominated and nominated != before.get("nominatedNodeName"):
-        errors.invalid_each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
-    errors.immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
-    for kind in ("container", "initContainer", "ephemeralContainer"):
-        where = f"{kind}Statuses"
-        _transitions(errors, f"status.{where}", status.get(where, ()), before.get(where, ()), _policies(kind, old))
-    _claim_statuses(errors, "status.resourceClaimStatuses", pod)
-    _addresses(errors, "status.podIPs", status.get("podIPs", ()), "core/v1.PodIP")
-    host_ips = status.get("hostIPs")
-    if host_ips and status.get("hostIP", "") != host_ips[0].get("ip", ""):
-        errors.invalid("status.hostIPs[0].ip", host_ips[0].get("ip", ""), "must be equal to `hostIP`")
-    _addresses(errors, "status.hostIPs", host_ips or (), "core/v1.HostIP")
-
-
-def _addresses(errors: Errors, path: str, addresses: Sequence[JSON], type_name: str) -> None:
-    """At most one of each family."""
-    texts = [each.get("ip", "") for each in addresses]
-    for i, text in enumerate(texts):
-        ip(errors, f"{path}[{i}]", text)
-    if len(texts) > 1:
-        if len(texts) > 2 or len({":" in text for text in texts}) == 1:
-            errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
-        for i, text in enumerate(texts):
-            if text in texts[:i]:
-                errors.duplicate(f"{path}[{i}]", addresses[i], type_name=type_name)
-
-
-def _claim_statuses(errors: Errors, path: str, pod: JSON) -> None:
-    names, seen = {each.get("name") for each in pod["spec"].get("resourceClaims", ())}, set()
-    for i, each in enumerate(pod.get("status", {}).get("resourceClaimStatuses", ())):
-        where, name, claim = f"{path}[{i}].name", each.get("name", ""), each.get("resourceClaimName")
-        if name not in names:
-            errors.invalid(where, name, "must match the name of an entry in `spec.resourceClaims`")
-        if name in seen:
-            errors.duplicate(where, name)
-        seen.add(name)
-        if claim is not None:
-            errors.invalid_each(where, claim, dns_subdomain(claim))
-
-
-def _policies(kind: str, pod: JSON) -> Callable[[str], str]:
-    """The restart policy of a container by its name: its own, the pod's, or for ephemeral ones Never."""
-    if kind == "ephemeralContainer":
-        return lambda _name: "Never"
-    own = {each.get("name"): each.get("restartPolicy") for each in pod["spec"].get(f"{kind}s") or ()}
-    of_pod = pod["spec"].get("restartPolicy", "")
-    return lambda name: own.get(name) or of_pod
-
-
-def _transitions(
-    errors: Errors, path: str, new: Sequence[JSON], old: Sequence[JSON], policy_of: Callable[[str], str]
-) -> None:
-    for i, was in enumerate(old):
-        terminated, policy = was.get("state", {}).get("terminated"), policy_of(was.get("name", ""))
-        if terminated is None or policy == "Always":
-            continue
-        if policy == "OnFailure" and terminated.get("exitCode", 0) != 0:
-            continue
-        for now in new:
-            if now.get("name") == was.get("name") and "terminated" not in now.get("state", {}):
-                errors.forbidden(f"{path}[{i}].state", "may not be transitioned to non-terminated state")

@@ -33,25 +33,29 @@ _MIRROR = "kubernetes.io/config.mirror"
 _TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
 
 
-def pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "") -> None:
+def pod_spec(
+    errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
+) -> None:
     """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again.
 
     pod_name: the claims that ephemeral volumes create are named after the pod.
+    old: the spec before an update; it may hold what a new one may not.
     """
+    any_policy = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
-    if not _is_valid(msgspec.json.encode(spec), in_pod, name):
-        _check_pod_spec(errors, path, spec, in_pod=in_pod, pod_name=name)
+    if not _is_valid(msgspec.json.encode(spec), in_pod, name, any_policy):
+        _check_pod_spec(errors, path, spec, in_pod=in_pod, pod_name=name, any_policy=any_policy)
 
 
 @lru_cache(maxsize=512)
-def _is_valid(spec: bytes, in_pod: bool, pod_name: str) -> bool:
+def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> bool:
     """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
     wrong = Errors()
-    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name)
+    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy)
     return not wrong
 
 
-def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
+def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
     mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name) if "volumes" in spec else {}
     if "resourceClaims" in spec:
         _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
@@ -73,7 +77,7 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_
     if "nodeSelector" in spec:
         labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("securityContext") or spec.get("hostPID"):
-        security.pod_context(errors, f"{path}.securityContext", spec)
+        security.pod_context(errors, f"{path}.securityContext", spec, any_policy=any_policy)
     if spec.get("affinity"):
         scheduling.affinity(errors, f"{path}.affinity", spec["affinity"])
     if "dnsConfig" in spec or dns_policy == "None":
@@ -246,7 +250,14 @@ def _above(amount: str, limit: str) -> bool:
     return amount != limit and parse_quantity(amount).compare(parse_quantity(limit)) > 0
 
 
-def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON) -> None:
+def _is_deletion_cost(text: str | None) -> bool:
+    if text is None:
+        return True
+    return bool(re.fullmatch("0|-?[1-9][0-9]*|-0+", text)) and -0x80000000 <= int(text) <= 0x7FFFFFFF
+
+
+def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None) -> None:
+    """Annotations that mean something to the API server."""
     annotations = metadata["annotations"]
     mirror = annotations.get(_MIRROR)
     if mirror is not None and not spec.get("nodeName"):
@@ -254,7 +265,8 @@ def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON) -> No
     if annotations.get(_TOLERATIONS):
         _tolerations_annotation(errors, path, annotations[_TOLERATIONS])
     cost = annotations.get(_DELETION_COST)
-    if cost is not None and not (re.fullmatch("0|-?[1-9][0-9]*", cost) and -0x80000000 <= int(cost) <= 0x7FFFFFFF):
+    had = (old_metadata or {}).get("annotations", {}).get(_DELETION_COST)
+    if cost is not None and not _is_deletion_cost(cost) and _is_deletion_cost(had):
         errors.invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer")
     profile_annotations(errors, path, annotations, spec)
 
@@ -269,12 +281,19 @@ def _tolerations_annotation(errors: Errors, path: str, text: str) -> None:
         scheduling.tolerations(errors, f"{path}.{_TOLERATIONS}", values)
 
 
-def pod_metadata_and_spec(errors: Errors, pod: JSON) -> None:
-    """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules."""
+def pod_metadata_and_spec(errors: Errors, pod: JSON, old: JSON | None = None) -> None:
+    """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules.
+
+    old: the pod before an update. A spec that has not changed is not looked at again, and what the old pod has wrong
+    the new one may have, too.
+    """
     spec = pod["spec"]
     if pod["metadata"].get("annotations"):
-        pod_annotations(errors, "metadata.annotations", pod["metadata"], spec)
-    pod_spec(errors, "spec", spec, in_pod=True, pod_name=pod["metadata"].get("name", ""))
+        pod_annotations(errors, "metadata.annotations", pod["metadata"], spec, None if old is None else old["metadata"])
+    before = None if old is None else old["spec"]
+    if spec == before:
+        return
+    pod_spec(errors, "spec", spec, in_pod=True, pod_name=pod["metadata"].get("name", ""), old=before)
     if not spec.get("serviceAccountName"):
         for i, volume in enumerate(spec.get("volumes", ())):
             for j, source in enumerate(volume.get("projected", {}).get("sources") or ()):
@@ -299,16 +318,25 @@ def pod_create(errors: Errors, pod: JSON) -> None:
     if spec.get("nodeName") and spec.get("schedulingGates"):
         errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     if pod["metadata"].get("annotations"):
-        profiles_agree(errors, pod["metadata"]["annotations"], spec)
+        profiles_agree(errors, "spec", pod["metadata"]["annotations"], spec)
 
 
-def pod_template_spec(errors: Errors, path: str, template: JSON) -> None:
-    """ValidatePodTemplateSpec; its paths of labels and annotations leave out "metadata", as Kubernetes' do."""
+def pod_template_metadata(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:
+    """A template's labels and annotations; their paths leave out "metadata", as Kubernetes' do."""
     metadata = template.get("metadata", {})
     labels(errors, f"{path}.labels", metadata.get("labels"))
     annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
     if metadata.get("annotations"):
-        pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}))
-    pod_spec(errors, f"{path}.spec", template.get("spec", {}), in_pod=False)
-    if template.get("spec", {}).get("ephemeralContainers"):
+        before = None if old is None else old.get("metadata", {})
+        pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}), before)
+
+
+def pod_template_spec(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:
+    """ValidatePodTemplateSpec. old: the template before an update; what it has wrong the new one may have, too."""
+    spec = template.get("spec", {})
+    pod_template_metadata(errors, path, template, old)
+    pod_spec(errors, f"{path}.spec", spec, in_pod=False, old=None if old is None else old.get("spec", {}))
+    if template.get("metadata", {}).get("annotations"):
+        profiles_agree(errors, f"{path}.spec", template["metadata"]["annotations"], spec)
+    if spec.get("ephemeralContainers"):
         errors.forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")

@@ -48,21 +48,25 @@ def _seccomp_profile(errors: Errors, path: str, profile: str) -> None:
         errors.invalid(path, profile, "must be a valid seccomp profile")
 
 
-def profiles_agree(errors: Errors, annotations: dict[str, str], spec: JSON) -> None:
-    """A new pod that has both, annotations and fields, has to say the same in both."""
+def profiles_agree(errors: Errors, path: str, annotations: dict[str, str], spec: JSON) -> None:
+    """A new pod, or a template, that has both, annotations and fields, has to say the same in both; path: its spec's."""
     own = spec.get("securityContext") or {}
     if SECCOMP_OF_POD in annotations and own.get("seccompProfile") is not None:
         _agree(
-            errors, "spec.securityContext.seccompProfile", annotations[SECCOMP_OF_POD], own["seccompProfile"], "seccomp"
+            errors,
+            f"{path}.securityContext.seccompProfile",
+            annotations[SECCOMP_OF_POD],
+            own["seccompProfile"],
+            "seccomp",
         )
-    for where, container in every_container("spec", spec):
+    for where, container in every_container(path, spec):
         annotation = annotations.get(SECCOMP_OF_CONTAINER + container.get("name", ""))
         profile = container.get("securityContext", {}).get("seccompProfile")
         if annotation is not None and profile is not None:
             _agree(errors, f"{where}.securityContext.seccompProfile", annotation, profile, "seccomp")
     if (spec.get("os") or {}).get("name") == "windows":
         return
-    for where, container in every_container("spec", spec):
+    for where, container in every_container(path, spec):
         annotation = annotations.get(APP_ARMOR + container.get("name", ""))
         profile = container.get("securityContext", {}).get("appArmorProfile") or own.get("appArmorProfile")
         if annotation is not None and profile is not None:

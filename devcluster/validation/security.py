@@ -54,8 +54,11 @@ def container_context(errors: Errors, path: str, context: JSON, *, host_users: b
     app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
 
-def pod_context(errors: Errors, path: str, spec: JSON) -> None:
-    """securityContext of a pod; hostPID and its like, which stand beside it, belong to it inside Kubernetes."""
+def pod_context(errors: Errors, path: str, spec: JSON, *, any_policy: bool = False) -> None:
+    """securityContext of a pod; hostPID and its like, which stand beside it, belong to it inside Kubernetes.
+
+    any_policy: seLinuxChangePolicy may be MountOption, which else needs a feature that is off.
+    """
     context = spec.get("securityContext") or {}
     _ids(errors, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
     for i, value in enumerate(context.get("supplementalGroups") or ()):
@@ -70,7 +73,8 @@ def pod_context(errors: Errors, path: str, spec: JSON) -> None:
     _windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
     app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
     _one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
-    _one_of(errors, path, context, "seLinuxChangePolicy", ("Recursive",))  # the rest needs a feature that is off
+    policies = ("MountOption", "Recursive") if any_policy else ("Recursive",)
+    _one_of(errors, path, context, "seLinuxChangePolicy", policies)
 
 
 _SYSCTL_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"

@@ -369,7 +369,7 @@ def test_warnings_of_pods_templates_and_services():
         "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since "
         'v1.17; use "topology.kubernetes.io/zone" instead',
         "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
-        "spec.volumes[0].gitRepo: deprecated in v1.11",
+        "spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
         "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]",
     ]
     assert warnings_for(PODS, body, pod()) == []

@@ -1,0 +1,40 @@
+"""How kube-apiserver's internal types differ from those of v1: messages show values in their internal form.
+
+Only types that have another order of fields, or other fields. Source: pkg/apis/core/types.go of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+HOST_FIELDS = ("HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers")
+"""Fields of a v1 PodSpec that are fields of its security context inside."""
+
+ORDER: dict[str, tuple[str, ...]] = {
+    "core/v1.PodSpec": (
+        "Volumes", "InitContainers", "Containers", "EphemeralContainers", "RestartPolicy",
+        "TerminationGracePeriodSeconds", "ActiveDeadlineSeconds", "DNSPolicy", "NodeSelector", "ServiceAccountName",
+        "AutomountServiceAccountToken", "NodeName", "SecurityContext", "ImagePullSecrets", "Hostname", "Subdomain",
+        "SetHostnameAsFQDN", "Affinity", "SchedulerName", "Tolerations", "HostAliases", "PriorityClassName",
+        "Priority", "PreemptionPolicy", "DNSConfig", "ReadinessGates", "RuntimeClassName", "Overhead",
+        "EnableServiceLinks", "TopologySpreadConstraints", "OS", "SchedulingGates", "ResourceClaims", "Resources",
+        "HostnameOverride", "SchedulingGroup",
+    ),
+    "core/v1.Volume": (
+        "Name", "HostPath", "EmptyDir", "GCEPersistentDisk", "AWSElasticBlockStore", "GitRepo", "Secret", "NFS",
+        "ISCSI", "Glusterfs", "PersistentVolumeClaim", "RBD", "Quobyte", "FlexVolume", "Cinder", "CephFS", "Flocker",
+        "DownwardAPI", "FC", "AzureFile", "ConfigMap", "VsphereVolume", "AzureDisk", "PhotonPersistentDisk",
+        "Projected", "PortworxVolume", "ScaleIO", "StorageOS", "CSI", "Ephemeral", "Image",
+    ),
+    "core/v1.PodSecurityContext": (
+        "HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers", "SELinuxOptions",
+        "WindowsOptions", "RunAsUser", "RunAsGroup", "RunAsNonRoot", "SupplementalGroups",
+        "SupplementalGroupsPolicy", "FSGroup", "FSGroupChangePolicy", "Sysctls", "SeccompProfile", "AppArmorProfile",
+        "SELinuxChangePolicy",
+    ),
+    "core/v1.PodStatus": (
+        "ObservedGeneration", "Phase", "Conditions", "Message", "Reason", "NominatedNodeName", "HostIP", "HostIPs",
+        "PodIPs", "StartTime", "QOSClass", "InitContainerStatuses", "ContainerStatuses",
+        "EphemeralContainerStatuses", "Resize", "ResourceClaimStatuses", "ExtendedResourceClaimStatus",
+        "AllocatedResources", "Resources", "NodeAllocatableResourceClaimStatuses",
+    ),
+}  # fmt: skip
+"""Go names of the fields, in order."""
