@@ -174,6 +174,9 @@ class Errors(list[JSON]):
     def too_long(self, path: str, limit: int) -> None:
         self._add("TooLong", path, f"Too long: may not be more than {limit} bytes")
 
+    def internal(self, path: str, detail: str) -> None:
+        self.append({"reason": "InternalError", "message": f"Internal error: {detail}", "field": path})
+
     def too_many(self, path: str, actual: int, limit: int) -> None:
         self._add("TooMany", path, f"Too many: {actual}: must have at most {limit} items")
 

@@ -97,7 +97,7 @@ class Answer:
             return {
                 "status": self.status,
                 "reason": self.content.get("reason"),
-                "message": self.content.get("message"),
+                "message": re.sub(r' in scheme "[^"]*"', "", self.content.get("message") or ""),  # a place in Go's code
                 "causes": [f"{c.get('reason')} {c.get('field')} {c.get('message')}" for c in details.get("causes", ())],
                 "details": {name: value for name, value in details.items() if name not in ("causes", "uid")},
                 "warnings": self.warnings,
@@ -237,16 +237,41 @@ class ValidObjects:
     path: str
     objects: tuple[JSON, ...]
     under: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    """Fields ("spec.template.spec") that are not changed: another kind's rules."""
 
 
 def valid_objects(kind: str) -> ValidObjects:
     """Raises KeyError if no file declares the kind."""
     for path in sorted(VALID.glob("*.yaml")):
         for each in yaml.safe_load_all(path.read_text()):
-            if each["kind"] == kind:
+            if each.get("kind") == kind:
                 objects = tuple({"kind": kind, **obj} for obj in each["objects"])
-                return ValidObjects(kind, each["type"], each["path"], objects, tuple(each.get("under", ())))
+                under, without = tuple(each.get("under", ())), tuple(each.get("without", ()))
+                return ValidObjects(kind, each["type"], each["path"], objects, under, without)
+            if each.get("template") == kind:
+                return _with_templates(each)
     raise KeyError(f"no file in {VALID} declares {kind}")
+
+
+def _with_templates(declared: JSON) -> ValidObjects:
+    """Workloads around the valid Pods, with the restart policy that their kind wants."""
+    objects, at = [], declared["at"]
+    for pod in valid_objects("Pod").objects:
+        spec = {**pod["spec"], "restartPolicy": declared.get("restartPolicy", "Always")}
+        if not spec["restartPolicy"]:
+            spec = pod["spec"]
+        elif spec["restartPolicy"] == "Always":
+            spec.pop("activeDeadlineSeconds", None)  # theirs alone that end
+        labels = {"labels": {"app": "web"}, "annotations": pod["metadata"].get("annotations", {})}
+        workload: JSON = json.loads(json.dumps(declared["around"]))
+        workload["metadata"] = {"name": f"{pod['metadata']['name']}-template"}
+        holder = workload
+        for name in at[:-1]:
+            holder = holder[name]
+        holder[at[-1]] = {"metadata": labels, "spec": spec}
+        objects.append(workload)
+    return ValidObjects(declared["template"], declared["type"], declared["path"], tuple(objects), tuple(at))
 
 
 def chosen(kind: ValidObjects, base: JSON, count: int, chance: random.Random, under: tuple[str, ...]) -> list[Mutation]:
@@ -254,7 +279,8 @@ def chosen(kind: ValidObjects, base: JSON, count: int, chance: random.Random, un
     single = [
         each
         for each in mutations(kind.type, base, under=under or kind.under)
-        if each.changed.get("metadata") is None or "generateName" not in each.changed["metadata"]  # names by chance
+        if "generateName" not in (each.changed.get("metadata") or ())  # names by chance
+        and not any(f"{each.field}.".startswith(f"{field}.") for field in kind.without)
     ]
     if not count:
         return single
