@@ -89,6 +89,8 @@ class Admission:
                 limits.check_claim(self._store.list(LIMIT_RANGES, namespace), obj)
             case "persistentvolumes":
                 _protect(obj, "kubernetes.io/pv-protection")
+            case "volumeattributesclasses.storage.k8s.io":
+                _protect(obj, "kubernetes.io/vac-protection")
             case "namespaces":
                 if name := obj["metadata"].get("name"):  # without one it is refused below
                     obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name

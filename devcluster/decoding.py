@@ -407,7 +407,7 @@ def json_kind(value: Any, *, number: bool = False) -> str:
 
 def go_type_text(go_type: str) -> str:
     """A type as Go prints it: "[]core/v1.Container" -> "[]v1.Container"."""
-    return re.sub(r"[a-z]+/(v\d)", r"\1", go_type.lstrip("*"))
+    return re.sub(r"[a-z]+/(v\d)", r"\1", go_type.lstrip("*")).replace("[]byte", "[]uint8")
 
 
 def _tell_mismatch(struct: schema.StructType, obj: Any) -> NoReturn:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -67,9 +69,14 @@ def _details(resource: Resource[Any] | None, name: str, kind: str = "", group: s
     return details
 
 
+def _quoted(name: str) -> str:
+    """As Go's %q, for what may be in a name."""
+    return msgspec.json.encode(name).decode()
+
+
 def not_found(resource: Resource[Any], name: str) -> StatusError:
     return StatusError(
-        404, "NotFound", f'{resource.group_resource} "{name}" not found', details=_details(resource, name)
+        404, "NotFound", f"{resource.group_resource} {_quoted(name)} not found", details=_details(resource, name)
     )
 
 
@@ -80,7 +87,10 @@ def path_not_found() -> StatusError:
 
 def already_exists(resource: Resource[Any], name: str) -> StatusError:
     return StatusError(
-        409, "AlreadyExists", f'{resource.group_resource} "{name}" already exists', details=_details(resource, name)
+        409,
+        "AlreadyExists",
+        f"{resource.group_resource} {_quoted(name)} already exists",
+        details=_details(resource, name),
     )
 
 
@@ -93,7 +103,7 @@ def conflict(resource: Resource[Any], name: str, why: str = MODIFIED, *, subreso
     return StatusError(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {full} "{name}": {why}',
+        f"Operation cannot be fulfilled on {full} {_quoted(name)}: {why}",
         details=_details(resource, name, kind=plural),
     )
 
@@ -103,7 +113,7 @@ def kind_conflict(kind: str, name: str, why: str) -> StatusError:
     return StatusError(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {kind} "{name}": {why}',
+        f"Operation cannot be fulfilled on {kind} {_quoted(name)}: {why}",
         details=_details(None, name, kind=kind),
     )
 
@@ -128,7 +138,7 @@ def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[
     details = _details(resource, name)
     if causes:
         details["causes"] = list(causes)
-    quoted = f' "{name}"' if name else ""
+    quoted = f" {_quoted(name)}" if name else ""
     return StatusError(403, "Forbidden", f"{resource.group_resource}{quoted} is forbidden: {why}", details=details)
 
 
@@ -235,7 +245,7 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[JSON]) -> StatusE
     qualified = f"{kind}.{group}" if group else kind
     details = _details(None, name, kind=kind, group=group)
     details["causes"] = [{name: text for name, text in each.items() if text} for each in causes]
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {told}', details=details)
+    return StatusError(422, "Invalid", f"{qualified} {_quoted(name)} is invalid: {told}", details=details)
 
 
 def cause(reason: str, field: str, message: str) -> JSON:

@@ -28,13 +28,17 @@ def _query(text: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class Request:
-    """`path` is decoded; `query` keeps every value of a key; header names are lower-case."""
+    """`path` is decoded; `query` keeps every value of a key; header names are lower-case.
+
+    warnings: what its sender is told of it, whether it succeeds or fails.
+    """
 
     method: str
     path: str
     query: Mapping[str, Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:

@@ -87,17 +87,54 @@ def _data_sources(spec: JSON) -> None:
         spec["dataSource"] = dict(reference)
 
 
-def _keep_status(_obj: JSON, _now: str) -> None:
-    """The client may set it, as kubelets do."""
+def _without_dynamic_configuration(node: JSON, _now_or_old: Any = None) -> None:
+    """A feature that is gone. The client may set all other fields of the status, as kubelets do."""
+    node.get("spec", {}).pop("configSource", None)
+    node.get("status", {}).pop("config", None)
+
+
+def _create_endpoint_slice(obj: JSON, _now: str) -> None:
+    for each in obj.get("endpoints") or ():
+        each.pop("deprecatedTopology", None)
+
+
+def _without_coordination(lease: JSON, _now_or_old: Any = None) -> None:
+    """Fields of leader elections that the server coordinates: a feature that is off."""
+    for name in ("strategy", "preferredHolder"):
+        lease.get("spec", {}).pop(name, None)
+
+
+def _names_of_secrets(account: JSON, _now_or_old: Any = None) -> None:
+    """Of the references to secrets, names alone count."""
+    if account.get("secrets"):
+        account["secrets"] = [{name: each[name] for name in ("name",) if name in each} for each in account["secrets"]]
+
+
+def _create_job(job: JSON, _now: str) -> None:
+    """A selector that only this Job's pods meet, unless its maker has one. Source: jobStrategy.generateSelector."""
+    spec, metadata = job["spec"], job["metadata"]
+    job["status"] = {}
+    if spec.get("manualSelector"):
+        return
+    labels = spec.setdefault("template", {}).setdefault("metadata", {}).setdefault("labels", {})
+    for prefix in ("", "batch.kubernetes.io/"):
+        labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
+        labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
+    selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    selected.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
 
 
 _CREATE: dict[str, Prepare] = {
+    "jobs.batch": _create_job,
+    "endpointslices.discovery.k8s.io": _create_endpoint_slice,
+    "leases.coordination.k8s.io": _without_coordination,
+    "serviceaccounts": _names_of_secrets,
     "pods": _create_pod,
     "namespaces": _create_namespace,
     "persistentvolumes": _create_volume,
     "persistentvolumeclaims": _create_claim,
     "services": _create_service,
-    "nodes": _keep_status,
+    "nodes": _without_dynamic_configuration,
     **stored_kinds.CREATE,
 }
 
@@ -207,6 +244,9 @@ def _drop_what_the_type_has_not(spec: JSON, before: JSON) -> None:
 
 
 _UPDATE: dict[str, PrepareUpdate] = {
+    "nodes": _without_dynamic_configuration,
+    "serviceaccounts": _names_of_secrets,
+    "leases.coordination.k8s.io": _without_coordination,
     "pods": _update_pod,
     "namespaces": _update_namespace,
     "services": _update_service,
@@ -256,10 +296,15 @@ def prepare_for_part_of_pod(pod: JSON, old: JSON, part: str) -> JSON:
     """
     spec, before = pod["spec"], dict(old["spec"])
     metadata = {**old["metadata"], **{name: pod["metadata"][name] for name in _SINCE if name in pod["metadata"]}}
+    kinds = ("containers", "initContainers")
+    if part == "resize" and any(len(spec.get(kind) or ()) != len(before.get(kind) or ()) for kind in kinds):
+        kept = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
+        return {**pod, "metadata": {**pod["metadata"], **kept, "uid": pod["metadata"].get("uid") or metadata["uid"]}}
     if part == "ephemeralcontainers":
         before.pop("ephemeralContainers", None)
         before |= {name: spec[name] for name in ("ephemeralContainers",) if name in spec}
     else:
+        before.pop("resources", None)
         if "resources" in spec:
             before["resources"] = spec["resources"]
         for kind in kinds:
@@ -296,19 +341,16 @@ def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = 
     written = "spec" if part == "finalize" else "status"
     if written in obj:
         result[written] = obj[written]
-    kinds = ("containers", "initContainers")
-    if part == "resize" and any(len(spec.get(kind) or ()) != len(before.get(kind) or ()) for kind in kinds):
-        kept = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
-        return {**pod, "metadata": {**pod["metadata"], **kept, "uid": pod["metadata"].get("uid") or metadata["uid"]}}
     else:
         result.pop(written, None)
     metadata = dict(old["metadata"])
     for name in _STATUS_METADATA.get(served.resource.group_resource, _ALL_OPEN):
-        before.pop("resources", None)
         if name in obj["metadata"]:
             metadata[name] = obj["metadata"][name]
         else:
             metadata.pop(name, None)
+    if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
+        metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]
     result["metadata"] = metadata
     if served.resource.group_resource == "pods" and written == "status":
         result["status"] = _with_what_a_pod_status_keeps(result.get("status") or {}, old.get("status") or {})
@@ -345,5 +387,3 @@ _STATUS_METADATA: dict[str, tuple[str, ...]] = {
     "pods": ("labels", "annotations", "finalizers", "managedFields"),
     "deployments.apps": ("annotations", "finalizers", "ownerReferences", "managedFields"),
 }
-    if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
-        metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]

@@ -45,13 +45,16 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
         return resource.rules.validate_create(obj)
     errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata = obj["metadata"]
-    object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
-    if rule.core and "finalizers" in metadata:
-        kube_finalizers(errors, metadata)
+    if rule.own_metadata:
+        object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
+        if rule.core and "finalizers" in metadata:
+            kube_finalizers(errors, metadata)
     rule.create(errors, obj)
     if rule is SIMPLE:
         _required(errors, resource, obj)
-    if not errors and (wrong := path_segment(metadata.get("name", ""))):
+    if not errors and not rule.own_metadata:
+        object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
+    elif not errors and (wrong := path_segment(metadata.get("name", ""))):
         errors.invalid_each("metadata.name", metadata["name"], wrong)
     return errors
 
@@ -92,11 +95,11 @@ def _metadata(errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, ol
     object_meta(errors, new, namespaced=resource.namespaced, name_check=path_segment)
     for time in range(1 + rule.metadata_updates):
         object_meta_update(errors, new, old)
+        if time and rule.core:  # the first is the store's own
+            kube_finalizers(errors, new)
     if whole:
         object_meta(errors, new, namespaced=resource.namespaced, name_check=rule.name)
         if rule.core:
-        if time and rule.core:  # the first is the store's own
-            kube_finalizers(errors, new)
             kube_finalizers(errors, new)
 
 

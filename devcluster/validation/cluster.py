@@ -7,20 +7,26 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.containers import resource_quantity
+from kubeloop.devcluster.json_syntax import json_error
+from kubeloop.devcluster.validation.containers import resource_quantity, resource_requirements
 from kubeloop.devcluster.validation.field import (
     Errors,
     cidr,
     config_key,
+    dns_label,
+    dns_subdomain,
+    is_valid_selector,
     label_name,
     label_selector,
     label_value,
+    labels,
     not_more_than_100_percent,
     positive_int_or_percent,
     qualified_name,
+    quoted,
 )
-from kubeloop.devcluster.validation.metadata import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers
-from kubeloop.devcluster.validation.scheduling import EFFECTS
+from kubeloop.devcluster.validation.metadata import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers, path_segment
+from kubeloop.devcluster.validation.scheduling import EFFECTS, tolerations
 
 JSON = dict[str, Any]
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
@@ -33,6 +39,7 @@ def node_create(errors: Errors, obj: JSON) -> None:
     spec = obj.get("spec", {})
     _taints(errors, spec.get("taints", ()))
     _node_resources(errors, obj)
+    _declared_features(errors, obj)
     ranges = spec.get("podCIDRs", [])
     for i, each in enumerate(ranges):
         cidr(errors, f"spec.podCIDRs[{i}]", each)
@@ -41,6 +48,29 @@ def node_create(errors: Errors, obj: JSON) -> None:
     for i, each in enumerate(ranges):
         if each in ranges[:i]:
             errors.duplicate(f"spec.podCIDRs[{i}]", each)
+
+
+_FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(?:/[a-zA-Z0-9]+)*")
+_NO_FEATURE = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+
+
+def _declared_features(errors: Errors, obj: JSON) -> None:
+    names = obj.get("status", {}).get("declaredFeatures", ())
+    for i, name in enumerate(names):
+        where = f"status.declaredFeatures[{i}]"
+        if len(name) > 253:
+            wrong = "must be no more than 253 characters"
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {wrong}")
+        elif not _FEATURE.fullmatch(name):
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {_NO_FEATURE}")
+        after = names[i + 1] if i + 1 < len(names) else None
+        if after == name:
+            errors.duplicate(f"status.declaredFeatures[{i + 1}]", after)
+        elif after is not None and name > after:
+            errors.invalid("status.declaredFeatures", list(names), "list must be sorted in lexicographical order")
 
 
 def _taints(errors: Errors, taints: Sequence[JSON]) -> None:
@@ -107,7 +137,8 @@ def namespace_create(errors: Errors, obj: JSON) -> None:
         errors.invalid_each("spec.finalizers", name, qualified_name(name))
         if "/" not in name and name not in STANDARD_FINALIZERS:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
-    _pod_security(errors, obj)
+    if not errors:  # that is an admission plugin's, which comes after all else
+        _pod_security(errors, obj)
 
 
 def namespace_update(errors: Errors, obj: JSON, old: JSON) -> None:
@@ -204,8 +235,22 @@ def secret_create(errors: Errors, obj: JSON) -> None:
             errors.required("data[password]")
     else:
         for key in _SECRET_KEYS.get(kind, ()):
-            if key not in data:
+            if key not in data or (kind == "kubernetes.io/ssh-auth" and not data[key]):
                 errors.required(f"data[{key}]")
+            elif "docker" in kind and (wrong := _not_a_map(b64decode(data[key] or ""))):
+                errors.invalid(f"data[{key}]", "<secret contents redacted>", wrong)
+
+
+def _not_a_map(text: bytes) -> str:
+    """Why this is no JSON object; "" if it is."""
+    if wrong := json_error(text):
+        return wrong
+    kind = _JSON_KINDS.get(text.lstrip()[:1], "number")
+    return "" if kind in ("object", "null") else f"{_NOT_A_MAP.format(kind)}"
+
+
+_JSON_KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool", b"n": "null"}
+_NOT_A_MAP = "json: cannot unmarshal {} into Go value of type map[string]interface {{}}"
 
 
 def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
@@ -256,6 +301,29 @@ def lease_create(errors: Errors, obj: JSON) -> None:
     errors.not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
 
 
+def runtime_class_create(errors: Errors, obj: JSON) -> None:
+    handler, scheduling = obj.get("handler", ""), obj.get("scheduling") or {}
+    if handler:
+        errors.invalid_each("handler", handler, dns_label(handler))
+    else:
+        errors.required("handler")
+    if obj.get("overhead") is not None:
+        resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
+    labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))
+    given = scheduling.get("tolerations", ())
+    tolerations(errors, "scheduling.tolerations", given)
+    seen = set()
+    for i, each in enumerate(given):
+        key = tuple(each.get(name, "") for name in ("key", "operator", "value", "effect"))
+        if key in seen:
+            errors.duplicate(f"scheduling.tolerations[{i}]", each, type_name="core/v1.Toleration")
+        seen.add(key)
+
+
+def runtime_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
+
+
 def lease_update(errors: Errors, obj: JSON, old: JSON) -> None:
     del old
     lease_create(errors, obj)
@@ -282,7 +350,9 @@ def priority_class_create(errors: Errors, obj: JSON) -> None:
     elif value > _HIGHEST_USER_PRIORITY:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
     policy = obj.get("preemptionPolicy")
-    if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
+    if policy == "":
+        errors.required("preemptionPolicy")
+    elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
         errors.not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
 
 
@@ -292,45 +362,102 @@ def priority_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))
 
 
-def ingress_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
-    if not spec.get("rules") and spec.get("defaultBackend") is None:
-        errors.invalid(
-            "spec", spec, "either `defaultBackend` or `rules` must be specified", "networking/v1.IngressSpec"
-        )
-    for i, rule in enumerate(spec.get("rules", ())):
-        for j, path in enumerate(rule.get("http", {}).get("paths") or ()):
-            where, kind = f"spec.rules[{i}].http.paths[{j}]", path.get("pathType")
-            supported = ("Exact", "ImplementationSpecific", "Prefix")
-            if kind is None:
-                errors.required(f"{where}.pathType", "pathType must be specified")
-            elif kind not in supported:
-                errors.not_supported(f"{where}.pathType", kind, supported)
-            elif kind != "ImplementationSpecific" and not path.get("path", "").startswith("/"):
-                errors.invalid(f"{where}.path", path.get("path", ""), "must be an absolute path")
-
-
 def role_create(errors: Errors, obj: JSON) -> None:
+    _rules(errors, obj, namespaced=True)
+
+
+def cluster_role_create(errors: Errors, obj: JSON) -> None:
+    _rules(errors, obj, namespaced=False)
+    aggregation = obj.get("aggregationRule")
+    if aggregation is not None:
+        selectors = aggregation.get("clusterRoleSelectors", ())
+        if not selectors:
+            errors.required("aggregationRule.clusterRoleSelectors", f"{_SELECTORS} if aggregationRule is non-nil")
+        for i, each in enumerate(selectors):
+            where = f"aggregationRule.clusterRoleSelectors[{i}]"
+            label_selector(errors, where, each)
+            if not is_valid_selector(each):
+                errors.invalid(where, None, "invalid label selector.")
+
+
+_SELECTORS = "at least one clusterRoleSelector required"
+
+
+def _rules(errors: Errors, obj: JSON, *, namespaced: bool) -> None:
+    """Source: rbac validation.ValidatePolicyRule."""
     for i, rule in enumerate(obj.get("rules") or ()):
+        where = f"rules[{i}]"
+        groups, resources, urls = (rule.get(name) for name in ("apiGroups", "resources", "nonResourceURLs"))
         if not rule.get("verbs"):
-            errors.required(f"rules[{i}].verbs", "verbs must contain at least one value")
+            errors.required(f"{where}.verbs", "verbs must contain at least one value")
+        if urls:
+            if namespaced:
+                told = "namespaced rules cannot apply to non-resource URLs"
+                errors.invalid(f"{where}.nonResourceURLs", urls, told)
+            if groups or resources or rule.get("resourceNames"):
+                told = "rules cannot apply to both regular resources and non-resource URLs"
+                errors.invalid(f"{where}.nonResourceURLs", urls, told)
+            continue
+        if not groups:
+            errors.required(f"{where}.apiGroups", "resource rules must supply at least one api group")
+        if not resources:
+            errors.required(f"{where}.resources", "resource rules must supply at least one resource")
 
 
 def role_binding_create(errors: Errors, obj: JSON) -> None:
+    _binding(errors, obj, ("Role", "ClusterRole"))
+
+
+def cluster_role_binding_create(errors: Errors, obj: JSON) -> None:
+    _binding(errors, obj, ("ClusterRole",))
+
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _binding(errors: Errors, obj: JSON, kinds: Sequence[str]) -> None:
     reference = obj.get("roleRef", {})
-    if reference.get("apiGroup") != "rbac.authorization.k8s.io":
-        errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), ("rbac.authorization.k8s.io",))
-    if reference.get("kind") not in ("Role", "ClusterRole"):
-        errors.not_supported("roleRef.kind", reference.get("kind", ""), ("Role", "ClusterRole"))
-    if not reference.get("name"):
+    if reference.get("apiGroup", "") != _RBAC:
+        errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
+    if reference.get("kind", "") not in kinds:
+        errors.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+    if name := reference.get("name", ""):
+        errors.invalid_each("roleRef.name", name, path_segment(name))
+    else:
         errors.required("roleRef.name")
     for i, subject in enumerate(obj.get("subjects", ())):
-        if not subject.get("name"):
-            errors.required(f"subjects[{i}].name")
+        _subject(errors, f"subjects[{i}]", subject, namespaced=len(kinds) > 1)
+
+
+def _subject(errors: Errors, where: str, subject: JSON, *, namespaced: bool) -> None:
+    name, kind, group = (subject.get(each, "") for each in ("name", "kind", "apiGroup"))
+    if not name:
+        errors.required(f"{where}.name")
+    if kind == "ServiceAccount":
+        if name:
+            errors.invalid_each(f"{where}.name", name, dns_subdomain(name))
+        if group:
+            errors.not_supported(f"{where}.apiGroup", group, ("",))
+        if not namespaced and not subject.get("namespace"):
+            errors.required(f"{where}.namespace")
+    elif kind in ("User", "Group"):
+        if group != _RBAC:
+            errors.not_supported(f"{where}.apiGroup", group, (_RBAC,))
+    else:
+        errors.not_supported(f"{where}.kind", kind, ("ServiceAccount", "User", "Group"))
 
 
 def role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
     role_binding_create(errors, obj)
+    _same_role(errors, obj, old)
+
+
+def cluster_role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    cluster_role_binding_create(errors, obj)
+    _same_role(errors, obj, old)
+
+
+def _same_role(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj.get("roleRef") != old.get("roleRef"):
         errors.invalid("roleRef", obj.get("roleRef"), "cannot change roleRef", "rbac/v1.RoleRef")
 

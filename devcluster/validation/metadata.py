@@ -42,7 +42,7 @@ def owner_references(errors: Errors, path: str, references: Sequence[JSON]) -> N
     first_controller = ""
     for each in references:
         api_version, kind = each.get("apiVersion", ""), each.get("kind", "")
-        if not api_version.rpartition("/")[2]:
+        if not api_version.rpartition("/")[2] or api_version.count("/") > 1:
             errors.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
         for name in ("kind", "name", "uid"):
             if not each.get(name):

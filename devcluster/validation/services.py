@@ -4,7 +4,7 @@ address family refuses."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
@@ -17,6 +17,7 @@ from kubeloop.devcluster.validation.field import (
     port_number,
     port_number_or_name,
     qualified_name,
+    sloppy_ip,
 )
 
 JSON = dict[str, Any]
@@ -162,16 +163,27 @@ def external_ip(errors: Errors, path: str, text: str) -> None:
     wrong = Errors()
     ip(wrong, path, text)
     if not wrong:
-        address = ip_address(text)
-        if address.is_unspecified:
-            wrong.invalid(path, text, f"may not be unspecified ({text})")
-        if address.is_loopback:
-            wrong.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
-        if address.is_link_local:
-            wrong.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-        if text.startswith("224.0.0.") or text.lower().startswith("ff02:"):
-            wrong.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+        reachable_ip(wrong, path, text)
     errors.extend(wrong)
+
+
+def reachable_ip(errors: Errors, path: str, text: str) -> None:
+    """Not of this node or link alone. Source: ValidateEndpointIP."""
+    address = sloppy_ip(text)
+    if address is None:
+        errors.invalid(path, text, "must be a valid IP address")
+        return
+    if address.is_unspecified:
+        errors.invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if any(address.version == each.version and address in each for each in _LINK_MULTICAST):
+        errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+
+
+_LINK_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 
 
 def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:

@@ -11,6 +11,7 @@ from kubeloop.devcluster.validation.field import (
     Errors,
     dns_label,
     dns_subdomain,
+    label_name,
     qualified_name,
     struct_differences,
 )
@@ -53,6 +54,9 @@ _IN_ORDER = (
 _SOURCES = {**SHARED, "local": _local, "csi": _csi}
 
 
+_OTHERWISE = {"cephfs": "cephFS"}
+
+
 def volume_create(errors: Errors, obj: JSON) -> None:
     spec = obj["spec"]
     modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
@@ -62,7 +66,7 @@ def volume_create(errors: Errors, obj: JSON) -> None:
     if not capacity:
         errors.required("spec.capacity")
     if list(capacity) != ["storage"]:
-        errors.not_supported("spec.capacity", capacity or None, ("storage",))
+        errors.not_supported("spec.capacity", spec.get("capacity"), ("storage",))
     for name, quantity in sorted(capacity.items()):
         if milli_value(quantity) < 0:
             errors.invalid(f"spec.capacity[{name}]", milli_value(quantity) // 1000, "must be a valid resource quantity")
@@ -80,7 +84,10 @@ def volume_create(errors: Errors, obj: JSON) -> None:
     for kind in kinds[:1]:
         _SOURCES[kind](errors, f"spec.{TOLD_AS.get(kind, kind)}", spec[kind])
     for kind in kinds[1:]:
-        errors.forbidden(f"spec.{kind}", "may not specify more than 1 volume type")
+        if kind == "flexVolume":  # the one that may stand beside another
+            _SOURCES[kind](errors, "spec.flexVolume", spec[kind])
+        else:
+            errors.forbidden(f"spec.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
     if "local" in kinds[:1] and affinity is None:
         errors.required("spec.nodeAffinity", "Local volume requires node affinity")
     if not kinds:
@@ -121,35 +128,62 @@ def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
 
 
 def storage_class_create(errors: Errors, obj: JSON) -> None:
-    provisioner = obj.get("provisioner", "")
-    if not provisioner:
-        errors.required("provisioner", "")
-    else:
-        errors.invalid_each("provisioner", provisioner, qualified_name(provisioner.lower()))
-    _parameters(errors, obj.get("parameters"))
+    provisioner(errors, "provisioner", obj.get("provisioner", ""))
+    parameters(errors, obj.get("parameters"))
     policy = obj.get("reclaimPolicy")
-    if policy is not None and policy not in ("Delete", "Retain"):
+    if policy and policy not in ("Delete", "Retain"):
         errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
     mode = obj.get("volumeBindingMode", "")
     if mode not in ("Immediate", "WaitForFirstConsumer"):
         errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    known: list[dict[str, set[str]]] = []
+    for i, term in enumerate(obj.get("allowedTopologies", ())):
+        values = _topology_term(errors, f"allowedTopologies[{i}]", term)
+        # to v1.36, a term that says nothing is the same as any before it
+        if values in known or not values:
+            errors.duplicate(f"allowedTopologies[{i}].matchLabelExpressions", "")
+        known.append(values)
 
 
-def _parameters(errors: Errors, parameters: JSON | None) -> None:
-    if not parameters:
+def provisioner(errors: Errors, path: str, name: str) -> None:
+    if not name:
+        errors.required(path)
+    else:
+        errors.invalid_each(path, name.lower(), qualified_name(name.lower()))
+
+
+_MOST_PARAMETERS, _PARAMETERS_LIMIT = 512, 256 << 10
+
+
+def parameters(errors: Errors, values: JSON | None) -> None:
+    if not values:
         return
-    if "" in parameters:
+    if len(values) > _MOST_PARAMETERS:
+        errors.too_long("parameters", _MOST_PARAMETERS)
+        return
+    if "" in values:
         errors.invalid("parameters", "", "field can not be empty.")
-    if sum(len(key.encode()) + len(value.encode()) for key, value in parameters.items()) > 256 << 10:
-        errors.too_long("parameters", 256 << 10)
+    if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > _PARAMETERS_LIMIT:
+        errors.too_long("parameters", _PARAMETERS_LIMIT)
+
+
+def _topology_term(errors: Errors, path: str, term: JSON) -> dict[str, set[str]]:
+    """The values by key. Source: ValidateTopologySelectorTerm."""
+    found: dict[str, set[str]] = {}
+    for i, each in enumerate(term.get("matchLabelExpressions", ())):
+        where, key, values = f"{path}.matchLabelExpressions[{i}]", each.get("key", ""), each.get("values") or []
+        if not values:
+            errors.required(f"{where}.values")
+        for j, value in enumerate(values):
+            if value in values[:j]:
+                errors.duplicate(f"{where}.values[{j}]", value)
+        label_name(errors, f"{where}.key", key)
+        if key in found:
+            errors.duplicate(f"{where}.key", key)
+        found[key] = set(values)
+    return found
 
 
 def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    fixed = ("parameters", "provisioner", "reclaimPolicy")
-    if all(obj.get(name) == old.get(name) for name in (*fixed, "volumeBindingMode", "allowedTopologies")):
-        return
-    storage_class_create(errors, obj)
-    for name in fixed:
-        if obj.get(name) != old.get(name):
-            errors.forbidden(name, f"updates to {name} are forbidden.")
-    errors.immutable("volumeBindingMode", obj.get("volumeBindingMode"), old.get("volumeBindingMode"))
+    for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+        errors.immutable(name, obj.get(name), old.get(name))

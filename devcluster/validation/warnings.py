@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster.validation.field import dns_label, ip_warning, quoted
+from kubeloop.devcluster.validation.kind_warnings import warnings_of_kind
 from kubeloop.devcluster.validation.profiles import (
     APP_ARMOR,
     SECCOMP_OF_CONTAINER,
@@ -58,6 +59,8 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) -> list[str]:
     """Warnings about writing `obj`; about an update only where the spec changed."""
     key, metadata, spec = (resource.group, resource.kind), obj.get("metadata", {}), obj.get("spec", {})
+    if found := warnings_of_kind(key, obj, old):
+        return found
     if old is not None and spec == old.get("spec"):
         return []
     if key == ("", "Pod"):
@@ -71,6 +74,11 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) ->
         )
         named = key in _NAMES_OF_PODS and old is None
         return [*(_host_name(metadata, "Pod names and hostnames") if named else ()), *found]
+    if key == ("batch", "CronJob"):
+        template = spec.get("jobTemplate", {}).get("spec", {}).get("template", {})
+        path = "spec.jobTemplate.spec.template"
+        found = _pod(template.get("metadata", {}), template.get("spec", {}), f"{path}.metadata", f"{path}.spec")
+        return [*(_host_name(metadata, "Pod names and hostnames") if old is None else ()), *found]
     if key == ("", "Service"):
         return list(_service(metadata, spec))
     if key == ("", "PersistentVolumeClaim"):

@@ -1,4 +1,4 @@
-"""Kinds made of pod templates. Sources: pkg/apis/{apps,batch}/validation, core for ReplicationControllers."""
+"""Kinds made of pod templates, but Jobs. Sources: pkg/apis/apps/validation, core for ReplicationControllers."""
 
 from __future__ import annotations
 
@@ -274,13 +274,15 @@ def _collision_count(errors: Errors, obj: JSON, old: JSON) -> None:
 
 
 def revision_create(errors: Errors, obj: JSON) -> None:
+    errors.not_negative("revision", obj.get("revision"))
     if obj.get("data") is None:
         errors.required("data", "data is mandatory")
-    errors.not_negative("revision", obj.get("revision"))
+    elif not isinstance(obj["data"], dict):
+        errors.required("data", "data must be a valid JSON object")
 
 
 def revision_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    revision_create(errors, obj)
+    errors.not_negative("revision", obj.get("revision"))
     errors.immutable("data", obj.get("data"), old.get("data"))
 
 
@@ -335,51 +337,3 @@ def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
         daemon_set_create(errors, obj)
         daemon_set_create(errors, obj)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
-
-
-def _job_spec(errors: Errors, path: str, spec: JSON) -> None:
-    for name in ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"):
-        errors.not_negative(f"{path}.{name}", spec.get(name))
-    template = spec.get("template", {})
-    pod_template_spec(errors, f"{path}.template", template)
-    policy = template.get("spec", {}).get("restartPolicy", "")
-    if policy not in ("OnFailure", "Never"):
-        if policy == "Always" or not policy:
-            errors.required(f"{path}.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
-        else:
-            errors.not_supported(f"{path}.template.spec.restartPolicy", policy, ("OnFailure", "Never"))
-
-
-def job_create(errors: Errors, obj: JSON) -> None:
-    _job_spec(errors, "spec", obj["spec"])
-
-
-def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    spec, before = obj["spec"], old["spec"]
-    if spec == before:
-        return
-    _job_spec(errors, "spec", spec)
-    errors.immutable("spec.completions", spec.get("completions"), before.get("completions"))
-    errors.immutable("spec.selector", spec.get("selector"), before.get("selector"), _SELECTOR)
-    if not before.get("suspend"):
-        errors.immutable("spec.template", spec.get("template"), before.get("template"), "core/v1.PodTemplateSpec")
-
-
-def cron_job_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
-    schedule = spec.get("schedule", "")
-    if not schedule:
-        errors.required("spec.schedule")
-    elif not schedule.startswith("@") and len(schedule.split()) != 5:
-        wrong = f"expected exactly 5 fields, found {len(schedule.split())}: {schedule.split()}"
-        errors.invalid("spec.schedule", schedule, wrong)
-    errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
-    policy = spec.get("concurrencyPolicy", "")
-    if policy not in ("Allow", "Forbid", "Replace"):
-        errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
-    _job_spec(errors, "spec.jobTemplate.spec", spec.get("jobTemplate", {}).get("spec", {}))
-
-
-def cron_job_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    if obj["spec"] != old["spec"]:
-        cron_job_create(errors, obj)

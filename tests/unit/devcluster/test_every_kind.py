@@ -117,6 +117,7 @@ STORED = [each for each in BY_PATH.values() if each.stored and each.resource.kin
 """Definitions of custom resources have a life of their own: see custom/."""
 WITH_STATUS = [each for each in STORED if each.has_status]
 SCALABLE = [each for each in STORED if "scale" in each.resource.subresources]
+PROTECTED = ("Namespace", "PersistentVolume", "PersistentVolumeClaim", "VolumeAttributesClass")
 PATCHES = {"json": "json-patch+json", "merge": "merge-patch+json", "strategic": "strategic-merge-patch+json"}
 
 
@@ -218,7 +219,7 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, 
 
     api.must("DELETE", path)
     if api.ask("GET", path)[0] == 200:  # it waits for its finalizer
-        assert each.resource.kind in ("Namespace", "PersistentVolume", "PersistentVolumeClaim")
+        assert each.resource.kind in PROTECTED
         return
     events = await first_events(watch, 6)
     assert [type_ for type_, _ in events][:5] == ["MODIFIED"] * 5

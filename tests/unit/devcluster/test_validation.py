@@ -549,7 +549,7 @@ def test_other_new_objects(resource: Resource[Any], body: JSON, causes: list[str
             {"provisioner": "a", "volumeBindingMode": "Immediate"},
             {"provisioner": "b", "volumeBindingMode": "WaitForFirstConsumer"},
             [
-                "provisioner: Forbidden: updates to provisioner are forbidden.",
+                'provisioner: Invalid value: "b": field is immutable',
                 'volumeBindingMode: Invalid value: "WaitForFirstConsumer": field is immutable',
             ],
             id="a storage class",

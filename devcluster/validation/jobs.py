@@ -1,0 +1,487 @@
+"""Jobs and CronJobs. Sources: pkg/apis/batch/validation of Kubernetes v1.36, and robfig/cron's parser for schedules."""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from kubeloop.devcluster.validation.field import (
+    Errors,
+    dns_label,
+    is_valid_selector,
+    label_selector,
+    qualified_name,
+    quoted,
+    selector_matches,
+)
+from kubeloop.devcluster.validation.network import domain_prefixed_path
+from kubeloop.devcluster.validation.pods import pod_template_spec
+
+JSON = dict[str, Any]
+
+_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
+_NOT_NEGATIVE = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex", "maxFailedIndexes",
+)  # fmt: skip
+_MOST_INDEXES, _MANY_COMPLETIONS, _FEWER_INDEXES = 100_000, 100_000, 10_000
+_MOST_RULES, _MOST_EXIT_CODES, _MOST_PATTERNS, _MANAGER_LENGTH = 20, 255, 20, 63
+_ACTIONS, _STATUSES = ("Count", "FailIndex", "FailJob", "Ignore"), ("False", "True", "Unknown")
+_NEEDS_INDEXES = "requires indexed completion mode"
+_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def job_create(errors: Errors, obj: JSON) -> None:
+    spec, metadata = obj["spec"], obj["metadata"]
+    _generated_selector(errors, metadata, spec)
+    _job_spec(errors, "spec", spec)
+    _selected(errors, spec)
+    completions, name = spec.get("completions", 0), metadata.get("name", "")
+    if spec.get("completionMode") == "Indexed" and completions > 0:
+        last = f"{name}-{completions - 1}"
+        if dns_label(last):
+            errors.invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {last}")
+
+
+def _generated_selector(errors: Errors, metadata: JSON, spec: JSON) -> None:
+    selector = spec.get("selector")
+    if spec.get("manualSelector") or selector is None:
+        return
+    uid, name = metadata.get("uid", ""), metadata.get("name", "")
+    found = spec.get("template", {}).get("metadata", {}).get("labels", {})
+    expected = {label: uid if label.endswith("uid") else name for label in _LABELS}
+    for label in _LABELS:
+        path = "spec.template.metadata.labels"
+        if label not in found:
+            errors.required(path, f"must be '{expected[label]}'")
+        elif found[label] != expected[label]:
+            errors.invalid(path, found, f"must be '{expected[label]}'")
+    if is_valid_selector(selector) and not selector_matches(selector, expected):
+        errors.invalid("spec.selector", selector, "`selector` not auto-generated", _SELECTOR)
+
+
+def _selected(errors: Errors, spec: JSON) -> None:
+    selector = spec.get("selector")
+    if selector is None:
+        errors.required("spec.selector")
+    else:
+        label_selector(errors, "spec.selector", selector)
+    if is_valid_selector(selector):
+        found = spec.get("template", {}).get("metadata", {}).get("labels")
+        if not selector_matches(selector, found or {}):
+            told = "`selector` does not match template `labels`"
+            errors.invalid("spec.template.metadata.labels", found, told)
+
+
+def _job_spec(errors: Errors, path: str, spec: JSON) -> None:
+    for name in _NOT_NEGATIVE:
+        errors.not_negative(f"{path}.{name}", spec.get(name))
+        if name == "maxFailedIndexes" and name in spec and "backoffLimitPerIndex" not in spec:
+            errors.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    if "managedBy" in spec:
+        domain_prefixed_path(errors, f"{path}.managedBy", spec["managedBy"])
+        if len(spec["managedBy"].encode()) > _MANAGER_LENGTH:
+            errors.too_long(f"{path}.managedBy", _MANAGER_LENGTH)
+    mode = spec.get("completionMode")
+    if mode is not None and mode not in ("NonIndexed", "Indexed"):
+        errors.not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
+    if mode == "Indexed":
+        _indexed(errors, path, spec)
+    elif mode in (None, "NonIndexed"):
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if name in spec:
+                errors.invalid(f"{path}.{name}", spec[name], _NEEDS_INDEXES)
+    template = spec.get("template", {})
+    if "podFailurePolicy" in spec:
+        _failure_policy(errors, f"{path}.podFailurePolicy.rules", spec)
+    if "successPolicy" in spec:
+        if mode != "Indexed":
+            errors.invalid(f"{path}.successPolicy", spec["successPolicy"], _NEEDS_INDEXES, "batch/v1.SuccessPolicy")
+        else:
+            _success_policy(errors, f"{path}.successPolicy.rules", spec)
+    replacement = spec.get("podReplacementPolicy")
+    supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
+    if replacement is not None and replacement not in supported:
+        errors.not_supported(f"{path}.podReplacementPolicy", replacement, supported)
+    pod_template_spec(errors, f"{path}.template", template)
+    where, policy = f"{path}.template.spec.restartPolicy", template.get("spec", {}).get("restartPolicy", "")
+    if policy in ("", "Always"):
+        errors.required(where, 'valid values: "OnFailure", "Never"')
+    elif policy not in ("OnFailure", "Never"):
+        errors.not_supported(where, policy, ("OnFailure", "Never"))
+    elif "podFailurePolicy" in spec and policy != "Never":
+        errors.invalid(where, policy, 'only "Never" is supported when podFailurePolicy is specified')
+
+
+def _indexed(errors: Errors, path: str, spec: JSON) -> None:
+    completions, parallelism, failed = (spec.get(name) for name in ("completions", "parallelism", "maxFailedIndexes"))
+    where = f"{path}.maxFailedIndexes"
+    if completions is None:
+        errors.required(f"{path}.completions", "when completion mode is Indexed")
+    if parallelism is not None and parallelism > _MOST_INDEXES:
+        told = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
+        errors.invalid(f"{path}.parallelism", parallelism, told)
+    if failed is not None:
+        if completions is not None and failed > completions:
+            errors.invalid(where, failed, "must be less than or equal to completions")
+        if failed > _MOST_INDEXES:
+            errors.invalid(where, failed, f"must be less than or equal to {_MOST_INDEXES}")
+    if completions is None or completions <= _MANY_COMPLETIONS or "backoffLimitPerIndex" not in spec:
+        return
+    told = f"when completions are above {_MANY_COMPLETIONS} and used with backoff limit per index"
+    if failed is None:
+        errors.required(where, f"must be specified when completions is above {_MANY_COMPLETIONS}")
+    for name, value in (("parallelism", parallelism), ("maxFailedIndexes", failed)):
+        if value is not None and value > _FEWER_INDEXES:
+            errors.invalid(f"{path}.{name}", value, f"must be less than or equal to {_FEWER_INDEXES} {told}")
+
+
+def _values(names: Sequence[str]) -> str:
+    return f"valid values: [{' '.join(map(quoted, names))}]"
+
+
+def _failure_policy(errors: Errors, path: str, spec: JSON) -> None:
+    rules, pod = spec["podFailurePolicy"].get("rules") or (), spec.get("template", {}).get("spec", {})
+    if len(rules) > _MOST_RULES:
+        errors.too_many(path, len(rules), _MOST_RULES)
+    containers = {each.get("name", "") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
+    for i, rule in enumerate(rules):
+        where, action = f"{path}[{i}]", rule.get("action", "")
+        if not action:
+            errors.required(f"{where}.action", _values(_ACTIONS))
+        elif action not in _ACTIONS:
+            errors.not_supported(f"{where}.action", action, _ACTIONS)
+        elif action == "FailIndex" and "backoffLimitPerIndex" not in spec:
+            errors.invalid(f"{where}.action", action, "requires the backoffLimitPerIndex to be set")
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
+        if codes is not None:
+            _exit_codes(errors, f"{where}.onExitCodes", codes, containers)
+        _pod_conditions(errors, f"{where}.onPodConditions", conditions)
+        if codes is not None and conditions:
+            errors.invalid_without_value(where, "specifying both OnExitCodes and OnPodConditions is not supported")
+        elif codes is None and not conditions:
+            errors.invalid_without_value(where, "specifying one of OnExitCodes and OnPodConditions is required")
+
+
+def _exit_codes(errors: Errors, path: str, codes: JSON, containers: set[str]) -> None:
+    operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
+    if not operator:
+        errors.required(f"{path}.operator", _values(("In", "NotIn")))
+    elif operator not in ("In", "NotIn"):
+        errors.not_supported(f"{path}.operator", operator, ("In", "NotIn"))
+    if name is not None and name not in containers:
+        told = "must be one of the container or initContainer names in the pod template"
+        errors.invalid(f"{path}.containerName", name, told)
+    if not values:
+        errors.invalid(f"{path}.values", codes.get("values"), "at least one value is required")
+    elif len(values) > _MOST_EXIT_CODES:
+        errors.too_many(f"{path}.values", len(values), _MOST_EXIT_CODES)
+    for i, code in enumerate(values):
+        if operator == "In" and code == 0:
+            errors.invalid(f"{path}.values[{i}]", code, "must not be 0 for the In operator")
+        if code in values[:i]:
+            errors.duplicate(f"{path}.values[{i}]", code)
+    if list(values) != sorted(values):
+        errors.invalid(f"{path}.values", values, "must be ordered")
+
+
+def _pod_conditions(errors: Errors, path: str, patterns: Sequence[JSON]) -> None:
+    if len(patterns) > _MOST_PATTERNS:
+        errors.too_many(path, len(patterns), _MOST_PATTERNS)
+    for i, pattern in enumerate(patterns):
+        kind, status = pattern.get("type", ""), pattern.get("status", "")
+        errors.invalid_each(f"{path}[{i}].type", kind, qualified_name(kind))
+        if not status:
+            errors.required(f"{path}[{i}].status", _values(_STATUSES))
+        elif status not in _STATUSES:
+            errors.not_supported(f"{path}[{i}].status", status, _STATUSES)
+
+
+def _success_policy(errors: Errors, path: str, spec: JSON) -> None:
+    rules, completions = spec["successPolicy"].get("rules") or (), spec.get("completions", 0)
+    if not rules:
+        errors.required(path, "at least one rules must be specified when the successPolicy is specified")
+    if len(rules) > _MOST_RULES:
+        errors.too_many(path, len(rules), _MOST_RULES)
+    for i, rule in enumerate(rules):
+        where, indexes, count = f"{path}[{i}]", rule.get("succeededIndexes"), rule.get("succeededCount")
+        total = 0
+        if indexes is None and count is None:
+            errors.required(where, "at least one of succeededCount or succeededIndexes must be specified")
+        if indexes is not None:
+            try:
+                total = _index_count(indexes, completions)
+            except ValueError as error:
+                told = f"error parsing succeededIndexes: {error}"
+                errors.invalid(f"{where}.succeededIndexes", indexes, told)
+        if count is not None:
+            errors.not_negative(f"{where}.succeededCount", count)
+            told = "must be less than or equal to {} (the number of {})"
+            if count > completions:
+                errors.invalid(f"{where}.succeededCount", count, told.format(completions, "specified completions"))
+            if indexes is not None and count > total:
+                of = "indexes in the specified succeededIndexes field"
+                errors.invalid(f"{where}.succeededCount", count, told.format(total, of))
+
+
+def _index_count(text: str, completions: int) -> int:
+    """How many indexes there are in "0,2-4". Raises ValueError in Kubernetes' words."""
+
+    def index(part: str) -> int:
+        if not re.fullmatch("[-+]?[0-9]+", part):
+            raise ValueError(f"cannot convert string to integer for index: {quoted(part)}")
+        if int(part) >= completions:
+            raise ValueError(f"too large index: {quoted(part)}")
+        return int(part)
+
+    total, last = 0, -1
+    for interval in text.split(",") if text else ():
+        parts = interval.split("-")
+        if len(parts) > 2:
+            told = "violates the requirement that an index interval can have at most two parts separated by '-'"
+            raise ValueError(f"the fragment {quoted(interval)} {told}")
+        first = index(parts[0])
+        end = index(parts[1]) if len(parts) > 1 else first
+        if len(parts) > 1 and first >= end:
+            raise ValueError(f"non-increasing order, previous: {first}, current: {end}")
+        if last >= first:
+            raise ValueError(f"non-increasing order, previous: {last}, current: {first}")
+        total, last = total + end - first + 1, end
+    return total
+
+
+_FIXED = (
+    ("completionMode", ""), ("podFailurePolicy", "batch/v1.PodFailurePolicy"), ("backoffLimitPerIndex", ""),
+    ("managedBy", ""), ("successPolicy", "batch/v1.SuccessPolicy"),
+)  # fmt: skip
+_SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
+
+
+def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    job_create(errors, obj)
+    _job_spec(errors, "spec", spec)
+    _selected(errors, spec)
+    completions = spec.get("completions")
+    if spec.get("completionMode") != "Indexed":
+        errors.immutable("spec.completions", completions, before.get("completions"))
+    elif completions not in (None, before.get("completions"), spec.get("parallelism")):
+        errors.invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
+    errors.immutable("spec.selector", spec.get("selector"), before.get("selector"), _SELECTOR)
+    _template_update(errors, spec, before, old.get("status") or {})
+    for name, type_name in _FIXED:
+        errors.immutable(f"spec.{name}", spec.get(name), before.get(name), type_name)
+
+
+def _template_update(errors: Errors, spec: JSON, before: JSON, status: JSON) -> None:
+    """A template stays as it is, but for what concerns scheduling while the Job is suspended and not begun."""
+    template, was = spec.get("template", {}), before.get("template", {})
+    stopped = any(
+        each.get("type") == "Suspended" and each.get("status") == "True" for each in status.get("conditions") or ()
+    )
+    idle = bool(before.get("suspend")) and ("startTime" not in status or stopped) and not status.get("active")
+    if idle:
+        was = _with_scheduling_of(was, template)
+    if before.get("suspend") and idle:
+        was = _with_resources_of(was, template)
+        errors.immutable("spec.template.spec", template.get("spec"), was.get("spec"), "core/v1.PodSpec")
+    else:
+        errors.immutable("spec.template", template, was, _TEMPLATE)
+
+
+def _with_scheduling_of(was: JSON, template: JSON) -> JSON:
+    pod, new = dict(was.get("spec", {})), template.get("spec", {})
+    for name in _SCHEDULING:
+        pod.pop(name, None)
+        if name in new:
+            pod[name] = new[name]
+    affinity = {k: v for k, v in pod.get("affinity", {}).items() if k != "nodeAffinity"}
+    if "nodeAffinity" in new.get("affinity", {}):
+        affinity["nodeAffinity"] = new["affinity"]["nodeAffinity"]
+    if affinity or new.get("affinity") == {}:
+        pod["affinity"] = affinity
+    else:
+        pod.pop("affinity", None)
+    metadata = {k: v for k, v in was.get("metadata", {}).items() if k not in ("labels", "annotations")}
+    metadata |= {k: v for k, v in template.get("metadata", {}).items() if k in ("labels", "annotations")}
+    return {**was, "metadata": metadata, "spec": pod}
+
+
+def _with_resources_of(was: JSON, template: JSON) -> JSON:
+    pod, new = dict(was.get("spec", {})), template.get("spec", {})
+    for kind in ("containers", "initContainers"):
+        mine, theirs = pod.get(kind) or [], new.get(kind) or []
+        if len(mine) == len(theirs):
+            pod[kind] = [
+                {**one, "resources": other.get("resources", {})} if one.get("name") == other.get("name") else one
+                for one, other in zip(mine, theirs, strict=True)
+            ] or pod.get(kind)
+            if pod[kind] is None:
+                del pod[kind]
+    return {**was, "spec": pod}
+
+
+# --- cron jobs --------------------------------------------------------------------------------------------------------
+
+_NAME_LENGTH = 52
+_ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
+_TEMPLATE_SPEC = "spec.jobTemplate.spec"
+
+
+def cron_job_create(errors: Errors, obj: JSON) -> None:
+    name = obj["metadata"].get("name", "")
+    _cron_job(errors, obj["spec"], {})
+    if len(name) > _NAME_LENGTH:
+        errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
+
+
+def cron_job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        _cron_job(errors, obj["spec"], old["spec"])
+
+
+def _cron_job(errors: Errors, spec: JSON, before: JSON) -> None:
+    schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
+    if not schedule:
+        errors.required("spec.schedule")
+    else:
+        _schedule(errors, schedule, zone, zoned="TZ" in before.get("schedule", ""))
+    errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+    if zone is not None and zone != before.get("timeZone"):
+        _time_zone(errors, zone)
+    policy = spec.get("concurrencyPolicy", "")
+    if not policy:
+        errors.required("spec.concurrencyPolicy")
+    elif policy not in ("Allow", "Forbid", "Replace"):
+        errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+    job = spec.get("jobTemplate", {}).get("spec", {})
+    _job_spec(errors, _TEMPLATE_SPEC, job)
+    if job.get("selector") is not None:
+        told = "`selector` will be auto-generated"
+        errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], told, _SELECTOR)
+    if job.get("manualSelector"):
+        errors.not_supported(f"{_TEMPLATE_SPEC}.manualSelector", True, ("nil", "false"))
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        errors.not_negative(f"spec.{name}", spec.get(name))
+
+
+def _schedule(errors: Errors, schedule: str, zone: str | None, *, zoned: bool) -> None:
+    if wrong := schedule_error(schedule):
+        errors.invalid("spec.schedule", schedule, wrong)
+    if "TZ" not in schedule:
+        return
+    if not zoned:
+        errors.invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+    elif zone is not None:
+        errors.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+
+
+def _time_zone(errors: Errors, zone: str) -> None:
+    path = "spec.timeZone"
+    if not zone:
+        errors.invalid(path, zone, "timeZone must be nil or non-empty string")
+        return
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _ZONE.fullmatch(part):
+            errors.invalid(path, zone, f"unknown time zone {zone}")
+            return
+    if zone.lower() == "local":
+        told = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        errors.invalid(path, zone, told)
+    if zone != "Local" and not _is_zone(zone):
+        errors.invalid(path, zone, f"unknown time zone {zone}")
+
+
+@lru_cache(maxsize=256)
+def _is_zone(name: str) -> bool:
+    """Is it a time zone? Where this machine has no table of them, every name is."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return name != "UTC" and not zoneinfo.available_timezones()
+    return True
+
+
+_MONTHS = {
+    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11,
+    "dec": 12,
+}  # fmt: skip
+_DAYS = {"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6}
+_BOUNDS: tuple[tuple[int, int, dict[str, int]], ...] = (
+    (0, 59, {}), (0, 23, {}), (1, 31, {}), (1, 12, _MONTHS), (0, 6, _DAYS),
+)  # fmt: skip
+_DESCRIPTORS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+_DURATION = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+
+
+@lru_cache(maxsize=1024)
+def schedule_error(text: str) -> str:
+    """Why this is no schedule, in the words of the parser that Kubernetes uses; "" if it is one."""
+    spec = text
+    if spec.startswith(("TZ=", "CRON_TZ=")):
+        zone, _, spec = spec.partition("=")[2].partition(" ")
+        if not _is_zone(zone):
+            return f"provided bad location {zone}: unknown time zone {zone}"
+        spec = spec.strip()
+    if spec.startswith("@"):
+        if spec in _DESCRIPTORS:
+            return ""
+        if spec.startswith("@every "):
+            given = spec.removeprefix("@every ")
+            told = f"failed to parse duration {spec}: time: invalid duration {quoted(given)}"
+            return "" if _DURATION.fullmatch(given) else told
+        return f"unrecognized descriptor: {spec}"
+    fields = spec.split()
+    if len(fields) != len(_BOUNDS):
+        return f"expected exactly {len(_BOUNDS)} fields, found {len(fields)}: [{' '.join(fields)}]"
+    for given, bounds in zip(fields, _BOUNDS, strict=True):
+        for each in filter(None, given.split(",")):
+            try:
+                _check_range(each, *bounds)
+            except ValueError as error:
+                return str(error)
+    return ""
+
+
+def _check_range(text: str, least: int, most: int, names: dict[str, int]) -> None:
+    steps = text.split("/")
+    ends = steps[0].split("-")
+    if ends[0] in ("*", "?"):
+        start, end = least, most
+    else:
+        start = _number(ends[0], names)
+        if len(ends) > 2:
+            raise ValueError(f"too many hyphens: {text}")
+        end = _number(ends[1], names) if len(ends) > 1 else start
+    step = 1
+    if len(steps) > 2:
+        raise ValueError(f"too many slashes: {text}")
+    if len(steps) > 1:
+        step = _number(steps[1], {})
+        end = most if len(ends) == 1 else end
+    if start < least:
+        raise ValueError(f"beginning of range ({start}) below minimum ({least}): {text}")
+    if end > most:
+        raise ValueError(f"end of range ({end}) above maximum ({most}): {text}")
+    if start > end:
+        raise ValueError(f"beginning of range ({start}) beyond end of range ({end}): {text}")
+    if step == 0:
+        raise ValueError(f"step of range should be a positive number: {text}")
+
+
+def _number(text: str, names: dict[str, int]) -> int:
+    if text.lower() in names:
+        return names[text.lower()]
+    if not re.fullmatch("[-+]?[0-9]+", text):
+        raise ValueError(f"failed to parse int from {text}: strconv.Atoi: parsing {quoted(text)}: invalid syntax")
+    if int(text) < 0:
+        raise ValueError(f"negative number ({int(text)}) not allowed: {text}")
+    return int(text)
