@@ -64,6 +64,7 @@ class Bench:
         self.recorder: Any = None
         self.traces = NoTraces()
         self.extenders = ()
+        self.metrics = None
         self.nominator = Nominator(lambda key: None)
         document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         profile = read_configuration(document).profiles[0]

@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.controllers.metrics import ControllerMetrics, QueueMetrics, QueueState
 from kubeloop.kube.transport import Response, StreamedResponse, Transport, TransportError
-from kubeloop.scheduler.metrics import AttemptResult, SchedulerMetrics, SchedulerState
+from kubeloop.scheduler.metrics import AttemptResult, EvictionResult, SchedulerMetrics, SchedulerState, VolumeStage
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -264,6 +264,25 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_doubling(1, 7),
             registry=registry,
         )
+        self._evictions = Counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Preemptions whose victims have been told to go, or not all of them, by result.",
+            ["result"],
+            registry=registry,
+        )
+        self._eviction_seconds = Histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "How long it took to tell the victims of a preemption to go, by result.",
+            ["result"],
+            buckets=_doubling(0.01, 20),
+            registry=registry,
+        )
+        self._volume_failures = Counter(
+            "scheduler_volume_scheduling_stage_error_total",
+            "Failures to find, assume or bind a pod's volumes, by operation.",
+            ["operation"],
+            registry=registry,
+        )
         self._permit_seconds = Histogram(
             "scheduler_permit_wait_duration_seconds",
             "How long pods waited to be permitted, by result.",
@@ -380,6 +399,13 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._preemptions.inc()
         if victims:
             self._victims.observe(victims)
+
+    def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
+        self._evictions.labels(result).inc()
+        self._eviction_seconds.labels(result).observe(seconds)
+
+    def volume_stage_failed(self, stage: VolumeStage) -> None:
+        self._volume_failures.labels(stage).inc()
 
     def permit_wait(self, result: str, seconds: float) -> None:
         self._permit_seconds.labels(result).observe(seconds)

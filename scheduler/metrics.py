@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
+EvictionResult = Literal["success", "error"]
+VolumeStage = Literal["predicate", "assume", "bind"]
 
 
 class SchedulerState(Protocol):
@@ -75,6 +77,17 @@ class SchedulerMetrics(Protocol):
 
     def preemption(self, victims: int) -> None:
         """scheduler_preemption_attempts_total, scheduler_preemption_victims (not observed for 0)."""
+        ...
+
+    def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
+        """scheduler_preemption_goroutines_execution_total, scheduler_preemption_goroutines_duration_seconds{result}.
+
+        The work behind one preemption, from the first request until the last victim is told to go.
+        """
+        ...
+
+    def volume_stage_failed(self, stage: VolumeStage) -> None:
+        """scheduler_volume_scheduling_stage_error_total{operation=stage}: failed, and not only found no volume."""
         ...
 
     def permit_wait(self, result: str, seconds: float) -> None:

@@ -17,6 +17,7 @@ from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -42,6 +43,7 @@ class PluginHandle:
         recorder: EventSink,
         traces: PodTraces,
         extenders: Sequence[Extender],
+        metrics: SchedulerMetrics | None,
         spawn: Spawn,
     ) -> None:
         self.snapshot = snapshot
@@ -52,6 +54,7 @@ class PluginHandle:
         self.recorder = recorder
         self.traces = traces
         self.extenders = extenders
+        self.metrics = metrics
         self._spawn = spawn
 
     @property

@@ -134,6 +134,7 @@ class Scheduler:
                 recorder=recorder,
                 traces=traces,
                 extenders=self.extenders,
+                metrics=metrics,
                 spawn=self._spawn,
             )
             handle.framework = Framework(

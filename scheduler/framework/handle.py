@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.framework.dry_run import DryRuns
     from kubeloop.scheduler.framework.interface import CycleState, Status
     from kubeloop.scheduler.framework.permits import WaitingPod
+    from kubeloop.scheduler.metrics import SchedulerMetrics
     from kubeloop.scheduler.plugins.listers import Listers
     from kubeloop.scheduler.queue.nominator import Nominator
     from kubeloop.tracing.lifecycle import PodTraces
@@ -27,7 +28,8 @@ class Handle(Protocol):
     """Everything outside a plugin that it may use.
 
     snapshot: the cluster as of this cycle; the same object in every cycle. listers: what informers know besides nodes
-    and pods. extenders: other programs that take part, in the order in which they are asked.
+    and pods. extenders: other programs that take part, in the order in which they are asked. metrics: None where nobody
+    counts.
     """
 
     @property
@@ -53,6 +55,9 @@ class Handle(Protocol):
 
     @property
     def extenders(self) -> Sequence[Extender]: ...
+
+    @property
+    def metrics(self) -> SchedulerMetrics | None: ...
 
     @property
     def nominator(self) -> Nominator: ...

@@ -15,6 +15,7 @@ from kubeloop.scheduler.framework.handle import Handle
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo
+    from kubeloop.scheduler.metrics import EvictionResult
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +47,26 @@ class Evictions:
 
     async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Cancellation: some victims may be evicted already; the pod is tried again and finds out."""
+        started_ns = self._handle.clock.time_ns()
+        result: EvictionResult = "success"
         try:
             await self._clear_lower_nominations(pod, node_name)
             *others, last = victims
-            await asyncio.gather(*(self._evict(pod, node_name, victim) for victim in others))
+            async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure ends what is under way
+                for victim in others:
+                    evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
             self._under_way.discard(pod.uid)
             await self._evict(pod, node_name, last)
-        except (ApiError, ServerUnreachable) as error:
-            log.warning("preemption failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
+        except* (ApiError, ServerUnreachable) as failures:
+            result = "error"
+            error = str(failures.exceptions[0])
+            log.warning("preemption failed", extra={"pod": pod.key, "node": node_name, "error": error})
             self._under_way.discard(pod.uid)
             self._handle.activate([pod.pod])  # no deletion may come that would wake it
         finally:
             self._under_way.discard(pod.uid)
+        if self._handle.metrics is not None:
+            self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
 
     async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Pods of lower priority that wait for this node wait in vain now, and shall look for another one."""

@@ -63,6 +63,7 @@ from kubeloop.scheduler.resources import nano
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
+    from kubeloop.scheduler.metrics import VolumeStage
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class VolumeBinding:
         try:
             found = self._binder.find(claims, node.node)
         except (ClaimError, TranslationError) as error:
-            return failed(self.name, error)
+            return self._failed_to("predicate", error)
         return unresolvable(self.name, *found.reasons) if found.reasons else None
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
@@ -172,7 +173,7 @@ class VolumeBinding:
         try:
             found = self._binder.find(claims, info.node)
         except (ClaimError, TranslationError) as error:
-            return failed(self.name, error)
+            return self._failed_to("assume", error)
         if found.reasons:
             return unresolvable(self.name, *found.reasons)
         self._binder.assume(found, node_name)
@@ -199,7 +200,7 @@ class VolumeBinding:
             await self._write(found, node_name)
         except (ApiError, ServerUnreachable) as error:
             log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
-            return failed(self.name, error)
+            return self._failed_to("bind", error)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 pause = _LOOK_AGAIN_SECONDS
@@ -207,11 +208,16 @@ class VolumeBinding:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LOOK_AGAIN_AT_MOST_SECONDS)
         except TimeoutError:
-            return failed(self.name, "binding volumes: context deadline exceeded")
+            return self._failed_to("bind", "binding volumes: context deadline exceeded")
         except (ClaimError, TranslationError) as error:
             log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
-            return failed(self.name, f"binding volumes: {error}")
+            return self._failed_to("bind", f"binding volumes: {error}")
         return None
+
+    def _failed_to(self, stage: VolumeStage, error: Exception | str) -> Status:
+        if self._handle.metrics is not None:
+            self._handle.metrics.volume_stage_failed(stage)
+        return failed(self.name, error)
 
     async def _write(self, found: NodeVolumes, node_name: str) -> None:
         """Each write holds only if the object is as we read it. Raises ApiError, ServerUnreachable."""

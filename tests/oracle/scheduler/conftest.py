@@ -93,6 +93,7 @@ class Cluster:
         self.recorder: Any = None
         self.traces = NoTraces()
         self.extenders = ()
+        self.metrics = None
         self.framework = Framework(default_profile(), self, lambda: self.nominator)
         self.plugins: dict[str, Any] = dict(self.framework.plugins)
 

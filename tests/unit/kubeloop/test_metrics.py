@@ -107,6 +107,8 @@ def test_the_scheduler_reports_under_kube_schedulers_names():
     metrics.plugin("NodeName", "Filter", "Success", 0.001)
     metrics.preemption(victims=2)
     metrics.preemption(victims=0)
+    metrics.victims_evicted("error", 0.25)
+    metrics.volume_stage_failed("bind")
     metrics.permit_wait("allowed", 0.5)
     metrics.queueing_hint("NodeName", "NodeAdd", "Queue", 0.25)
     metrics.event_handled("NodeAdd", 0.5)
@@ -131,6 +133,9 @@ def test_the_scheduler_reports_under_kube_schedulers_names():
         'scheduler_plugin_evaluation_total{extension_point="Filter",plugin="NodeName",profile="default-scheduler"} 4.0',
         'scheduler_goroutines{operation="binding"} 5.0',
         "scheduler_preemption_victims_count 1.0",
+        'scheduler_preemption_goroutines_execution_total{result="error"} 1.0',
+        'scheduler_preemption_goroutines_duration_seconds_sum{result="error"} 0.25',
+        'scheduler_volume_scheduling_stage_error_total{operation="bind"} 1.0',
         'scheduler_permit_wait_duration_seconds_sum{result="allowed"} 0.5',
         'scheduler_cache_size{type="assumed_pods"} 7.0',
     ):

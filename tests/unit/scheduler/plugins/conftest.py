@@ -111,6 +111,7 @@ class SmallCluster:
         self.recorder: Any = Recorder()
         self.traces = NoTraces()
         self.extenders: list[Extender] = []
+        self.metrics: Any = None
         self.clock = FixedClock()
         self.rng = random.Random(7)
         self.spawned: list[Coroutine[Any, Any, None]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,6 +43,20 @@ async def test_a_failed_binding_is_an_error_of_the_binder(error: Exception, clus
     assert (status.code, status.plugin, status.error) == (Code.ERROR, "DefaultBinder", error)
 
 
+class Told:
+    """Metrics that remember how preemptions went, and which stage of a pod's volumes failed."""
+
+    def __init__(self) -> None:
+        self.evictions: list[str] = []
+        self.stages: list[str] = []
+
+    def victims_evicted(self, result: str, seconds: float) -> None:
+        self.evictions.append(result)
+
+    def volume_stage_failed(self, stage: str) -> None:
+        self.stages.append(stage)
+
+
 def preempting(cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreemption, PodInfo]:
     small = cluster([node("a")], [pod("low-1", "a", cpu="2", priority=1), pod("low-2", "a", cpu="2", priority=2)])
     new = PodInfo(pod("high", cpu="4", priority=100))
@@ -62,6 +77,7 @@ async def test_victims_are_marked_then_deleted_and_told(cluster: Any, node: Any,
     gated = plugin.pre_enqueue(new.pod)
     assert gated is not None
     assert gated.reasons == ("waiting for the preemption for this pod to be finished",)
+    small.metrics = Told()
     await small.spawned[0]
     assert [(request[0], request[3]) for request in small.client.requests] == [
         ("patch", "low-2"),
@@ -76,6 +92,7 @@ async def test_victims_are_marked_then_deleted_and_told(cluster: Any, node: Any,
     assert small.recorder.events[0] == ("low-2", "Normal", "Preempted", "Preempted by pod high on node a")
     assert plugin.pre_enqueue(new.pod) is None
     assert small.activated == []
+    assert small.metrics.evictions == ["success"]
 
 
 async def test_a_victim_that_is_gone_already_is_no_failure(cluster: Any, node: Any, pod: Any) -> None:
@@ -98,12 +115,27 @@ async def test_a_victim_on_its_way_out_is_not_asked_to_leave_again(cluster: Any,
     assert small.recorder.events == []
 
 
-async def test_a_pod_whose_preemption_failed_is_tried_again(cluster: Any, node: Any, pod: Any) -> None:
+@pytest.mark.parametrize("answered", range(4))
+async def test_a_pod_whose_preemption_failed_is_tried_again(answered: int, cluster: Any, node: Any, pod: Any) -> None:
     small, plugin, new = preempting(cluster, node, pod)
-    small.client.failures = [ServerUnreachable("gone", maybe_applied=False)]
+    small.metrics = told = Told()
+    small.client.failures = [None] * answered + [ServerUnreachable("gone", maybe_applied=False)]
     await small.spawned[0]
+    assert len(small.client.requests) == answered + 1
     assert small.activated == ["default/high"]
     assert plugin.pre_enqueue(new.pod) is None
+    assert told.evictions == ["error"]
+
+
+async def test_when_one_victim_cannot_be_asked_to_go_nobody_goes_on_asking(cluster: Any, node: Any, pod: Any) -> None:
+    small = cluster([node("a")], [pod(f"low-{number}", "a", cpu="1", priority=1) for number in range(4)])
+    evictions = Evictions(small, "DefaultPreemption")
+    evictions.start(PodInfo(pod("high", cpu="4", priority=100)), "a", list(small.snapshot.node_infos[0].pods.values()))
+    small.client.failures = [ServerUnreachable("gone", maybe_applied=False)]
+    small.client.delete = lambda *_, **__: asyncio.sleep(60)
+    await small.spawned[0]
+    assert small.activated == ["default/high"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def volumes(small: Any, *, provisioner: str) -> None:
@@ -176,9 +208,11 @@ async def test_waiting_for_volumes_ends_with_the_timeout(cluster: Any, node: Any
     small = cluster([node("a")])
     volumes(small, provisioner="csi.example")
     plugin, state, new = reserved(small, pod, timeout_seconds=0)
+    small.metrics = Told()
     status = await plugin.pre_bind(state, new, "a")
     assert status is not None
     assert status.reasons == ("binding volumes: context deadline exceeded",)
+    assert small.metrics.stages == ["bind"]
     plugin.unreserve(state, new, "a")
 
 
