@@ -468,6 +468,12 @@ def _network_policy(obj: JSON) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
 
+def _ingress_class(obj: JSON) -> None:
+    parameters = obj.get("spec", {}).get("parameters")
+    if parameters is not None and parameters.get("scope") is None:
+        parameters["scope"] = "Cluster"
+
+
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -499,6 +505,7 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     ("batch", "CronJob"): _cron_job,
     ("autoscaling", "HorizontalPodAutoscaler"): _pod_autoscaler,
     ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
+    ("networking.k8s.io", "IngressClass"): _ingress_class,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
     (_RBAC, "RoleBinding"): _role_binding,
     (_RBAC, "ClusterRoleBinding"): _role_binding,

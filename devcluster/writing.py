@@ -61,6 +61,8 @@ class Writing:
             metadata.pop(name, None)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = self._generated_name(served, metadata["generateName"], namespace)
+        if not metadata.get("name") and resource.group_resource == "limitranges":
+            metadata["name"] = self.new_uid()
         if not writer.applied:
             track_create(served, obj, writer, self.now)
         metadata["uid"] = self.new_uid()
@@ -112,6 +114,7 @@ class Writing:
         elif subresource in ("ephemeralcontainers", "resize"):
             obj = strategies.prepare_for_part_of_pod(obj, old, subresource)
         else:
+            self._admission.admit_update(resource, obj, old)
             strategies.prepare_for_update(served, obj, old)
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:

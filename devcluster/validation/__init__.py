@@ -45,13 +45,16 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
         return resource.rules.validate_create(obj)
     errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata = obj["metadata"]
-    object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
-    if rule.core and "finalizers" in metadata:
-        kube_finalizers(errors, metadata)
+    if rule.own_metadata:
+        object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
+        if rule.core and "finalizers" in metadata:
+            kube_finalizers(errors, metadata)
     rule.create(errors, obj)
     if rule is SIMPLE:
         _required(errors, resource, obj)
-    if not errors and (wrong := path_segment(metadata.get("name", ""))):
+    if not errors and not rule.own_metadata:
+        object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
+    elif not errors and (wrong := path_segment(metadata.get("name", ""))):
         errors.invalid_each("metadata.name", metadata["name"], wrong)
     return errors
 

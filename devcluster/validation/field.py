@@ -154,6 +154,9 @@ class Errors(list[JSON]):
     def invalid(self, path: str, value: Any, detail: str, type_name: str = "") -> None:
         self._add("Invalid", path, f"Invalid value: {shown(value, type_name)}: {detail}")
 
+    def invalid_without_value(self, path: str, detail: str) -> None:
+        self._add("Invalid", path, f"Invalid value: {detail}")
+
     def invalid_each(self, path: str, value: Any, details: Iterable[str]) -> None:
         for detail in details:
             self.invalid(path, value, detail)
@@ -447,6 +450,27 @@ def ip_warning(path: str, text: str) -> str:
     if isinstance(address, IPv6Address) and str(address) != text:
         told = f"should be in RFC 5952 canonical format ({quoted(str(address))})"
         return f"{path}: IPv6 address {quoted(text)} {told}"
+    return ""
+
+
+def cidr_warning(path: str, text: str) -> str:
+    """How a valid range should rather have been written; empty if it is well as it is."""
+    address, slash, length = text.partition("/")
+    plain = sloppy_ip(address)
+    if plain is None or not slash or not length.isdecimal():
+        return ""
+    mapped = plain.ipv4_mapped if isinstance(plain, IPv6Address) else None
+    try:
+        network = ip_network(f"{plain}/{length}", strict=False)
+    except ValueError:
+        return ""
+    if mapped is not None or not _is_strict_ip(address) or str(int(length)) != length:
+        return f"{path}: non-standard CIDR value {quoted(text)} is invalid: use {quoted(str(network))}"
+    if network.network_address != plain:
+        told = f"CIDR value {quoted(text)} is ambiguous in this context (should be {quoted(str(network))}"
+        return f"{path}: {told} or {quoted(f'{plain}/{network.max_prefixlen}')}?)"
+    if isinstance(plain, IPv6Address) and str(network) != text:
+        return f"{path}: IPv6 CIDR value {quoted(text)} should be in RFC 5952 canonical format ({quoted(str(network))})"
     return ""
 
 

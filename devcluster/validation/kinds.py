@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeloop.devcluster.validation import (
+    autoscaling,
     claims,
     cluster,
     csi,
@@ -64,6 +65,7 @@ class Rule:
     ephemeral: Update = _no_update
     resize: Update = _no_update
     core: bool = True
+    own_metadata: bool = True
     metadata_updates: int = 1
     whole_metadata: bool = False
 
@@ -122,7 +124,9 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "ResourceQuota"): Rule(
         create=quotas.quota_create, update=quotas.quota_update, status=quotas.quota_status_update
     ),
-    ("", "Event"): Rule(create=cluster.event_create, update=cluster.event_update, core=False, metadata_updates=0),
+    ("", "Event"): Rule(
+        create=cluster.event_create, update=cluster.event_update, core=False, own_metadata=False, metadata_updates=0
+    ),
     ("events.k8s.io", "Event"): Rule(create=cluster.new_event_create, update=cluster.new_event_update, core=False),
     ("apps", "Deployment"): Rule(
         create=workloads.deployment_create, update=workloads.deployment_update, status=workloads.deployment_status
@@ -148,30 +152,72 @@ RULES: dict[tuple[str, str], Rule] = {
     ("apps", "ControllerRevision"): Rule(
         create=workloads.revision_create, update=workloads.revision_update, whole_metadata=True
     ),
-    ("batch", "Job"): Rule(create=workloads.job_create, update=workloads.job_update, whole_metadata=True),
-    ("batch", "CronJob"): Rule(create=workloads.cron_job_create, update=workloads.cron_job_update),
+    ("batch", "Job"): Rule(create=jobs.job_create, update=jobs.job_update, whole_metadata=True),
+    ("batch", "CronJob"): Rule(create=jobs.cron_job_create, update=jobs.cron_job_update),
     ("policy", "PodDisruptionBudget"): Rule(
         create=cluster.disruption_budget_create,
         update=cluster.disruption_budget_update,
         status=cluster.disruption_budget_status,
+        own_metadata=False,
         metadata_updates=0,
         whole_metadata=True,
     ),
-    ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update),
+    ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update, core=False),
     ("scheduling.k8s.io", "PriorityClass"): Rule(
         create=cluster.priority_class_create, update=cluster.priority_class_update
     ),
     ("storage.k8s.io", "StorageClass"): Rule(
         create=storage.storage_class_create, update=storage.storage_class_update, whole_metadata=True
     ),
-    ("networking.k8s.io", "Ingress"): Rule(create=cluster.ingress_create, update=_again(cluster.ingress_create)),
+    ("", "Endpoints"): Rule(create=network.endpoints_create, update=network.endpoints_update, whole_metadata=True),
+    ("discovery.k8s.io", "EndpointSlice"): Rule(
+        create=network.endpoint_slice_create, update=network.endpoint_slice_update, whole_metadata=True
+    ),
+    ("networking.k8s.io", "Ingress"): Rule(
+        create=network.ingress_create,
+        update=network.ingress_update,
+        status=network.ingress_status,
+        whole_metadata=True,
+    ),
+    ("networking.k8s.io", "IngressClass"): Rule(
+        create=network.ingress_class_create, update=network.ingress_class_update, whole_metadata=True
+    ),
+    ("networking.k8s.io", "NetworkPolicy"): Rule(
+        create=network.network_policy_create, update=network.network_policy_update
+    ),
+    ("networking.k8s.io", "IPAddress"): Rule(
+        name=network.ip_address_name, create=network.ip_address_create, update=network.ip_address_update
+    ),
+    ("networking.k8s.io", "ServiceCIDR"): Rule(create=network.service_cidr_create, update=network.service_cidr_update),
+    ("autoscaling", "HorizontalPodAutoscaler"): Rule(
+        create=autoscaling.autoscaler_create,
+        update=autoscaling.autoscaler_update,
+        status=autoscaling.autoscaler_status,
+    ),
+    ("node.k8s.io", "RuntimeClass"): Rule(
+        create=cluster.runtime_class_create, update=cluster.runtime_class_update, core=False
+    ),
+    ("storage.k8s.io", "VolumeAttachment"): Rule(
+        create=csi.attachment_create,
+        update=csi.attachment_update,
+        status=csi.attachment_status,
+        whole_metadata=True,
+    ),
+    ("storage.k8s.io", "CSINode"): Rule(create=csi.csi_node_create, update=csi.csi_node_update, whole_metadata=True),
+    ("storage.k8s.io", "CSIDriver"): Rule(create=csi.csi_driver_create, update=csi.csi_driver_update),
+    ("storage.k8s.io", "CSIStorageCapacity"): Rule(create=csi.capacity_create, update=csi.capacity_update),
+    ("storage.k8s.io", "VolumeAttributesClass"): Rule(
+        create=csi.attributes_class_create, update=csi.attributes_class_update, whole_metadata=True
+    ),
     (_RBAC, "Role"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),
-    (_RBAC, "ClusterRole"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),
+    (_RBAC, "ClusterRole"): Rule(
+        name=path_segment, create=cluster.cluster_role_create, update=_again(cluster.cluster_role_create)
+    ),
     (_RBAC, "RoleBinding"): Rule(
         name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update
     ),
     (_RBAC, "ClusterRoleBinding"): Rule(
-        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update
+        name=path_segment, create=cluster.cluster_role_binding_create, update=cluster.cluster_role_binding_update
     ),
 }
 """Kinds that are not here are looked at for their metadata alone."""
