@@ -13,7 +13,8 @@ import contextlib
 import ipaddress
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,8 +84,7 @@ class Endpoint:
     @contextlib.asynccontextmanager
     async def serving(self, address: str, port: int) -> AsyncIterator[str]:
         """Serve for the length of the context; gives the URL. Raises UserError if the port is taken."""
-        # what is packed would not be sent in slices, and whoever asks is mostly on this machine
-        async with HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf) as http:
+        async with self._http() as http:
             try:
                 accepting = await asyncio.get_running_loop().create_server(http, address, port)
             except OSError as error:
@@ -92,13 +92,30 @@ class Endpoint:
                     f"cannot listen on {address} port {port}: {error.strerror}",
                     hint="choose another port with --endpoint-port, or 0 for a free one",
                 ) from None
-            try:
-                bound_address, bound_port = accepting.sockets[0].getsockname()[:2]
-                ip_address = ipaddress.ip_address(bound_address)
-                self._on_loopback = ip_address.is_loopback
-                yield f"http://{f'[{bound_address}]' if ip_address.version == 6 else bound_address}:{bound_port}"
-            finally:
-                accepting.close()
+            with self._accepting(accepting) as url:
+                yield url
+
+    @contextlib.asynccontextmanager
+    async def serving_on(self, listening: socket.socket) -> AsyncIterator[str]:
+        """The same with a socket that listens already, and is the caller's to close."""
+        async with self._http() as http:
+            accepting = await asyncio.get_running_loop().create_server(http, sock=listening.dup())
+            with self._accepting(accepting) as url:
+                yield url
+
+    def _http(self) -> HttpServer:
+        # what is packed would not be sent in slices, and whoever asks is mostly on this machine
+        return HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf)
+
+    @contextlib.contextmanager
+    def _accepting(self, server: asyncio.Server) -> Iterator[str]:
+        try:
+            bound_address, port = server.sockets[0].getsockname()[:2]
+            ip_address = ipaddress.ip_address(bound_address)
+            self._on_loopback = ip_address.is_loopback
+            yield f"http://{f'[{bound_address}]' if ip_address.version == 6 else bound_address}:{port}"
+        finally:
+            server.close()
 
     def at_once(self, request: Request) -> Response | None:
         """Health pages; the others may take time."""

@@ -34,6 +34,15 @@ def kr8s_client(kubeconfig: str, namespace: str) -> kr8s.Api:
     return client
 
 
+def close_kr8s(client: kr8s.Api) -> None:
+    """Close its connections, which kr8s (0.20) itself never does: they would be open until the garbage collector finds
+    them, and says so with a ResourceWarning in some other test. The client opens new ones if it is used again."""
+    session = getattr(client, "_session", None)
+    portal = getattr(importlib.import_module("kr8s._async_utils"), "Portal", None)
+    if session is not None and portal is not None:
+        portal().call(session.aclose)
+
+
 async def kr8s_asyncio_client(kubeconfig: str, namespace: str) -> kr8s.asyncio.Api:
     _library("kr8s")
     library = importlib.import_module("kr8s.asyncio")

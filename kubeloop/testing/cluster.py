@@ -54,6 +54,7 @@ class Connection:
         self.operations = Operations(self._client, self._ask, "default", why_ended=why_ended)
         self.why_ended = why_ended
         self._removing: list[str] = []
+        self._closing: list[tuple[str, Callable[[], None]]] = []
 
     def place(self, namespace: str) -> _Place:
         return _Place(self, self.operations if namespace == "default" else self.operations.within(namespace))
@@ -68,6 +69,17 @@ class Connection:
         """Wait for all that `remove` was called with. Returns what is left after `timeout` seconds, and why."""
         names, self._removing = self._removing, []
         return await self.operations.namespaces_gone(names, timeout) if names else {}
+
+    def on_end(self, namespace: str, close: Callable[[], None]) -> None:
+        """Have this called when the namespace is removed, or the connection closed."""
+        self._closing.append((namespace, close))
+
+    def end(self, namespace: str | None = None) -> None:
+        """Call what on_end() was given for this namespace, or for all; blocks."""
+        due = [close for name, close in self._closing if namespace in (None, name)]
+        self._closing = [each for each in self._closing if namespace not in (None, each[0])]
+        for close in due:
+            close()
 
     async def close(self) -> None:
         await self._client.close()
@@ -190,7 +202,9 @@ class Namespace(_View):
         return clients.kubernetes_client(self.kubeconfig)
 
     def kr8s(self) -> kr8s.Api:
-        return clients.kr8s_client(self.kubeconfig, self.name)
+        client = clients.kr8s_client(self.kubeconfig, self.name)
+        self._place.connection.on_end(self.name, lambda: clients.close_kr8s(client))
+        return client
 
     def lightkube(self) -> lightkube.Client:
         client: lightkube.Client = clients.lightkube_client(self.kubeconfig, self.name, asynchronous=False)
@@ -279,6 +293,7 @@ class Cluster(Namespace):
         try:
             yield Namespace(lambda: place)
         finally:
+            connection.end(made)
             connection.portal.wait(connection.remove(made))
 
     def removed_namespaces(self, timeout: float) -> dict[str, str]:
@@ -297,6 +312,8 @@ class Cluster(Namespace):
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         try:
+            if self._connection is not None:
+                self._connection.end()
             self._portal.wait(self._leave())
         finally:
             self._close_host()

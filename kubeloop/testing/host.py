@@ -1,8 +1,11 @@
-"""The process that clusters of tests run in. What `process` starts; no command of its own.
+"""The process that clusters of tests run in. What `launch` starts; no command of its own.
 
 One process has imported everything once and runs any number of clusters, one after the other or side by side, each with
 its own API server, nodes, controllers, scheduler and ports. It ends when its stdin does or its parent is gone, however
 that came about, and takes all of its ports and files with it.
+
+The API server is imported first, and the first cluster is there when it serves; controllers and scheduler, which take
+longer to import (numpy above all), are imported in a thread meanwhile and join it a moment later.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import os
 import random
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,25 +29,23 @@ from typing import BinaryIO
 import msgspec
 import uvloop
 
-from kubeloop.control_plane import CONTROLLERS, import_parts
 from kubeloop.devcluster.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.listener import listen, loopback_socket
+from kubeloop.devcluster.server import ApiServer
 from kubeloop.devcluster.tls import ServerCertificate, make_certificate
-from kubeloop.endpoint import Endpoint
-from kubeloop.explain import explain_pages
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.logs import configure_logging
-from kubeloop.metrics import new_registry
-from kubeloop.running import RunningProcess, announced
-from kubeloop.testing.assembly import assembled
+from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
-from kubeloop.trace_pages import trace_pages
+from kubeloop.testing.options import ClusterOptions
 
 DIRECTORY_PREFIX = "kubeloop-testing-"
 _PARENT_LOOK_SECONDS = 0.5
 _MAX_LINE_BYTES = 4 << 20
+_CONTROL_PLANE = ("kubeloop.control_plane", "kubeloop.endpoint", "kubeloop.explain", "kubeloop.trace_pages")
+_SWITCH_SECONDS = 0.0005  # for which importing holds up who waits for the interpreter
 
 
 def main() -> None:
@@ -51,12 +54,23 @@ def main() -> None:
     os.dup2(2, 1)  # what a plugin prints is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they end us in order
     configure_logging("error")  # controllers that meet a namespace in removal have a lot to warn of
-    import_parts(frozenset(CONTROLLERS))
-    gc.collect()
+    uvloop.run(Host(answers, parent=int(sys.argv[1])).run())
+
+
+def _import_control_plane() -> None:
+    """Import what a cluster needs beside its API server, and set all that there is then aside from collections."""
+    usual_seconds = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        for name in _CONTROL_PLANE:
+            importlib.import_module(name)
+        from kubeloop.control_plane import CONTROLLERS, import_parts
+
+        import_parts(frozenset(CONTROLLERS))
+    finally:
+        sys.setswitchinterval(usual_seconds)
     gc.freeze()
     gc.enable()
-    _remove_what_the_dead_left()
-    uvloop.run(Host(answers, parent=int(sys.argv[1])).run())
 
 
 class _Running:
@@ -77,6 +91,7 @@ class Host:
         self._parent = parent
         self._clock = SystemClock()
         self._certificate = make_certificate(self._clock)
+        self._imported = asyncio.Event()
         self._clusters: dict[int, _Running] = {}
         self._started = 0
         self._encode = msgspec.json.Encoder().encode
@@ -87,6 +102,7 @@ class Host:
         terminated = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, terminated.set)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._import(), name="imports")
             waiting = [
                 group.create_task(self._serve(group), name="requests"),
                 group.create_task(self._parent_gone(), name="parent"),
@@ -102,6 +118,12 @@ class Host:
                 task.cancel()
             for running in self._clusters.values():
                 running.stop_wanted.set()
+
+    async def _import(self) -> None:
+        """Make ready for controllers and scheduler, in a thread: API servers serve meanwhile."""
+        await asyncio.to_thread(_import_control_plane)
+        self._imported.set()
+        _remove_what_the_dead_left()
 
     async def _parent_gone(self) -> None:
         """Where stdin does not tell: a process that was forked from our parent may hold its other end."""
@@ -141,6 +163,8 @@ class Host:
             return
         running.kept = True
         where = running.address
+        from kubeloop.running import RunningProcess, announced
+
         process = RunningProcess(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
         with announced(process):  # kubeloop trace and explain find it
             self._say(Done(id))
@@ -148,8 +172,9 @@ class Host:
 
     async def _run_cluster(self, number: int, start: Start) -> None:
         running = self._clusters[number]
+        early = not self._imported.is_set() and start.options.has_usual_control_plane
         try:
-            async with self._cluster(number, start) as address:
+            async with self._cluster(number, start, early=early) as address:
                 running.address = address
                 self._say(Done(start.id, address))
                 await running.stop_wanted.wait()
@@ -168,45 +193,76 @@ class Host:
             del self._clusters[number]
 
     @contextlib.asynccontextmanager
-    async def _cluster(self, number: int, start: Start) -> AsyncIterator[Address]:
+    async def _cluster(self, number: int, start: Start, *, early: bool) -> AsyncIterator[Address]:
+        """early: give it as soon as its API server serves; else when controllers and scheduler run, too."""
         _extend_import_path(start.import_path)
         seed = start.options.seed
         rng = random.Random() if seed is None else random.Random(seed)
-        registry = new_registry()
-        endpoint = Endpoint(registry, clock=self._clock)
         token = secrets.token_urlsafe(32)
         directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-"))
+        pages = loopback_socket(0)  # who asks before there is an answer waits in its backlog
         try:
             async with (
                 _listener(self._certificate) as listener,
-                assembled(
-                    start.options,
-                    clock=self._clock,
-                    rng=rng,
-                    token=token,
-                    endpoint=endpoint,
-                    registry=registry,
-                    user_agent=SPARED_USER_AGENT,  # faults are for the programs under test, not for their cluster
-                ) as parts,
+                served(start.options, clock=self._clock, rng=rng, token=token) as api,
             ):
-                port = await listener(HttpServer(parts.api))
-                trace_pages(endpoint, parts.plane)
-                explain_pages(endpoint, parts.plane)
-                async with endpoint.serving("127.0.0.1", 0) as url:
-                    address = Address(
-                        cluster=number,
-                        pid=os.getpid(),
-                        server=f"https://127.0.0.1:{port}",
-                        plain_server=f"http://127.0.0.1:{port}",
-                        token=token,
-                        endpoint=url,
-                        directory=str(directory),
-                    )
-                    address.certificate.write_bytes(self._certificate.certificate_pem)
-                    address.write_kubeconfig_of("default")
+                port = await listener(HttpServer(api))
+                address = Address(
+                    cluster=number,
+                    pid=os.getpid(),
+                    server=f"https://127.0.0.1:{port}",
+                    plain_server=f"http://127.0.0.1:{port}",
+                    token=token,
+                    endpoint=f"http://127.0.0.1:{pages.getsockname()[1]}",
+                    directory=str(directory),
+                )
+                address.certificate.write_bytes(self._certificate.certificate_pem)
+                address.write_kubeconfig_of("default")
+                async with asyncio.TaskGroup() as group:
+                    ready = asyncio.Event()
+                    controlling = group.create_task(self._control(api, start.options, rng, token, pages, ready))
+                    if not early:
+                        await ready.wait()
                     yield address
+                    controlling.cancel()
         finally:
+            pages.close()
             shutil.rmtree(directory, ignore_errors=True)
+
+    async def _control(
+        self,
+        api: ApiServer,
+        options: ClusterOptions,
+        rng: random.Random,
+        token: str,
+        pages: socket.socket,
+        ready: asyncio.Event,
+    ) -> None:
+        """Run controllers, scheduler and their endpoint until cancelled; sets `ready` when they run. Raises UserError
+        for options that one of them refuses."""
+        await self._imported.wait()
+        from kubeloop.endpoint import Endpoint
+        from kubeloop.explain import explain_pages
+        from kubeloop.metrics import new_registry
+        from kubeloop.trace_pages import trace_pages
+
+        registry = new_registry()
+        endpoint = Endpoint(registry, clock=self._clock)
+        async with controlled(
+            api,
+            options.settings(),
+            clock=self._clock,
+            rng=rng,
+            token=token,
+            endpoint=endpoint,
+            registry=registry,
+            user_agent=SPARED_USER_AGENT,  # faults are for the programs under test, not for their cluster
+        ) as plane:
+            trace_pages(endpoint, plane)
+            explain_pages(endpoint, plane)
+            async with endpoint.serving_on(pages):
+                ready.set()
+                await asyncio.Event().wait()  # until cancelled
 
 
 @contextlib.asynccontextmanager

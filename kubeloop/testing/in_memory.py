@@ -18,7 +18,7 @@ from kubeloop.kube.client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects import Deployment, Node, Pod
 from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS
-from kubeloop.testing.assembly import assembled
+from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.operations import EXPLAIN_PATH, Operations
 from kubeloop.testing.options import Options, cluster_options
@@ -85,7 +85,11 @@ async def memory_cluster(*, clock: Clock | None = None, **wishes: Unpack[Options
     clock = clock or SystemClock()
     options = cluster_options(wishes)
     rng = random.Random(options.seed or 0)
-    async with assembled(options, clock=clock, rng=rng) as parts:
-        transport = MemoryTransport(parts.api.handle)
+    settings = options.settings()
+    async with (
+        served(options, clock=clock, rng=rng) as api,
+        controlled(api, settings, clock=clock, rng=rng) as plane,
+    ):
+        transport = MemoryTransport(api.handle)
         client = Client(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)
-        yield MemoryCluster(parts.api, parts.plane, client)
+        yield MemoryCluster(api, plane, client)

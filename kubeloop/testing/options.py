@@ -66,6 +66,11 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     faults: str = ""
     seed: int | None = None
 
+    @property
+    def has_usual_control_plane(self) -> bool:
+        """Is there nothing that controllers or scheduler could refuse?"""
+        return not self.scheduler_config and self.controllers == "*"
+
     def node_settings(self) -> NodeSettings:
         """Raises UserError."""
         from kubeloop.devcluster.node_objects import NodeSettings

@@ -62,8 +62,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the process of the clusters while pytest has other things to do."""
     if session.config.option.collectonly:
         return
+    config = session.config
+    if _SESSION in config.stash or _given_address(config) is not None:
+        return
     if any(not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) for item in session.items):
-        _session(session.config).prepare()
+        from kubeloop.testing.launch import launch
+
+        launched = launch()
+        try:
+            ours = _session(config)  # imports for a tenth of a second, while the process starts
+        except BaseException:
+            launched.close()
+            raise
+        ours.use(launched)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -159,9 +170,15 @@ def _session(config: pytest.Config) -> Session:
             wishes,
             root=config.inipath.parent if config.inipath is not None else config.rootpath,
             keep=_flag(config, "keep"),
-            given=getattr(config, "workerinput", {}).get("kubeloop_address"),
+            given=_given_address(config),
         )
     return config.stash[_SESSION]
+
+
+def _given_address(config: pytest.Config) -> str | None:
+    """Of the cluster that the workers of pytest-xdist share."""
+    address: str | None = getattr(config, "workerinput", {}).get("kubeloop_address")
+    return address
 
 
 def _wish(config: pytest.Config, name: str) -> str:

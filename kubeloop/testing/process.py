@@ -6,15 +6,12 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import Future
-from pathlib import Path
-from typing import IO
 
 import msgspec
 
-import kubeloop
 from kubeloop.kube.errors import UserError
+from kubeloop.testing.launch import Launched, launch
 from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
 from kubeloop.testing.options import ClusterOptions
 from kubeloop.testing.portal import Portal
@@ -22,13 +19,6 @@ from kubeloop.testing.portal import Portal
 _STOP_SECONDS = 5.0
 _START_SECONDS = 60.0
 _LOG_TAIL_BYTES = 8192
-_PROGRAM = """
-import gc, sys
-gc.disable()  # while importing
-sys.path.append(sys.argv.pop())
-from kubeloop.testing.host import main
-main()
-"""
 
 
 class ClusterEnded(RuntimeError):
@@ -38,20 +28,14 @@ class ClusterEnded(RuntimeError):
 class HostProcess:
     """A process that runs clusters. Made at once, ready some time later: whoever asks for a cluster waits for it.
 
-    `portal` is where its coroutines run. Use from one process only: a fork of ours must not touch it.
+    `portal` is where its coroutines run. Use from one process only: a fork of ours must not touch it. launched: the
+    process, if it has been started already; it is ours from then on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launched: Launched | None = None) -> None:
+        launched = launched or launch()
         self.portal = Portal()
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as we; it has no name
-        here = str(Path(kubeloop.__file__).resolve().parents[1])
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), here],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,  # Ctrl-C in the terminal is for the tests
-        )
+        self._process, self._log = launched.process, launched.log
         self._ids = 0
         self._waiting: dict[int, asyncio.Future[Address | None]] = {}
         self._ended: dict[int, str] = {}

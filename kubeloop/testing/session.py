@@ -12,6 +12,7 @@ import pytest
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.testing.cluster import Cluster, Namespace
+from kubeloop.testing.launch import Launched
 from kubeloop.testing.messages import Address
 from kubeloop.testing.options import ClusterOptions, cluster_options
 from kubeloop.testing.portal import Portal
@@ -39,10 +40,9 @@ class Session:
         self._messages: list[str] = []
         self._log_sizes: dict[int, int] = {}
 
-    def prepare(self) -> None:
-        """Start the process that clusters run in, and do not wait for it."""
-        if self._given is None:
-            self._entered_host()
+    def use(self, launched: Launched) -> None:
+        """Have clusters run in this process, which has just been started."""
+        self._host = HostProcess(launched)
 
     def shared_address(self) -> str:
         """Start the cluster that all workers share; where it is."""

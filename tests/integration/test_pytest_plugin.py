@@ -16,14 +16,13 @@ import pytest
 
 from support.driving import ROOT
 
-# kr8s warns of a server newer than itself, and leaves its connections to the garbage collector
+# kr8s warns of a server newer than itself
 INI = """
 [pytest]
 asyncio_default_fixture_loop_scope = function
 filterwarnings =
     error
     ignore:Kubernetes version .* is not supported:UserWarning
-    ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning
 """
 DEPLOYMENT = """
 DEPLOYMENT = {
