@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _IGNORED = frozenset({"events", "events.events.k8s.io"})
 _VERBS = frozenset({"delete", "list", "watch"})
+_DEFINITIONS, _DEFINITION_SECONDS = "customresourcedefinitions.apiextensions.k8s.io", 0.5
 _CONFLICT_TRIES, _CONFLICT_BASE_SECONDS = 4, 0.01
 _MetadataResource = Resource[PartialObjectMetadata]
 _ResourceKey = tuple[str, str, str]  # group, version, plural
@@ -67,7 +69,8 @@ class _Work:
 
 
 class GarbageCollector:
-    """`run()` works until cancelled. Resources are discovered at its start and every `refresh_seconds`.
+    """`run()` works until cancelled. Resources are discovered at its start, every `refresh_seconds`, and when a
+    CustomResourceDefinition changes: a test of an operator does not wait for the next round.
 
     A resource that another part of the process watches already is not watched twice: its informer is shared.
     """
@@ -94,6 +97,7 @@ class GarbageCollector:
         self._sync_timeout_seconds = sync_timeout_seconds
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
+        self._definitions_changed = asyncio.Event()
         self._monitors: dict[_ResourceKey, tuple[SharedInformer[Any], Registration[Any]]] = {}
         deletes, orphans = "garbage_collector_attempt_to_delete", "garbage_collector_attempt_to_orphan"
         self._to_delete = WorkQueue(deletes, metrics=metrics.queue(deletes) if metrics else None)
@@ -135,7 +139,11 @@ class GarbageCollector:
 
     async def _keep_discovering(self) -> None:
         while True:
-            await asyncio.sleep(self._refresh_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._refresh_seconds):
+                    await self._definitions_changed.wait()
+                    await asyncio.sleep(_DEFINITION_SECONDS)  # until it is served, or no more
+            self._definitions_changed.clear()
             await self._discover()
 
     async def _discover(self) -> bool:
@@ -166,7 +174,8 @@ class GarbageCollector:
         for key, resource in watched.items():
             if key not in self._monitors:
                 informer = self._informer(resource)
-                self._monitors[key] = informer, informer.add_handler(_Monitor(self.graph, resource))
+                changed = self._definitions_changed.set if resource.group_resource == _DEFINITIONS else _nothing
+                self._monitors[key] = informer, informer.add_handler(_Monitor(self.graph, resource, changed))
         return True
 
     def _informer(self, resource: _MetadataResource) -> SharedInformer[Any]:
@@ -459,24 +468,31 @@ async def _retry_on_conflict(act: Callable[[], Awaitable[None]]) -> None:
     await act()
 
 
-class _Monitor:
-    """Tells the graph of the objects of one resource."""
+def _nothing() -> None: ...
 
-    def __init__(self, graph: Graph, resource: _MetadataResource) -> None:
+
+class _Monitor:
+    """Tells the graph of the objects of one resource; calls `changed` when there are others than at the beginning."""
+
+    def __init__(self, graph: Graph, resource: _MetadataResource, changed: Callable[[], None] = _nothing) -> None:
         self._graph = graph
+        self._changed = changed
         self._api_version = resource.api_version
         self._kind = resource.kind
 
     def on_add(self, obj: Any, initial: bool) -> None:
-        del initial
         self._graph.changed(self._api_version, self._kind, None, _metadata(obj))
+        if not initial:
+            self._changed()
 
     def on_update(self, old: Any, new: Any) -> None:
         self._graph.changed(self._api_version, self._kind, _metadata(old), _metadata(new))
+        self._changed()
 
     def on_delete(self, obj: Any, final_state_unknown: bool) -> None:
         del final_state_unknown
         self._graph.deleted(self._api_version, self._kind, _metadata(obj))
+        self._changed()
 
 
 def _metadata(obj: Any) -> ObjectMeta:

@@ -247,9 +247,10 @@ def _define(schemas: shared_openapi.Schemas, version: Version, *, v3: bool) -> N
         value = _in_v2(schema, metadata)
         value["properties"] = {**(value.get("properties") or {}), **_type_meta(), "metadata": metadata}
     value["x-kubernetes-group-version-kind"] = kinds
-    if v3 and (fields := version.spec.get("selectableFields")):
-        named = [{"fieldPath": each["jsonPath"].removeprefix(".")} for each in fields]
-        value["x-kubernetes-selectable-fields"] = named
+    fields = version.spec.get("selectableFields") or ()
+    selectable = [{"fieldPath": each["jsonPath"].removeprefix(".")} for each in fields]
+    if selectable:
+        value["x-kubernetes-selectable-fields"] = selectable
     schemas.define(resource.group, resource.version, resource.kind, value)
     reference = schemas.reference(schemas.type_of(resource.group, resource.version, resource.kind))
     listed: JSON = {
@@ -261,12 +262,14 @@ def _define(schemas: shared_openapi.Schemas, version: Version, *, v3: bool) -> N
             "items": {
                 "description": f"List of {resource.plural}.",
                 "type": "array",
-                "items": {"allOf": [reference]} if v3 else reference,
+                "items": reference,
             },
             "metadata": _reference(schemas, "meta/v1.ListMeta", v3=v3),
         },
         "x-kubernetes-group-version-kind": [{**kinds[0], "kind": version.list_kind}],
     }
+    if selectable:
+        listed["x-kubernetes-selectable-fields"] = selectable
     schemas.define(resource.group, resource.version, version.list_kind, listed)
 
 

@@ -1,0 +1,34 @@
+"""The story of tests/support/custom_resource_requests.py, told to a server in memory: it answers as kube-apiserver did.
+
+`custom_resource_answers.json` holds what a kube-apiserver v1.36.2 answered; tests/e2e/test_custom_resources.py tells it
+to one that is installed.
+"""
+
+import json
+import random
+from pathlib import Path
+
+from support import custom_resource_requests
+from support.custom_resource_requests import comparable, differences, steps
+
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.clock import SystemClock
+
+ANSWERS = Path(custom_resource_requests.__file__).parent / "custom_resource_answers.json"
+
+
+async def test_every_answer_is_that_of_kube_apiserver():
+    server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+    expected = json.loads(ANSWERS.read_text())
+    wrong = []
+    for step, recorded in zip(steps(), expected, strict=True):
+        headers = {"Content-Type": step.content_type, "Accept": step.accept, "User-Agent": "tester/1"}
+        body = b"" if step.body is None else json.dumps(step.body).encode()
+        response = server.answer(Request.of(step.method, step.path, headers, body))
+        assert isinstance(response.body, bytes)
+        content = json.loads(response.body) if response.body.startswith(b"{") else response.body.decode()
+        warnings = [value for name, value in response.headers if name == "Warning"]
+        answer = {"step": step.about, **comparable(step, response.status, content, warnings)}
+        wrong += [f"{step.about}: {each}" for each in differences(recorded, answer)]
+    assert wrong == []
