@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -15,7 +15,8 @@ from kubeloop.tracing.metrics import DropReason, LostReason, TraceMetrics
 _PHASE_BUCKETS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
-)
+)  # seconds
+_PHASE_BUCKETS_NS = tuple(round(seconds * 1e9) for seconds in _PHASE_BUCKETS)
 
 
 class _Durations:
@@ -24,18 +25,18 @@ class _Durations:
     prometheus_client's own takes 2 us an observation with an exemplar, ten of them a pod; this one a quarter.
     """
 
-    __slots__ = ("counts", "examples", "sum")
+    __slots__ = ("counts", "examples", "sum_ns")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(_PHASE_BUCKETS) + 1)
-        self.examples: list[tuple[str, float] | None] = [None] * len(self.counts)
-        self.sum = 0.0
+        self.examples: list[tuple[str, int] | None] = [None] * len(self.counts)
+        self.sum_ns = 0
 
-    def observe(self, seconds: float, trace_id: str) -> None:
-        bucket = bisect_left(_PHASE_BUCKETS, seconds)
+    def observe(self, ns: int, trace_id: str) -> None:
+        bucket = bisect_left(_PHASE_BUCKETS_NS, ns)
         self.counts[bucket] += 1
-        self.examples[bucket] = trace_id, seconds
-        self.sum += seconds
+        self.examples[bucket] = trace_id, ns
+        self.sum_ns += max(0, ns)  # a clock may be set back
 
     def buckets(self) -> list[Any]:
         """(upper bound, observations up to it, example or None), as HistogramMetricFamily takes them."""
@@ -43,7 +44,7 @@ class _Durations:
         total = 0
         for bound, count, example in zip((*_PHASE_BUCKETS, float("inf")), self.counts, self.examples, strict=True):
             total += count
-            exemplar = Exemplar({"trace_id": example[0]}, example[1]) if example is not None else None
+            exemplar = Exemplar({"trace_id": example[0]}, example[1] / 1e9) if example is not None else None
             found.append((("+Inf" if bound == float("inf") else str(bound)), total, exemplar))
         return found
 
@@ -52,8 +53,8 @@ class PrometheusTraceMetrics(TraceMetrics):
     """kubeloop_pod_*_duration_seconds and kubeloop_trace*."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._phases: dict[str, _Durations] = {}
         self._total = _Durations()
+        self._phases: dict[str, _Durations] = {"total": self._total}
         registry.register(self)
         self._exported = Counter(
             "kubeloop_trace_spans_exported_total", "Spans that the collector has taken.", registry=registry
@@ -72,14 +73,12 @@ class PrometheusTraceMetrics(TraceMetrics):
         )
         self.open = Gauge("kubeloop_traces_open", "Pods that are followed and on their way.", registry=registry)
 
-    def phase(self, phase: str, seconds: float, trace_id: str) -> None:
-        if phase == "total":
-            self._total.observe(seconds, trace_id)
-            return
-        series = self._phases.get(phase)
-        if series is None:
-            series = self._phases[phase] = _Durations()
-        series.observe(seconds, trace_id)
+    def phases(self, times_ns: Mapping[str, int], trace_id: str) -> None:
+        for phase, ns in times_ns.items():
+            series = self._phases.get(phase)
+            if series is None:
+                series = self._phases[phase] = _Durations()
+            series.observe(ns, trace_id)
 
     def collect(self) -> Iterable[Metric]:
         """For the registry."""
@@ -89,12 +88,14 @@ class PrometheusTraceMetrics(TraceMetrics):
             labels=["phase"],
         )
         for phase, series in sorted(self._phases.items()):
-            phases.add_metric([phase.replace(" ", "_")], series.buckets(), series.sum)
+            if series is self._total:
+                continue
+            phases.add_metric([phase.replace(" ", "_")], series.buckets(), series.sum_ns / 1e9)
         total = HistogramMetricFamily(
             "kubeloop_pod_created_to_bound_duration_seconds",
             "From the create request to the bound pod in the informer; from their traces.",
         )
-        total.add_metric([], self._total.buckets(), self._total.sum)
+        total.add_metric([], self._total.buckets(), self._total.sum_ns / 1e9)
         return (phases, total)
 
     def spans_exported(self, spans: int) -> None:

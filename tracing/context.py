@@ -1,6 +1,6 @@
 """Trace context as it travels: the W3C traceparent, on requests as a header and on pods as an annotation (KEP-5915).
 
-May import the standard library and `kubeloop.kube` only.
+May import msgspec, the standard library and `kubeloop.kube` only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 TRACEPARENT_HEADER = "traceparent"
@@ -16,11 +17,10 @@ ROOT_ANNOTATION = "kubeloop.io/pod-trace"  # says that the span in TRACEPARENT_A
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _NO_TRACE = "0" * 32
-_NO_SPAN = "0" * 16
+NO_SPAN = "0" * 16
 
 
-@dataclass(frozen=True, slots=True)
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One span, as others refer to it. Ids in lower-case hexadecimal."""
 
     trace_id: str
@@ -41,13 +41,12 @@ def parse_traceparent(text: str) -> TraceContext | None:
     if match is None:
         return None
     version, trace_id, span_id, flags, rest = match.groups()
-    if version == "ff" or (version == "00" and rest) or trace_id == _NO_TRACE or span_id == _NO_SPAN:
+    if version == "ff" or (version == "00" and rest) or trace_id == _NO_TRACE or span_id == NO_SPAN:
         return None
     return TraceContext(trace_id, span_id, bool(int(flags, 16) & 1))
 
 
-@dataclass(frozen=True, slots=True)
-class RootNote:
+class RootNote(msgspec.Struct, frozen=True, gc=False):
     """What a process leaves on a pod about its trace, for the process that comes after it.
 
     start_ns        when the create request was sent
@@ -62,14 +61,9 @@ class RootNote:
     by_creator: bool = False
 
     def __str__(self) -> str:
-        parts = [str(self.start_ns)]
-        if self.parent_span_id:
-            parts.append(f"parent={self.parent_span_id}")
-        if self.link:
-            parts.append(f"link={self.link}")
-        if self.by_creator:
-            parts.append("by=creator")
-        return ";".join(parts)
+        parent = f";parent={self.parent_span_id}" if self.parent_span_id else ""
+        link = f";link={self.link}" if self.link else ""
+        return f"{self.start_ns}{parent}{link}{';by=creator' if self.by_creator else ''}"
 
 
 def parse_root_note(text: str) -> RootNote | None:

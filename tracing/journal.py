@@ -6,9 +6,10 @@
               next process goes on with the notes
 
 One file of frames (length, kind, msgpack) per process, which holds a lock on it while it lives: a file that can be
-locked is of a process that is gone. What is noted in one turn of the loop is written when the turn ends, and then
-SIGKILL loses it no more; nothing is synced, so that a machine that loses power may. A second file takes over when the
-first has grown; what is still wanted is copied to it a slice at a time. May import `kubeloop.kube` and this room.
+locked is of a process that is gone. A new record is written when the turn of the loop ends, and what is noted later
+within DELAY_SECONDS: what comes together is encoded once. Then SIGKILL loses it no more; nothing is synced, so that a
+machine that loses power may. A second file takes over when the first has grown; what is still wanted is copied to it a
+slice at a time. May import `kubeloop.kube` and this room.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ import msgspec
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.context import TraceContext
 from kubeloop.tracing.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
+from kubeloop.tracing.reconcile import ReconcileRecord
 from kubeloop.tracing.spans import Link, Span, SpanEvent, Trace
 
 log = logging.getLogger(__name__)
 
 ROTATE_BYTES: Final = 32 << 20
 STALE_SECONDS: Final = 86_400.0
+DELAY_SECONDS: Final = 0.01  # a write takes a pod's share of some 10 us, alone or together with others
 COPIED_AT_ONCE: Final = 100  # records, some 2 ms
 MAX_FILE_BYTES: Final = 1 << 30  # of a file that is read; a larger one is none of ours
 _SUFFIX: Final = ".trace-journal"
-_FORMAT: Final = 2
-_HEADER, _OPEN, _FINISHED, _RECONCILE, _GONE, _MORE_OF_OPEN, _MORE_OF_FINISHED = range(7)
-_WHOLE: Final = {_MORE_OF_OPEN: _OPEN, _MORE_OF_FINISHED: _FINISHED}
-_MORE: Final = {whole: more for more, whole in _WHOLE.items()}
+_FORMAT: Final = 3
+_HEADER, _POD, _MORE_OF_POD, _RECONCILE, _TRACE, _GONE = range(6)
 _frame = struct.Struct("<IB")
-_NOT_KEPT: Final = ("context", "facts", "saved_revision", "saved_facts")
+_NOT_KEPT: Final = ("context", "facts", "is_saved", "saved_facts", "traceparent")
 _LASTING: Final = (
     *("create_start_ns", "link", "namespace", "owner_kind", "owner_name", "parent_span_id", "reconstructed"),
     *("scheduler", "start_ns"),
 )  # known when a record is first saved
-_FIELDS: Final = tuple(name for name in PodRecord.__slots__ if name not in _NOT_KEPT)
+_FIELDS: Final = tuple(name for name in PodRecord.__struct_fields__ if name not in _NOT_KEPT)
 _CHANGING: Final = tuple(name for name in _FIELDS if name not in _LASTING)
 _values = operator.attrgetter(*_FIELDS)
 _changing_values = operator.attrgetter(*_CHANGING)
@@ -63,14 +64,15 @@ class Left:
 
     open: list[tuple[PodRecord, int]] = field(default_factory=list)
     finished: list[PodRecord] = field(default_factory=list)
-    reconciles: list[Trace] = field(default_factory=list)
+    reconciles: list[ReconcileRecord | Trace] = field(default_factory=list)
 
 
 class Journal:
-    """Of one process, for one API server. Methods are synchronous, cost about 10 us, and do not raise: a disk that is
-    full costs the journal, not the traces.
+    """Of one process, for one API server. Methods are synchronous, cost a few microseconds, and do not raise: a disk
+    that is full costs the journal, not the traces.
 
-    _live: everything that a next process would want, by key, as the object that it is encoded from.
+    _live: everything that a next process would want, by key, as the object that it is encoded from; _unwritten: what of
+    it has changed since write_out().
     """
 
     def __init__(self, folder: Path, server: str, *, rotate_bytes: int = ROTATE_BYTES) -> None:
@@ -79,11 +81,13 @@ class Journal:
         self._server = server
         self._rotate_bytes = rotate_bytes
         self._number = 0
-        self._live: dict[str, tuple[int, PodRecord | Trace]] = {}
+        self._live: dict[str, _Kept] = {}
+        self._unwritten: dict[str, _Kept] = {}
+        self._gone: list[str] = []  # keys, since write_out()
+        self._writes_soon = self._writes_later = False
         self._old: tuple[Path, int] | None = None  # path and descriptor of the file that is being replaced
         self._to_copy: Iterator[str] = iter(())
         self._written: set[str] = set()  # keys written to the new file, while there is an old one
-        self._unwritten: list[bytes] = []  # in this turn of the loop
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path, self._descriptor = self._new_file()
@@ -96,27 +100,30 @@ class Journal:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def save(self, record: PodRecord) -> None:
-        self._write(_OPEN, record.context.traceparent, record)
+        self._note(record.traceparent, record)
 
     def forget(self, record: PodRecord) -> None:
-        self.delivered([record.context.traceparent])
+        self.delivered([record.traceparent])
 
     def finished(self, record: PodRecord) -> str:
         """Returns the key for delivered()."""
-        self._write(_FINISHED, record.context.traceparent, record)
-        return record.context.traceparent
+        self._note(record.traceparent, record)
+        return record.traceparent
 
-    def reconciled(self, trace: Trace) -> str:
+    def reconciled(self, reconcile: ReconcileRecord | Trace) -> str:
         """Returns the key for delivered()."""
-        key = f"{trace.trace_id}-{trace.root.span_id}"
-        self._write(_RECONCILE, key, trace)
+        key = f"{reconcile.trace_id}-{reconcile.root_id}"
+        self._note(key, reconcile)
         return key
 
     def delivered(self, keys: list[str]) -> None:
         """The collector has them, or nobody wants them any more."""
-        gone = [key for key in keys if self._live.pop(key, None) is not None]
-        if gone:
-            self._append(_GONE, _encode(gone))
+        for key in keys:
+            if self._live.pop(key, None) is not None:
+                self._unwritten.pop(key, None)
+                self._gone.append(key)
+        if self._gone:
+            self._write_later()
 
     def step(self) -> None:
         """Do a slice of what keeps the files small. To be called every second or so."""
@@ -129,6 +136,7 @@ class Journal:
         for _ in range(COPIED_AT_ONCE):
             key = next(self._to_copy, None)
             if key is None:
+                self.write_out()
                 path, descriptor = self._old
                 self._old = None
                 self._written = set()
@@ -137,7 +145,8 @@ class Journal:
                 return
             kept = self._live.get(key)
             if kept is not None and key not in self._written:
-                self._write(kept[0], key, kept[1])
+                self._unwritten[key] = kept
+        self._write_later()
 
     def close(self) -> None:
         """The end. What is still in it is for the next process; an empty file is taken away."""
@@ -152,41 +161,70 @@ class Journal:
                 self._old[0].unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = -1
+        self._live.clear()
 
-    def _write(self, kind: int, key: str, kept: PodRecord | Trace) -> None:
-        """Of a record that this file has, only what is new."""
-        is_known = self._old is None and key in self._live
-        self._live[key] = kind, kept
-        if self._old is not None:
-            self._written.add(key)
-        if isinstance(kept, Trace):
-            self._append(kind, _encode((key, kept)))
-            return
-        saved = kept.saved_facts
-        if is_known and saved >= 0:
-            self._append(_MORE[kind], _encode((key, saved, kept.facts[saved:], _changing_values(kept))))
-        else:
-            self._append(kind, _encode((key, _plain(kept))))
-        kept.saved_facts = len(kept.facts)
-        kept.saved_revision = kept.revision
-
-    def _append(self, kind: int, content: bytes) -> None:
+    def _note(self, key: str, kept: _Kept) -> None:
+        """Write it down soon: at once, that there is a pod at all; it may be bound before anything else is written."""
         if self._descriptor < 0:
             return
-        if not self._unwritten:
-            asyncio.get_running_loop().call_soon(self.write_out)
-        self._unwritten += (_frame.pack(len(content), kind), content)
+        self._unwritten[key] = kept
+        if key not in self._live:
+            self._live[key] = kept
+            if not self._writes_soon and type(kept) is PodRecord:
+                self._writes_soon = True
+                asyncio.get_running_loop().call_soon(self._write_out_now)
+                return
+        if not self._writes_later:
+            self._write_later()
+
+    def _write_later(self) -> None:
+        if not self._writes_later:
+            self._writes_later = True
+            asyncio.get_running_loop().call_later(DELAY_SECONDS, self._write_out_after_all)
+
+    def _write_out_now(self) -> None:
+        self._writes_soon = False
+        self.write_out()
+
+    def _write_out_after_all(self) -> None:
+        self._writes_later = False
+        self.write_out()
 
     def write_out(self) -> None:
-        """Hand what was noted in this turn of the loop to the operating system."""
-        content = memoryview(b"".join(self._unwritten))
+        """Hand what was noted to the operating system."""
+        if self._descriptor < 0 or not (self._unwritten or self._gone):
+            return
+        frames: list[bytes] = []
+        for key, kept in self._unwritten.items():
+            self._add_frame(frames, key, kept)
+        if self._gone:
+            content = _encode(self._gone)
+            frames += (_frame.pack(len(content), _GONE), content)
+        if self._old is not None:
+            self._written.update(self._unwritten)
         self._unwritten.clear()
+        self._gone.clear()
+        left = memoryview(b"".join(frames))
         try:
-            while content and self._descriptor >= 0:
-                content = content[os.write(self._descriptor, content) :]
+            while left:  # at once, unless the disk is full
+                left = left[os.write(self._descriptor, left) :]
         except OSError as error:
             log.warning("the journal of traces ends here: a crash would lose traces", extra={"error": str(error)})
             self.close()
+
+    def _add_frame(self, frames: list[bytes], key: str, kept: _Kept) -> None:
+        """Of a record that this file has, only what is new."""
+        if type(kept) is PodRecord:
+            facts, saved = kept.facts, kept.saved_facts
+            if saved >= 0 and self._old is None:
+                kind, content = _MORE_OF_POD, _encode((key, saved, facts[saved:], _changing_values(kept)))
+            else:
+                kind, content = _POD, _encode((key, kept.context, facts, _values(kept)))
+            kept.saved_facts = len(facts)
+            kept.is_saved = True
+        else:
+            kind, content = _RECONCILE if type(kept) is ReconcileRecord else _TRACE, _encode((key, kept))
+        frames += (_frame.pack(len(content), kind), content)
 
     def _rotate(self) -> None:
         try:
@@ -260,6 +298,7 @@ class Journal:
         return None
 
 
+_Kept = PodRecord | ReconcileRecord | Trace
 _Frames = tuple[list[tuple[int, Any]], int]
 
 
@@ -295,33 +334,27 @@ def _collect(files: list[_Frames], left: Left) -> None:
             if kind == _GONE:
                 for key in content:
                     states.pop(key, None)
-            elif kind in _WHOLE:
+            elif kind == _MORE_OF_POD:
                 if content[0] not in states:
                     log.warning("a record in a journal of traces lacks its beginning", extra={"key": content[0]})
                     continue
-                states[content[0]] = _WHOLE[kind], _with_more(states[content[0]][1], content)
+                states[content[0]] = _POD, _with_more(states[content[0]][1], content)
             elif kind != _HEADER:
-                states[content[0]] = kind, content[1]
+                states[content[0]] = kind, content[1:]
     for kind, content in states.values():
         try:
-            if kind == _RECONCILE:
-                left.reconciles.append(_trace(content))
-            elif kind == _FINISHED:
-                left.finished.append(_record(content))
+            if kind == _TRACE:
+                left.reconciles.append(_trace(content[0]))
+            elif kind == _RECONCILE:
+                left.reconciles.append(msgspec.convert(content[0], ReconcileRecord))
             else:
                 record = _record(content)
-                left.open.append((record, max(until_ns, record.start_ns)))
+                if record.outcome:
+                    left.finished.append(record)
+                else:
+                    left.open.append((record, max(until_ns, record.start_ns)))
         except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
             log.warning("a record in a journal of traces is damaged", extra={"error": str(error)})
-
-
-def _plain(record: PodRecord) -> tuple[Any, ...]:
-    context = record.context
-    return (
-        (context.trace_id, context.span_id, context.sampled),
-        record.facts,
-        _values(record),
-    )
 
 
 def _with_more(state: Any, more: Any) -> Any:
@@ -335,7 +368,7 @@ def _with_more(state: Any, more: Any) -> Any:
 
 def _record(content: Any) -> PodRecord:
     context, facts, values = content
-    record = PodRecord(TraceContext(*context), 0)
+    record = PodRecord(msgspec.convert(context, TraceContext), 0)
     for name, value in zip(_FIELDS, values, strict=True):
         setattr(record, name, value)
     record.facts = [

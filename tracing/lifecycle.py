@@ -114,6 +114,8 @@ class PodTraces:
         self._failed: dict[str, int] = {}  # by traceparent, of those requested: since when, in order
         self._awaiting_answer: dict[str, int] = {}  # by uid, of those followed: seen bound since, in order
         self._to_save: Iterator[PodRecord] | None = None  # in this round
+        self._made: tuple[str, TraceContext | None] = "", None  # the last traceparent, and what it says
+        self._begins_any, self._records_any = sampling.begins_any, sampling.records_any
         self._adopted: dict[str, tuple[PodRecord, int]] = {}  # by uid or traceparent; until when it was followed
 
     def now_ns(self) -> int:
@@ -135,11 +137,15 @@ class PodTraces:
         parent = parse_traceparent(inherited) if inherited else None
         if parent is not None and self._sampling.enabled:
             sampled = self._sampling.goes_on(parent.trace_id, parent.sampled)
-            return TraceContext(parent.trace_id, new_span_id(self._rng), sampled).traceparent
-        if not self._sampling.begins_any:
+            context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
+        elif self._begins_any:
+            trace_id = new_trace_id(self._rng)
+            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.begins(trace_id))
+        else:
             return ""
-        trace_id = new_trace_id(self._rng)
-        return TraceContext(trace_id, new_span_id(self._rng), self._sampling.begins(trace_id)).traceparent
+        traceparent = context.traceparent
+        self._made = traceparent, context
+        return traceparent
 
     def create_requested(
         self,
@@ -157,13 +163,15 @@ class PodTraces:
 
         `link`: of the reconcile's span. `inherited`: as in new_traceparent.
         """
-        context = parse_traceparent(traceparent)
+        made, context = self._made
+        if traceparent != made:
+            context = parse_traceparent(traceparent)
         if context is None:
             return {}
         annotations = {TRACEPARENT_ANNOTATION: traceparent}
         if not self._sampling.records(context.sampled):
             return annotations
-        record = PodRecord(context, start_ns)
+        record = PodRecord(context, start_ns, traceparent)
         record.namespace = namespace
         record.owner_kind, record.owner_name = owner_kind, owner_name
         record.create_start_ns = start_ns
@@ -187,13 +195,15 @@ class PodTraces:
             record = self._followed.get(pod.metadata.uid)  # the watch was faster
         else:
             self._follow(traceparent, record, pod)
-        if record is not None and record.context.traceparent == traceparent:
+        if record is not None and record.traceparent == traceparent:
             record.create_end_ns = end_ns
+            record.is_saved = False
 
     def create_failed(self, traceparent: str, error: str, end_ns: int) -> None:
         record = self._requested.get(traceparent)
         if record is not None:
             record.create_end_ns, record.create_error = end_ns, error
+            record.is_saved = False
             self._failed[traceparent] = end_ns
 
     # --- what the informer shows -----------------------------------------------------------------------------------
@@ -204,7 +214,7 @@ class PodTraces:
         record = self._followed.get(uid)
         node = pod.spec.node_name
         if record is None:
-            if not self._sampling.records_any:
+            if not self._records_any:
                 return
             traceparent = pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
             record = self._requested.get(traceparent) if traceparent else None
@@ -221,7 +231,9 @@ class PodTraces:
         now_ns = self._time_ns()
         if not record.observed_ns:
             record.observed_ns = now_ns
+            record.is_saved = False
         if node:
+            record.is_saved = False
             if not record.bound_ns:
                 record.node = node
                 record.bound_ns = now_ns
@@ -310,7 +322,7 @@ class PodTraces:
         """The pod's trace context, for the headers of requests about it; "" if there is none."""
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            return record.context.traceparent
+            return record.traceparent
         return pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
 
     def open_records(self) -> Iterable[PodRecord]:
@@ -350,7 +362,7 @@ class PodTraces:
             self._to_save = iter([*self.open_records()])
         left = SAVED_AT_ONCE
         for record in itertools.islice(self._to_save, COMPARED_AT_ONCE):
-            if not record.outcome and record.saved_revision != record.revision:
+            if not (record.outcome or (record.is_saved and record.saved_facts == len(record.facts))):
                 saved.save(record)
                 left -= 1
                 if not left:
@@ -368,7 +380,7 @@ class PodTraces:
     def adopt(self, record: PodRecord, until_ns: int) -> None:
         """An open record of a process that is gone, which followed the pod until then. To be called before observed()
         is, and everything_seen() when all pods have been observed."""
-        self._adopted[record.uid or record.context.traceparent] = record, until_ns
+        self._adopted[record.uid or record.traceparent] = record, until_ns
 
     def everything_seen(self) -> None:
         """The informer has delivered all pods: what was adopted and is not among them, is gone."""
@@ -452,7 +464,7 @@ class PodTraces:
         created_here = any(owner.controller and owner.kind in self._creators for owner in pod.metadata.owner_references)
         if not scheduled_here and not (note is not None and note.by_creator and created_here):
             return None
-        if context is None and not self._sampling.begins_any:
+        if context is None and not self._begins_any:
             return None
         now_ns = self._time_ns()
         # objects tell the second of their creation only: we begin at its end, so that no wait is made up

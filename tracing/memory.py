@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.pod_record import PodRecord, pod_trace
+from kubeloop.tracing.reconcile import ReconcileRecord
 from kubeloop.tracing.spans import Trace
 
 MAX_PODS = 10_000  # some 20 MB
@@ -33,20 +34,21 @@ class TraceMemory:
         self._open_records = open_records
         self._max_pods = max_pods
         self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
-        self._reconciles: deque[Trace] = deque(maxlen=max_reconciles)
+        self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=max_reconciles)
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def add(self, record: PodRecord) -> None:
-        key = record.uid or record.context.traceparent
+        key = record.uid or record.traceparent
         self._pods.pop(key, None)
         self._pods[key] = record
         if len(self._pods) > self._max_pods:
             del self._pods[next(iter(self._pods))]
 
-    def add_reconcile(self, trace: Trace) -> None:
-        self._reconciles.append(trace)
+    def add_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
+        """A reconcile that is over, or the trace of a request."""
+        self._reconciles.append(reconcile)
 
     def record(self, uid: str) -> PodRecord | None:
         """What was noted of the pod with this uid."""
@@ -75,8 +77,8 @@ class TraceMemory:
 
     def of_reconcile(self, trace_id: str) -> dict[str, Any] | None:
         """The trace of a reconcile."""
-        reconcile = next((trace for trace in self._reconciles if trace.trace_id == trace_id), None)
-        return reconcile.document() if reconcile else None
+        reconcile = next((each for each in self._reconciles if each.trace_id == trace_id), None)
+        return reconcile.trace().document() if reconcile else None
 
     def slowest_of_deployment(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The longest trace of a pod of this Deployment."""
@@ -104,9 +106,7 @@ class TraceMemory:
 
     def reconciles(self, key: str = "") -> list[dict[str, Any]]:
         """Reconciles of the object with this key ("namespace/name"), or of any, oldest first."""
-        return [
-            trace.document() for trace in self._reconciles if key in ("", trace.root.attributes.get("kubeloop.key"))
-        ]
+        return [each.trace().document() for each in self._reconciles if key in ("", each.key)]
 
     def _all(self) -> Iterator[PodRecord]:
         yield from self._pods.values()

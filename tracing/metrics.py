@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 DropReason = Literal["queue full", "unreachable", "refused", "shutdown"]
@@ -11,8 +12,8 @@ LostReason = Literal["too many open", "too many finished"]
 class TraceMetrics:
     """Hears of everything; this one keeps nothing."""
 
-    def phase(self, phase: str, seconds: float, trace_id: str) -> None:
-        """A pod was in this phase so long, in all. `phase`: a span's name, or "total"."""
+    def phases(self, times_ns: Mapping[str, int], trace_id: str) -> None:
+        """A pod was in these phases so long, in all. By a span's name, or "total"."""
 
     def spans_exported(self, spans: int) -> None: ...
 

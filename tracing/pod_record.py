@@ -7,8 +7,9 @@ cover its time: where no note explains a stretch, what lies around it does. May 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from kubeloop.kube.objects import Pod
 from kubeloop.tracing.context import TraceContext
@@ -46,8 +47,7 @@ _OWNER_ATTRIBUTES = {
 }
 
 
-@dataclass(slots=True)
-class AttemptFacts:
+class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     """What one scheduling attempt came to. Pairs of ns are start and end; None: that step did not run.
 
     nodes, feasible   nodes looked at, and those that passed the filters
@@ -61,8 +61,8 @@ class AttemptFacts:
     result: Literal["scheduled", "unschedulable", "error"]
     nodes: int = 0
     feasible: int = 0
-    rejections: dict[str, int] = field(default_factory=dict)
-    scores: list[tuple[str, int]] = field(default_factory=list)
+    rejections: dict[str, int] = {}
+    scores: list[tuple[str, int]] = []
     pre_filter_ns: tuple[int, int] | None = None
     filter_ns: tuple[int, int] | None = None
     post_filter_ns: tuple[int, int] | None = None
@@ -73,66 +73,47 @@ class AttemptFacts:
     victims: int = 0
 
 
-class PodRecord:
-    """Notes about one pod. Times in ns since the epoch, 0: not known, or not yet."""
+class PodRecord(msgspec.Struct, gc=False, eq=False):
+    """Notes about one pod. Times in ns since the epoch, 0: not known, or not yet.
 
-    __slots__ = (
-        "bind_in_flight",
-        "bound_ns",
-        "conditions_ns",
-        "context",
-        "continued_ns",
-        "create_end_ns",
-        "create_error",
-        "create_start_ns",
-        "end_ns",
-        "ended_as",
-        "facts",
-        "kept_by",
-        "link",
-        "name",
-        "namespace",
-        "node",
-        "observed_ns",
-        "outcome",
-        "owner_kind",
-        "owner_name",
-        "parent_span_id",
-        "reason",
-        "reconstructed",
-        "saved_facts",
-        "saved_revision",
-        "scheduler",
-        "start_ns",
-        "template_hash",
-        "terminating",
-        "uid",
-        "until_ready",
-    )
+    A Struct without garbage collection: there are tens of thousands of them, and none refers to another.
+    """
 
-    def __init__(self, context: TraceContext, start_ns: int) -> None:
-        self.context = context  # of the root span
-        self.parent_span_id = ""  # of the root span: somebody else's, who created the pod
-        self.link = ""  # to the reconcile that created the pod
-        self.namespace = self.name = self.uid = self.node = ""
-        self.owner_kind = self.owner_name = self.template_hash = ""
-        self.scheduler = ""  # whose pod it is, if not this process'
-        self.start_ns = start_ns
-        self.create_start_ns = self.create_end_ns = 0
-        self.create_error = ""
-        self.continued_ns = 0  # when this process took the trace over from one before it
-        self.observed_ns = self.bound_ns = self.end_ns = 0
-        self.ended_as = ""  # phase of a pod that ended before it was ready
-        self.terminating = False  # marked for deletion before it was bound
-        self.until_ready = False  # the trace goes on when the pod is bound
-        self.conditions_ns: dict[str, int] = {}  # of START_PHASES, since when they hold
-        self.bind_in_flight = False
-        self.outcome = ""  # see docs/tracing.md; "" while it is open
-        self.reason = ""  # of an outcome that is none of COMPLETE_OUTCOMES
-        self.kept_by = ""  # the tail rule that keeps it although the sampler did not choose it
-        self.reconstructed = False  # from what stands on the object, not from what was seen
-        self.facts: list[Fact] = []  # in the order in which they were noted
-        self.saved_revision = self.saved_facts = -1  # what the journal has, and how many of `facts`
+    context: TraceContext  # of the root span
+    start_ns: int
+    traceparent: str = ""  # the same as `context`, as text
+    parent_span_id: str = ""  # of the root span: somebody else's, who created the pod
+    link: str = ""  # to the reconcile that created the pod
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    node: str = ""
+    owner_kind: str = ""
+    owner_name: str = ""
+    template_hash: str = ""
+    scheduler: str = ""  # whose pod it is, if not this process'
+    create_start_ns: int = 0
+    create_end_ns: int = 0
+    create_error: str = ""
+    continued_ns: int = 0  # when this process took the trace over from one before it
+    observed_ns: int = 0
+    bound_ns: int = 0
+    end_ns: int = 0
+    ended_as: str = ""  # phase of a pod that ended before it was ready
+    terminating: bool = False  # marked for deletion before it was bound
+    until_ready: bool = False  # the trace goes on when the pod is bound
+    conditions_ns: dict[str, int] = {}  # of START_PHASES, since when they hold
+    bind_in_flight: bool = False
+    outcome: str = ""  # see docs/tracing.md; "" while it is open
+    reason: str = ""  # of an outcome that is none of COMPLETE_OUTCOMES
+    kept_by: str = ""  # the tail rule that keeps it although the sampler did not choose it
+    reconstructed: bool = False  # from what stands on the object, not from what was seen
+    facts: list[Fact] = []  # in the order in which they were noted
+    saved_facts: int = -1  # so many of them the journal has, and ...
+    is_saved: bool = False  # ... the other fields as they are
+
+    def __post_init__(self) -> None:
+        self.traceparent = self.traceparent or self.context.traceparent
 
     def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
         """Beyond `limit` facts the middle ones give way."""
@@ -144,18 +125,8 @@ class PodRecord:
             facts[first : first + dropped] = [(GAP, gap_at_ns, None, None)]
             self.saved_facts = min(self.saved_facts, first)
 
-    @property
-    def revision(self) -> int:
-        """Another number whenever something was noted."""
-        last_ns = self.facts[-1][1] if self.facts else 0
-        return last_ns + len(self.facts) + self.create_end_ns + self.observed_ns + self.bound_ns
-
-    @property
-    def traceparent(self) -> str:
-        return self.context.traceparent
-
     def log_context(self) -> str:
-        return self.context.traceparent
+        return self.traceparent
 
     def describe(self, pod: Pod) -> None:
         metadata = pod.metadata
@@ -258,21 +229,24 @@ class _Tree:
         parent: Span | None = None,
     ) -> Span:
         """A span within its parent's time, whatever the times say."""
-        parent_id = parent.span_id if parent else self._root_id
-        lowest = parent.start_ns if parent else self._start_ns
-        highest = parent.end_ns if parent else self._end_ns
-        start_ns = min(max(start_ns, lowest), highest)
-        end_ns = min(max(end_ns, start_ns), highest)
+        if parent is None:
+            parent_id, lowest, highest = self._root_id, self._start_ns, self._end_ns
+        else:
+            parent_id, lowest, highest = parent.span_id, parent.start_ns, parent.end_ns
+        # no min() and max(): this is most of what making a trace costs
+        start_ns = lowest if start_ns < lowest else highest if start_ns > highest else start_ns
+        end_ns = start_ns if end_ns < start_ns else highest if end_ns > highest else end_ns
         span = Span(
-            name=name,
-            span_id=next(self._ids),
-            parent_span_id=parent_id,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            attributes=attributes or {},
-            events=events,
-            error=error,
-            kind=kind,
+            name,
+            next(self._ids),
+            start_ns,
+            end_ns,
+            parent_id,
+            attributes or {},
+            (),
+            events,
+            error,
+            kind,
         )
         self._spans.append(span)
         if parent is None:

@@ -27,7 +27,7 @@ from kubeloop.tracing.memory import MAX_PODS, TraceMemory
 from kubeloop.tracing.metrics import LostReason, TraceMetrics
 from kubeloop.tracing.phase_times import phase_times
 from kubeloop.tracing.pod_record import PodRecord, pod_trace
-from kubeloop.tracing.reconcile import ReconcileTraces
+from kubeloop.tracing.reconcile import ReconcileRecord, ReconcileTraces
 from kubeloop.tracing.requests import ApplyTrace
 from kubeloop.tracing.sampling import NO_RULES, TailRules, sampling_from
 from kubeloop.tracing.spans import Trace
@@ -94,7 +94,7 @@ class Tracing:
         if sink is None and self.sampling.records_any:
             self._sink = _chosen_sink(environ, self._metrics)
         self._journal: Journal | None = None
-        self._outbox: deque[tuple[PodRecord | Trace, str]] = deque()
+        self._outbox: deque[tuple[PodRecord | ReconcileRecord | Trace, str]] = deque()
         self._aside = ReconcilesAside()
         self._lost = 0
         self._posted = 0
@@ -137,9 +137,9 @@ class Tracing:
             for record in left.finished:
                 self.memory.add(record)
                 self._post(record, journal.finished(record))
-            for trace in left.reconciles:
-                self.memory.add_reconcile(trace)
-                self._post(trace, journal.reconciled(trace))
+            for reconcile in left.reconciles:
+                self.memory.add_reconcile(reconcile)
+                self._post(reconcile, journal.reconciled(reconcile))
 
     def apply(self) -> ApplyTrace:
         """The trace of applying some objects, from now on."""
@@ -195,8 +195,7 @@ class Tracing:
     def _oldest_waits_ns(self) -> int:
         if not self._outbox:
             return 0
-        oldest = self._outbox[0][0]
-        return self._clock.time_ns() - (oldest.end_ns if isinstance(oldest, PodRecord) else oldest.root.end_ns)
+        return self._clock.time_ns() - self._outbox[0][0].end_ns
 
     async def flush(self) -> None:
         """Hand everything that is finished to the exporter, a slice at a time."""
@@ -207,6 +206,7 @@ class Tracing:
         if self._journal is not None:
             self._note_delivered(self._journal)
             self._journal.step()
+            self._journal.write_out()
 
     def trace_id(self, pod: Pod) -> str:
         """In hexadecimal; empty if the pod is not traced."""
@@ -264,27 +264,27 @@ class Tracing:
         self.memory.add(record)
         self._post(record, self._journal.finished(record) if self._journal is not None else "")
         if record.kept_by and record.link:
-            trace = self._aside.wanted(record.link)
-            if trace is not None:
-                self._keep_reconcile(trace)
+            reconcile = self._aside.wanted(record.link)
+            if reconcile is not None:
+                self._keep_reconcile(reconcile)
 
-    def _reconcile_finished(self, trace: Trace, sampled: bool) -> None:
+    def _reconcile_finished(self, reconcile: ReconcileRecord | Trace, sampled: bool) -> None:
         keep = self.sampling.keep
-        if sampled or (keep.failed and trace.root.error is not None) or self._aside.is_wanted(trace):
-            self._keep_reconcile(trace)
+        if sampled or (keep.failed and reconcile.error is not None) or self._aside.is_wanted(reconcile):
+            self._keep_reconcile(reconcile)
         else:
-            self._aside.add(trace)
+            self._aside.add(reconcile)
 
-    def _keep_reconcile(self, trace: Trace) -> None:
-        self.memory.add_reconcile(trace)
-        key = self._journal.reconciled(trace) if self._journal is not None and self._sink is not None else ""
-        self._post(trace, key)
+    def _keep_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
+        self.memory.add_reconcile(reconcile)
+        key = self._journal.reconciled(reconcile) if self._journal is not None and self._sink is not None else ""
+        self._post(reconcile, key)
 
     def _pod_evicted(self, record: PodRecord) -> None:
         self._trace_lost("too many open", "too many pods on their way, giving up the oldest traces")
 
-    def _post(self, finished: PodRecord | Trace, key: str) -> None:
-        if self._sink is None and isinstance(finished, Trace):
+    def _post(self, finished: PodRecord | ReconcileRecord | Trace, key: str) -> None:
+        if self._sink is None and not isinstance(finished, PodRecord):
             return
         self._posted += 1
         self._outbox.append((finished, key))
@@ -301,14 +301,14 @@ class Tracing:
             log.warning("%s; counted in kubeloop_traces_lost_total", message)
 
     def _export(self, limit: int) -> None:
+        if self._journal is not None:
+            self._journal.write_out()  # that it has ended: what the collector has, no other process may go on with
         for _ in range(min(limit, len(self._outbox))):
             finished, key = self._outbox.popleft()
             if isinstance(finished, PodRecord):
-                for phase, ns in phase_times(finished).items():
-                    self._metrics.phase(phase, ns / 1e9, finished.context.trace_id)
+                self._metrics.phases(phase_times(finished), finished.context.trace_id)
             if self._sink is not None:
-                trace = finished if isinstance(finished, Trace) else pod_trace(finished)
-                self._sink.export(trace, key)
+                self._sink.export(pod_trace(finished) if isinstance(finished, PodRecord) else finished.trace(), key)
 
     def _note_delivered(self, journal: Journal) -> None:
         if self._sink is not None:

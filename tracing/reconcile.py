@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.context import TRACEPARENT_HEADER, TraceContext, new_span_id, new_trace_id
 from kubeloop.tracing.current import current
@@ -21,10 +23,79 @@ MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
 MAX_CAUSES = 10_000  # objects written, of which no reconcile has heard yet
 
 
+class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
+    """What was noted about a reconcile that is over. Its spans are made when somebody wants to see them.
+
+    actions    what was done, the first MAX_ACTIONS of action_count
+    children   (action, start, end, error) of what took time
+    links      (traceparent, relation)
+    """
+
+    context: TraceContext
+    controller: str
+    key: str
+    reason: str
+    start_ns: int
+    end_ns: int
+    action_count: int
+    actions: list[str]
+    children: list[tuple[str, int, int, str | None]]
+    links: list[tuple[str, str]]
+    error: str | None
+
+    @property
+    def trace_id(self) -> str:
+        return self.context.trace_id
+
+    @property
+    def root_id(self) -> str:
+        return self.context.span_id
+
+    def trace(self) -> Trace:
+        context = self.context
+        namespace, _, name = self.key.rpartition("/")
+        attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
+        if namespace:
+            attributes["k8s.namespace.name"] = namespace
+        if self.controller in ("deployment", "replicaset", "namespace"):
+            attributes[f"k8s.{self.controller}.name"] = name
+        if self.reason:
+            attributes["kubeloop.reason"] = self.reason
+        if self.actions:
+            attributes["kubeloop.actions"] = self.actions
+            attributes["kubeloop.action_count"] = self.action_count
+        end_ns = max(self.end_ns, self.start_ns)
+        root = Span(
+            name=f"reconcile {self.controller}",
+            span_id=context.span_id,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            attributes=attributes,
+            links=tuple(Link(traceparent, relation) for traceparent, relation in self.links),
+            error=self.error,
+        )
+        ids = span_ids(context)
+        children = [
+            Span(
+                name=_verb_and_kind(action),
+                span_id=next(ids),
+                parent_span_id=root.span_id,
+                start_ns=min(max(start_ns, self.start_ns), end_ns),
+                end_ns=min(max(done_ns, start_ns, self.start_ns), end_ns),
+                attributes={"kubeloop.action": action},
+                error=failure,
+                kind="client",
+            )
+            for action, start_ns, done_ns, failure in self.children
+        ]
+        return Trace(context.trace_id, (root, *children))
+
+
 class Reconcile:
     """One reconcile under way. Make it with ReconcileTraces.reconcile, end it with finish(), once."""
 
     __slots__ = (
+        "_action_count",
         "_actions",
         "_cause",
         "_children",
@@ -33,6 +104,7 @@ class Reconcile:
         "_logged",
         "_owner",
         "_start_ns",
+        "_traceparent",
         "controller",
         "key",
         "reason",
@@ -43,9 +115,11 @@ class Reconcile:
         self._owner = owner
         self._start_ns = owner.now_ns()
         self._context: TraceContext | None = None  # made when first asked for: most reconciles change nothing
+        self._traceparent = ""
+        self._action_count = 0
         self._actions: list[str] = []
         self._children: list[tuple[str, int, int, str | None]] = []
-        self._links: list[Link] = []
+        self._links: list[tuple[str, str]] = []
         self._logged = False
         self._cause = ""
 
@@ -54,7 +128,8 @@ class Reconcile:
         """For requests this reconcile makes, and for links to it; "" without tracing."""
         if self._context is None:
             self._context = self._owner._new_context()
-        return self._context.traceparent if self._context else ""
+            self._traceparent = self._context.traceparent if self._context else ""
+        return self._traceparent
 
     @property
     def headers(self) -> dict[str, str] | None:
@@ -71,7 +146,9 @@ class Reconcile:
         """Something was done, such as "create pod web-x2x7", or failed with `error`. With `start_ns`, a span of its own
         from then to now. `link`: traceparent of what it was done to."""
         if error is None:
-            self._actions.append(action)
+            self._action_count += 1
+            if len(self._actions) < MAX_ACTIONS:
+                self._actions.append(action)
         if start_ns is not None and len(self._children) < MAX_ACTIONS:
             self._children.append((action, start_ns, self._owner.now_ns(), error))
         if link:
@@ -91,8 +168,8 @@ class Reconcile:
     def link(self, traceparent: str, relation: str = "cause") -> None:
         """Join this reconcile's trace with another one: of the request that caused it, of a pod it created ("pod")."""
         if traceparent and len(self._links) < MAX_LINKS:
-            link = Link(traceparent, relation)
-            if link not in self._links[:4]:  # two causes may be one
+            link = traceparent, relation
+            if relation == "pod" or link not in self._links[:4]:  # two causes may be one
                 self._links.append(link)
 
     def caused(self, controller: str, key: str) -> None:
@@ -108,9 +185,9 @@ class Reconcile:
         """
         current.set(None)
         if changed is None:
-            changed = bool(self._actions)
+            changed = self._action_count > 0
         if self._cause and (changed if answered is None else answered):
-            cause = Link(self._cause, "cause")
+            cause = self._cause, "cause"
             if cause not in self._links[:4]:
                 self._links.insert(0, cause)
         elif self._cause:
@@ -120,43 +197,20 @@ class Reconcile:
         if self.traceparent and self._context is not None and self._owner._records(self._context):
             self._owner._hand_on(self, self._context, error)
 
-    def _trace(self, context: TraceContext, end_ns: int, error: str | None) -> Trace:
-        namespace, _, name = self.key.rpartition("/")
-        attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
-        if namespace:
-            attributes["k8s.namespace.name"] = namespace
-        if self.controller in ("deployment", "replicaset", "namespace"):
-            attributes[f"k8s.{self.controller}.name"] = name
-        if self.reason:
-            attributes["kubeloop.reason"] = self.reason
-        if self._actions:
-            attributes["kubeloop.actions"] = self._actions[:MAX_ACTIONS]
-            attributes["kubeloop.action_count"] = len(self._actions)
-        end_ns = max(end_ns, self._start_ns)
-        root = Span(
-            name=f"reconcile {self.controller}",
-            span_id=context.span_id,
-            start_ns=self._start_ns,
-            end_ns=end_ns,
-            attributes=attributes,
-            links=tuple(self._links),
-            error=error,
+    def _record(self, context: TraceContext, end_ns: int, error: str | None) -> ReconcileRecord:
+        return ReconcileRecord(
+            context,
+            self.controller,
+            self.key,
+            self.reason,
+            self._start_ns,
+            end_ns,
+            self._action_count,
+            self._actions,
+            self._children,
+            self._links,
+            error,
         )
-        ids = span_ids(context)
-        children = [
-            Span(
-                name=_verb_and_kind(action),
-                span_id=next(ids),
-                parent_span_id=root.span_id,
-                start_ns=min(max(start_ns, self._start_ns), end_ns),
-                end_ns=min(max(done_ns, start_ns, self._start_ns), end_ns),
-                attributes={"kubeloop.action": action},
-                error=failure,
-                kind="client",
-            )
-            for action, start_ns, done_ns, failure in self._children
-        ]
-        return Trace(context.trace_id, (root, *children))
 
 
 class ReconcileTraces:
@@ -168,9 +222,9 @@ class ReconcileTraces:
         clock: Clock,
         rng: random.Random,
         sampling: Sampling = Sampling(),  # noqa: B008  # immutable
-        finished: Callable[[Trace, bool], None] = lambda trace, sampled: None,
+        finished: Callable[[ReconcileRecord, bool], None] = lambda record, sampled: None,
     ) -> None:
-        """`finished` is given each trace that ends, and whether the sampler chose it."""
+        """`finished` is given each reconcile with a trace when it ends, and whether the sampler chose it."""
         self._reconcile_clock = clock
         self._reconcile_rng = rng
         self._reconcile_sampling = sampling
@@ -210,7 +264,7 @@ class ReconcileTraces:
         return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampling.begins(trace_id))
 
     def _hand_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
-        self._reconcile_finished(reconcile._trace(context, self.now_ns(), error), context.sampled)
+        self._reconcile_finished(reconcile._record(context, self.now_ns(), error), context.sampled)
 
 
 def _verb_and_kind(action: str) -> str:

@@ -5,17 +5,17 @@ May import msgspec and `kubeloop.tracing.context` only.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from kubeloop.tracing.context import TraceContext, parse_traceparent
+from kubeloop.tracing.context import NO_SPAN, TraceContext, parse_traceparent
 
 AttributeValue = str | int | float | bool | list[str] | list[int]
 Attributes = dict[str, AttributeValue]
-
-_MASK = (1 << 64) - 1
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
@@ -33,14 +33,14 @@ class SpanEvent(msgspec.Struct, frozen=True, gc=False):
     attributes: Attributes = {}
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Times in nanoseconds since the epoch. `error` None: nothing failed."""
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """Times in nanoseconds since the epoch. `error` None: nothing failed. `parent_span_id` "": a root."""
 
     name: str
     span_id: str
-    parent_span_id: str = ""
     start_ns: int
     end_ns: int
+    parent_span_id: str = ""
     attributes: Attributes = {}
     links: tuple[Link, ...] = ()
     events: tuple[SpanEvent, ...] = ()
@@ -57,6 +57,26 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     @property
     def root(self) -> Span:
         return self.spans[0]
+
+    @property
+    def root_id(self) -> str:
+        return self.root.span_id
+
+    @property
+    def key(self) -> str:
+        """Of the object that it is about, "namespace/name"; "" if it is about several."""
+        return str(self.root.attributes.get("kubeloop.key", ""))
+
+    @property
+    def error(self) -> str | None:
+        return self.root.error
+
+    @property
+    def end_ns(self) -> int:
+        return self.root.end_ns
+
+    def trace(self) -> Trace:
+        return self
 
     def document(self) -> dict[str, Any]:
         """As plain JSON: {"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", ...}]}."""
@@ -99,15 +119,15 @@ def _link_document(context: TraceContext, link: Link) -> dict[str, Any]:
     return document
 
 
-def span_ids(context: TraceContext, salt: int = 0) -> Iterator[str]:
+def span_ids(context: TraceContext) -> Iterator[str]:
     """Ids for the spans under a root: the same each time they are asked for, by whatever process.
 
     So that a trace looked at twice, or exported once more by the process after a crash, is the same, without its ids
-    being kept. SplitMix64. `salt`: for several sequences under one root.
+    being kept. They are cut from hashes of the root's, eight from each.
     """
-    state = int(context.span_id, 16) ^ salt
-    while True:
-        state = (state + 0x9E3779B97F4A7C15) & _MASK
-        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-        yield f"{(mixed ^ (mixed >> 31)) or 1:016x}"
+    for number in itertools.count():
+        digits = hashlib.blake2b(f"{context.span_id}-{number}".encode()).hexdigest()
+        for at in range(0, 128, 16):
+            span_id = digits[at : at + 16]
+            if span_id != NO_SPAN:
+                yield span_id

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kubeloop.tracing.context import TraceContext
 from kubeloop.tracing.pod_record import ATTEMPT_FINISHED, COMPLETE_OUTCOMES, PHASE_FINISHED, AttemptFacts, PodRecord
+from kubeloop.tracing.reconcile import ReconcileRecord
 from kubeloop.tracing.sampling import TailRules
 from kubeloop.tracing.spans import Trace
 
@@ -38,15 +39,15 @@ class ReconcilesAside:
     """Reconciles that the sampler did not choose, for as long as a pod that is kept may want its own."""
 
     def __init__(self) -> None:
-        self._traces: dict[str, Trace] = {}  # by the root's traceparent, oldest first
+        self._traces: dict[str, ReconcileRecord | Trace] = {}  # by the root's traceparent, oldest first
         self._wanted: dict[str, None] = {}  # traceparents of those that go on, oldest first
 
-    def add(self, trace: Trace) -> None:
+    def add(self, trace: ReconcileRecord | Trace) -> None:
         self._traces[_traceparent(trace)] = trace
         if len(self._traces) > MAX_ASIDE:
             del self._traces[next(iter(self._traces))]
 
-    def wanted(self, traceparent: str) -> Trace | None:
+    def wanted(self, traceparent: str) -> ReconcileRecord | Trace | None:
         """The reconcile that a kept pod is linked to; None: it was kept already, or goes on, or is forgotten."""
         trace = self._traces.pop(traceparent, None)
         if trace is None:
@@ -55,9 +56,9 @@ class ReconcilesAside:
                 del self._wanted[next(iter(self._wanted))]
         return trace
 
-    def is_wanted(self, trace: Trace) -> bool:
+    def is_wanted(self, trace: ReconcileRecord | Trace) -> bool:
         return bool(self._wanted) and self._wanted.pop(_traceparent(trace), "") is None
 
 
-def _traceparent(trace: Trace) -> str:
-    return TraceContext(trace.trace_id, trace.root.span_id, False).traceparent
+def _traceparent(trace: ReconcileRecord | Trace) -> str:
+    return TraceContext(trace.trace_id, trace.root_id, False).traceparent

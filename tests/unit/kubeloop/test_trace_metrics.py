@@ -20,8 +20,8 @@ def filled():
     registry = CollectorRegistry()
     metrics = PrometheusTraceMetrics(registry)
     for seconds in (0.003, 0.004, 7.0, 1e6):
-        metrics.phase("queue active", seconds, TRACE)
-    metrics.phase("total", 0.1, TRACE)
+        metrics.phases({"queue active": round(seconds * 1e9)}, TRACE)
+    metrics.phases({"total": 100_000_000}, TRACE)
     metrics.spans_exported(5)
     metrics.spans_dropped("queue full", 3)
     metrics.trace_lost("too many open")
