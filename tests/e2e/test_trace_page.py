@@ -316,6 +316,22 @@ async def test_text_stands_out_and_nothing_is_wider_than_the_screen(browser, wid
         assert faint == []
 
 
+@pytest.mark.parametrize("width", [1440, 800])
+async def test_the_list_has_room_for_the_name_of_every_stage(browser, width):
+    pods = TracedPods()
+    pods.pending("web-5f-a", message="0/3 nodes are available")
+    async with pods.serving() as url, browser.page(f"{url}/traces", width=width, height=900) as page:
+        await page.wait_for(f"{SHOWN} === '1'")
+        cut = await page.evaluate("""(() => {
+            const row = document.querySelector('.row:not([hidden])'), cell = row.querySelector('.stage-name');
+            return Kubeloop.STAGES.filter((stage) => {
+                row.dataset.phase = stage.phase; cell.textContent = stage.key;
+                return cell.scrollWidth > cell.clientWidth;
+            }).map((stage) => stage.key); })()""")
+        assert cut == []
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 async def test_a_file_holds_the_same_page_and_needs_no_network(browser, tmp_path):
     pods = TracedPods()
     for number in range(450):
