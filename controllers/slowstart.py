@@ -29,7 +29,7 @@ async def slow_start_batch(
             except Exception as error:
                 errors.append(error)
 
-        if batch_size == 1:
+        if batch_size == 1:  # as every first batch is: a task of its own would only cost
             await attempt()
         else:
             async with asyncio.TaskGroup() as batch:

@@ -27,6 +27,16 @@ class Events:
         self.seen.append((about.kind, reason, message))
 
 
+def traced(clock: VirtualClock, *pace: Pace) -> tuple[MemoryCluster, list[Trace]]:
+    """A cluster, and the traces of reconciles as they finish."""
+    finished: list[Trace] = []
+    reconciles = ReconcileTraces(
+        clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
+    )
+    pods = PodTraces(clock=clock, rng=random.Random(3))
+    return MemoryCluster(clock, random.Random(1), *pace, traces=reconciles, pod_traces=pods), finished
+
+
 async def played(cluster: MemoryCluster, seconds: float) -> None:
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cluster.run())
@@ -35,15 +45,7 @@ async def played(cluster: MemoryCluster, seconds: float) -> None:
 
 
 async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
-    finished: list[Trace] = []
-    cluster = MemoryCluster(
-        clock,
-        random.Random(1),
-        traces=ReconcileTraces(
-            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
-        ),
-        pod_traces=PodTraces(clock=clock, rng=random.Random(3)),
-    )
+    cluster, finished = traced(clock)
     cluster.apply("deployments", deployment(replicas=3))
     await played(cluster, 60.0)
 
@@ -70,15 +72,7 @@ async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
 
 async def test_every_step_of_a_rollout_is_linked_with_the_pods_it_led_to(clock: VirtualClock):
     """Though a ReplicaSet is reconciled for many reasons, and may be so just before it sees that it is to grow."""
-    finished: list[Trace] = []
-    cluster = MemoryCluster(
-        clock,
-        random.Random(1),
-        traces=ReconcileTraces(
-            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
-        ),
-        pod_traces=PodTraces(clock=clock, rng=random.Random(3)),
-    )
+    cluster, finished = traced(clock)
     cluster.apply("deployments", deployment(replicas=6))
     await played(cluster, 60.0)
     cluster.apply("deployments", deployment(replicas=6, image="app:2"))
@@ -101,15 +95,7 @@ async def test_every_step_of_a_rollout_is_linked_with_the_pods_it_led_to(clock: 
 
 
 async def test_a_failed_write_is_a_span_with_its_error_and_the_reconcile_fails_with_it(clock: VirtualClock):
-    finished: list[Trace] = []
-    cluster = MemoryCluster(
-        clock,
-        random.Random(1),
-        Pace(fault=1.0),
-        traces=ReconcileTraces(
-            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
-        ),
-    )
+    cluster, finished = traced(clock, Pace(fault=1.0))
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 1.0)
     root, *children = finished[0].spans
@@ -120,14 +106,7 @@ async def test_a_failed_write_is_a_span_with_its_error_and_the_reconcile_fails_w
 
 
 async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualClock):
-    finished: list[Trace] = []
-    cluster = MemoryCluster(
-        clock,
-        random.Random(1),
-        traces=ReconcileTraces(
-            clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
-        ),
-    )
+    cluster, finished = traced(clock)
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 60.0)
     before = len(finished)
