@@ -14,6 +14,7 @@ from kubeloop.devcluster import decoding, errors, protobuf
 from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND, CustomResource
 from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
@@ -168,7 +169,7 @@ def unknown_kind(api_version: str, kind: str, resource: Resource[Any]) -> str:
         return (
             f"converting ({version}.{kind}) to ({_internal_group(resource.group)}.{resource.kind}): unknown conversion"
         )
-    return f'no kind "{kind}" is registered for version "{api_version}"'
+    return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
 
 
 def field_validation(request: Request, options_kind: str) -> FieldValidation:
@@ -218,8 +219,8 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
     return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [])
 
 
-def drop_repeated_owners(metadata: JSON, warnings: list[str]) -> None:
-    """Keep one of owner references that are the same, and say so."""
+def drop_repeated_owners(metadata: JSON) -> str:
+    """Keep one of owner references that are the same. Returns the warning of it, "" if there are none."""
     kept: list[JSON] = []
     repeated: list[str] = []
     for each in metadata["ownerReferences"]:
@@ -227,9 +228,8 @@ def drop_repeated_owners(metadata: JSON, warnings: list[str]) -> None:
             kept.append(each)
         else:
             repeated.append(each.get("uid", ""))
-    if repeated:
-        metadata["ownerReferences"] = kept
-        warnings.append(f"{_REPEATED_OWNERS}: {', '.join(repeated)}")
+    metadata["ownerReferences"] = kept
+    return f"{_REPEATED_OWNERS}: {', '.join(repeated)}" if repeated else ""
 
 
 _REPEATED_OWNERS = (

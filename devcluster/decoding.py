@@ -459,9 +459,9 @@ def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sch
     kind = json_kind(value, number=ref.kind in ("int32", "int64") and type(value) in (int, float))
     if ref.kind in ("time", "microTime", "duration"):
         raise DecodeError(f"json: cannot unmarshal {json_kind(value)} into Go value of type string")
-    if ref.kind == "intOrString":
-        raise DecodeError(f"json: cannot unmarshal {kind} into Go value of type int32")
     go_type = ref.go_type if ref.kind in ("struct", "list", "map") else ref.named or ref.go_type
+    if ref.kind == "intOrString":
+        go_type = "int32"
     where = f"Go struct field {owner.go_name}.{'.'.join(path)}"
     raise DecodeError(f"json: cannot unmarshal {kind} into {where} of type {go_type_text(go_type)}")
 

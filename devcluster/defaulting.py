@@ -291,6 +291,8 @@ def _daemon_set(obj: JSON) -> None:
         rolling_update = strategy.setdefault("rollingUpdate", {})
         rolling_update.setdefault("maxUnavailable", 1)
         rolling_update.setdefault("maxSurge", 0)
+    elif "rollingUpdate" in strategy:  # plain values in the server's memory, which are written
+        strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
     spec.setdefault("revisionHistoryLimit", 10)
 
 

@@ -183,7 +183,7 @@ serve(resources.NODES, upsert=True)
 serve(resources.PERSISTENT_VOLUME_CLAIMS, deleted_whole=True)
 serve(resources.PERSISTENT_VOLUMES, deleted_whole=True)
 serve(resources.PODS, generation="spec", deleted_whole=True)
-POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True)
+POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True, generation="template")
 serve(resources.REPLICATION_CONTROLLERS, generation="spec", deleted_whole=True, status=_REPLICAS)
 RESOURCE_QUOTAS = declare(
     "v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status", upsert=True, deleted_whole=True
@@ -290,7 +290,7 @@ ROLES = declare(_RBAC, "roles", "Role", upsert=True)
 
 serve(resources.CSI_DRIVERS, unconditional=False, deleted_whole=True)
 serve(resources.CSI_NODES, unconditional=False, deleted_whole=True)
-serve(resources.CSI_STORAGE_CAPACITIES)
+serve(resources.CSI_STORAGE_CAPACITIES, unconditional=False)
 serve(resources.STORAGE_CLASSES, deleted_whole=True)
 serve(resources.VOLUME_ATTACHMENTS, unconditional=False, deleted_whole=True, status={"attached": False})
 VOLUME_ATTRIBUTES_CLASSES = declare(
@@ -344,7 +344,6 @@ serve(resources.LEASES, upsert=True, unconditional=False)
 RUNTIME_CLASSES = declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional=False)
 ENDPOINT_SLICES = declare(
     "discovery.k8s.io/v1", "endpointslices", "EndpointSlice", generation="endpoints ports addressType",
-    unconditional=False,
 )  # fmt: skip
 
 # --- resource.k8s.io --------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
 from kubeloop.devcluster.table import table
-from kubeloop.devcluster.validation import warnings_for
+from kubeloop.devcluster.validation import warnings_before, warnings_for
 from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube.clock import Clock, rfc3339
@@ -277,13 +277,14 @@ class Rest:
 
     def _read(self, request: Request, target: Served, options_kind: str) -> Body:
         body = read_object(request, target.resource, field_validation(request, options_kind))
-        return self._incoming(request, target, body)
+        request.warnings += body.warnings  # whatever becomes of it
+        return body
 
     def _incoming(self, request: Request, target: Served, body: Body) -> Body:
         metadata = body.obj["metadata"]
-        if len(metadata.get("ownerReferences", ())) > 1:
-            drop_repeated_owners(metadata, body.warnings)
-        request.warnings += body.warnings  # whatever becomes of it
+        if len(metadata.get("ownerReferences", ())) > 1 and (told := drop_repeated_owners(metadata)):
+            body.warnings.append(told)
+            request.warnings.append(told)
         apply_defaults(target.resource, body.obj)
         return body
 
@@ -313,10 +314,18 @@ class Rest:
         dry_run = _dry_run(request, "CreateOptions")
         if not target.stored:
             return self._virtual(request, found)
-        body = self._read(request, target, "CreateOptions")
+        body = self._incoming(request, target, self._read(request, target, "CreateOptions"))
         writer = self._track(target, body, self._writer(request), None)
+        body.warnings += self._said_before(request, target, body.obj)
         obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
         return self._written(request, target, 201, obj, body.warnings, view)
+
+    @staticmethod
+    def _said_before(request: Request, target: Served, obj: JSON) -> list[str]:
+        """Warnings about a new object as it came; they are told even if it is refused."""
+        told = [] if target.custom is not None else warnings_before(target.resource, obj)
+        request.warnings += told
+        return told
 
     def _written(
         self,
@@ -362,6 +371,7 @@ class Rest:
         dry_run = _dry_run(request, "UpdateOptions")
         body = self._read(request, target, "UpdateOptions")
         self._check_names(found, body.obj)
+        body = self._incoming(request, target, body)
         resource = target.resource
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         writer = self._track(target, body, self._writer(request), before)
@@ -369,6 +379,7 @@ class Rest:
             if subresource or not target.create_on_update or body.obj["metadata"].get("uid"):
                 raise errors.not_found(resource, found.name)
             body.obj["metadata"].pop("resourceVersion", None)
+            body.warnings += self._said_before(request, target, body.obj)
             obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
             return self._written(request, target, 201, obj, body.warnings, view)
         obj = self._writing.update(
@@ -414,6 +425,7 @@ class Rest:
         live = from_stored(target, before.object)
         patched, patch, strict = patched_object(live, request.body, kind, target.resource)
         body = decoded_patch(patched, patch, strict, target.resource, mode, kind)
+        request.warnings += body.warnings
         self._check_names(found, body.obj)
         body = self._incoming(request, target, body)
         writer = self._track(target, body, self._writer(request), before)
@@ -455,6 +467,7 @@ class Rest:
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
+            warnings = [*warnings, *self._said_before(request, target, body.obj)]
             created = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
             return self._written(request, target, 201, created, warnings, view)
         updated = self._writing.update(

@@ -140,7 +140,7 @@ class ApiServer:
             if self._definitions.pending:
                 self._definitions.settle()
             if told:
-                response.headers += warning_headers([told])
+                response.headers[:0] = warning_headers([told])
             return response
         except errors.StatusError as error:
             headers = [*error.headers, *warning_headers(request.warnings)]

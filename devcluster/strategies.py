@@ -93,7 +93,8 @@ def _without_dynamic_configuration(node: JSON, _now_or_old: Any = None) -> None:
     node.get("status", {}).pop("config", None)
 
 
-def _create_endpoint_slice(obj: JSON, _now: str) -> None:
+def _without_topology(obj: JSON, _now_or_old: Any = None) -> None:
+    """A field of the version before, of which this one takes the zone alone."""
     for each in obj.get("endpoints") or ():
         each.pop("deprecatedTopology", None)
 
@@ -124,9 +125,20 @@ def _create_job(job: JSON, _now: str) -> None:
     selected.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
 
 
+def _without_max_unavailable(stateful_set: JSON, _now_or_old: Any = None) -> None:
+    """A feature that is off in v1.36 (MaxUnavailableStatefulSet)."""
+    (stateful_set["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}).pop("maxUnavailable", None)
+
+
+def _create_stateful_set(stateful_set: JSON, _now: str) -> None:
+    _without_max_unavailable(stateful_set)
+    stateful_set["status"] = {"replicas": 0, "availableReplicas": 0}
+
+
 _CREATE: dict[str, Prepare] = {
+    "statefulsets.apps": _create_stateful_set,
     "jobs.batch": _create_job,
-    "endpointslices.discovery.k8s.io": _create_endpoint_slice,
+    "endpointslices.discovery.k8s.io": _without_topology,
     "leases.coordination.k8s.io": _without_coordination,
     "serviceaccounts": _names_of_secrets,
     "pods": _create_pod,
@@ -243,7 +255,14 @@ def _drop_what_the_type_has_not(spec: JSON, before: JSON) -> None:
         drop_if_same("externalTrafficPolicy")
 
 
+def _update_claim(claim: JSON, _old: JSON) -> None:
+    _data_sources(claim["spec"])
+
+
 _UPDATE: dict[str, PrepareUpdate] = {
+    "endpointslices.discovery.k8s.io": _without_topology,
+    "persistentvolumeclaims": _update_claim,
+    "statefulsets.apps": _without_max_unavailable,
     "nodes": _without_dynamic_configuration,
     "serviceaccounts": _names_of_secrets,
     "leases.coordination.k8s.io": _without_coordination,

@@ -20,6 +20,7 @@ from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.validation import validate_create, validate_update
+from kubeloop.devcluster.validation.field import quoted
 from kubeloop.kube.clock import Clock, rfc3339
 
 JSON = dict[str, Any]
@@ -191,7 +192,7 @@ class Writing:
 def check_version(version: str | None) -> None:
     """Raises StatusError 500, as v1.36, for a resourceVersion that is no number."""
     if version and not (version.isascii() and version.isdecimal()):
-        raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        raise errors.internal(f"strconv.ParseUint: parsing {quoted(version)}: invalid syntax")
 
 
 def is_finished_deletion(obj: JSON) -> bool:

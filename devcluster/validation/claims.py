@@ -89,7 +89,6 @@ def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if spec == before:
         return
     claim_create(errors, obj)
-    claim_create(errors, obj)  # the strategy looks at the whole, and its update check at the spec again
     _class_annotation(errors, obj, old)
     munged = _with_what_may_change(obj, old)
     if munged != before:

@@ -126,6 +126,8 @@ def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
         for new, was in zip(ours, theirs, strict=True):
             if new != was:
                 errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
+    if before.get("externalID") != spec.get("externalID"):
+        errors.forbidden("spec.externalID", "may not be updated")
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         errors.forbidden("spec.providerID", _PROVIDER_CHANGE)
     _taints(errors, spec.get("taints", ()))
@@ -142,7 +144,7 @@ def namespace_create(errors: Errors, obj: JSON) -> None:
 
 
 def namespace_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    if obj["metadata"].get("labels") != old["metadata"].get("labels"):
+    if not errors and obj["metadata"].get("labels") != old["metadata"].get("labels"):
         _pod_security(errors, obj)
 
 
@@ -260,8 +262,13 @@ def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
             errors.forbidden("immutable", "field is immutable when `immutable` is set")
         if obj.get("data", {}) != old.get("data", {}):
             errors.forbidden("data", "field is immutable when `immutable` is set")
-    if obj.get("data") != old.get("data"):
+    if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):
         secret_create(errors, obj)
+
+
+def _annotations(obj: JSON) -> JSON:
+    found: JSON = obj["metadata"].get("annotations", {})
+    return found
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------

@@ -152,7 +152,8 @@ class Errors(list[JSON]):
         self._add("Required", path, f"Required value: {detail}" if detail else "Required value")
 
     def invalid(self, path: str, value: Any, detail: str, type_name: str = "") -> None:
-        self._add("Invalid", path, f"Invalid value: {shown(value, type_name)}: {detail}")
+        told = f"Invalid value: {shown(value, type_name)}"
+        self._add("Invalid", path, f"{told}: {detail}" if detail else told)
 
     def invalid_without_value(self, path: str, detail: str) -> None:
         self._add("Invalid", path, f"Invalid value: {detail}")

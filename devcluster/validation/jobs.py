@@ -57,7 +57,7 @@ def _generated_selector(errors: Errors, metadata: JSON, spec: JSON) -> None:
     found = spec.get("template", {}).get("metadata", {}).get("labels", {})
     expected = {label: uid if label.endswith("uid") else name for label in _LABELS}
     for label in _LABELS:
-        path = "spec.template.metadata.labels"
+        path = f"spec.template.metadata.labels[{label}]"
         if label not in found:
             errors.required(path, f"must be '{expected[label]}'")
         elif found[label] != expected[label]:

@@ -30,8 +30,8 @@ def _endpoints(obj: JSON, _old: JSON | None) -> Iterator[str]:
                 yield ip_warning(f"subsets[{i}].{name}[{j}].ip", each.get("ip", ""))
 
 
-def _endpoint_slice(obj: JSON, _old: JSON | None) -> Iterator[str]:
-    if obj.get("addressType") == "FQDN":
+def _endpoint_slice(obj: JSON, old: JSON | None) -> Iterator[str]:
+    if old is None and obj.get("addressType") == "FQDN":
         yield "spec.addressType: FQDN endpoints are deprecated"
     if obj["metadata"].get("labels", {}).get(_SLICE_MANAGED_BY) in _SLICE_CONTROLLERS:
         return

@@ -108,7 +108,6 @@ RULES: dict[tuple[str, str], Rule] = {
         create=workloads.replication_controller_create,
         update=workloads.replication_controller_update,
         status=workloads.replica_set_status,
-        whole_metadata=True,
     ),
     ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
     ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
@@ -120,7 +119,12 @@ RULES: dict[tuple[str, str], Rule] = {
         status=claims.claim_status_update,
         whole_metadata=True,
     ),
-    ("", "LimitRange"): Rule(create=quotas.limit_range_create, update=_again(quotas.limit_range_create)),
+    ("", "LimitRange"): Rule(
+        create=quotas.limit_range_create,
+        update=_again(quotas.limit_range_create),
+        metadata_updates=0,
+        whole_metadata=True,
+    ),
     ("", "ResourceQuota"): Rule(
         create=quotas.quota_create, update=quotas.quota_update, status=quotas.quota_status_update
     ),
@@ -135,7 +139,6 @@ RULES: dict[tuple[str, str], Rule] = {
         create=workloads.replica_set_create,
         update=workloads.replica_set_update,
         status=workloads.replica_set_status,
-        whole_metadata=True,
     ),
     ("apps", "StatefulSet"): Rule(
         name=dns_label,
@@ -147,7 +150,6 @@ RULES: dict[tuple[str, str], Rule] = {
         create=workloads.daemon_set_create,
         update=workloads.daemon_set_update,
         status=workloads.daemon_set_status,
-        whole_metadata=True,
     ),
     ("apps", "ControllerRevision"): Rule(
         create=workloads.revision_create, update=workloads.revision_update, whole_metadata=True
@@ -171,7 +173,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ),
     ("", "Endpoints"): Rule(create=network.endpoints_create, update=network.endpoints_update, whole_metadata=True),
     ("discovery.k8s.io", "EndpointSlice"): Rule(
-        create=network.endpoint_slice_create, update=network.endpoint_slice_update, whole_metadata=True
+        create=network.endpoint_slice_create, update=network.endpoint_slice_update
     ),
     ("networking.k8s.io", "Ingress"): Rule(
         create=network.ingress_create,
@@ -186,7 +188,10 @@ RULES: dict[tuple[str, str], Rule] = {
         create=network.network_policy_create, update=network.network_policy_update
     ),
     ("networking.k8s.io", "IPAddress"): Rule(
-        name=network.ip_address_name, create=network.ip_address_create, update=network.ip_address_update
+        name=network.ip_address_name,
+        create=network.ip_address_create,
+        update=network.ip_address_update,
+        whole_metadata=True,
     ),
     ("networking.k8s.io", "ServiceCIDR"): Rule(create=network.service_cidr_create, update=network.service_cidr_update),
     ("autoscaling", "HorizontalPodAutoscaler"): Rule(
@@ -209,15 +214,23 @@ RULES: dict[tuple[str, str], Rule] = {
     ("storage.k8s.io", "VolumeAttributesClass"): Rule(
         create=csi.attributes_class_create, update=csi.attributes_class_update, whole_metadata=True
     ),
-    (_RBAC, "Role"): Rule(name=path_segment, create=cluster.role_create, update=_again(cluster.role_create)),
+    (_RBAC, "Role"): Rule(
+        name=path_segment, create=cluster.role_create, update=_again(cluster.role_create), whole_metadata=True
+    ),
     (_RBAC, "ClusterRole"): Rule(
-        name=path_segment, create=cluster.cluster_role_create, update=_again(cluster.cluster_role_create)
+        name=path_segment,
+        create=cluster.cluster_role_create,
+        update=_again(cluster.cluster_role_create),
+        whole_metadata=True,
     ),
     (_RBAC, "RoleBinding"): Rule(
-        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update
+        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update, whole_metadata=True
     ),
     (_RBAC, "ClusterRoleBinding"): Rule(
-        name=path_segment, create=cluster.cluster_role_binding_create, update=cluster.cluster_role_binding_update
+        name=path_segment,
+        create=cluster.cluster_role_binding_create,
+        update=cluster.cluster_role_binding_update,
+        whole_metadata=True,
     ),
 }
 """Kinds that are not here are looked at for their metadata alone."""

@@ -339,6 +339,7 @@ def ip_address_create(errors: Errors, obj: JSON) -> None:
 
 
 def ip_address_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    ip_address_create(errors, obj)
     new, before = (each.get("spec", {}).get("parentRef") for each in (obj, old))
     errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")
 

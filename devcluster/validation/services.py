@@ -51,21 +51,26 @@ def is_externally_accessible(spec: JSON) -> bool:
 
 def service_create(errors: Errors, obj: JSON) -> None:
     """A new Service, whose addresses are not allocated yet. What is wrong with addresses is said alone."""
-    _addresses(errors, obj["spec"])
-    if not errors:
-        _for_this_cluster(errors, obj["spec"])
-    if not errors:
+    if wrong := _wrong_addresses(obj["spec"]):
+        errors[:] = wrong
+    else:
         _service(errors, obj)
+
+
+def _wrong_addresses(spec: JSON) -> Errors:
+    errors = Errors()
+    _addresses(errors, spec)
+    if not errors:
+        _for_this_cluster(errors, spec)
+    return errors
 
 
 def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    _addresses(errors, spec)
-    if not errors:
-        _for_this_cluster(errors, spec)
-    if errors:
+    if wrong := _wrong_addresses(spec):
+        errors[:] = wrong
         return
     if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
         _changed_addresses(errors, spec, before)
@@ -241,7 +246,7 @@ def _traffic(errors: Errors, spec: JSON) -> None:
             errors.required("spec.internalTrafficPolicy")
     elif internal not in ("Cluster", "Local"):
         errors.not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local"))
-    preferred, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameNode", "PreferSameZone")
+    preferred, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameZone", "PreferSameNode")
     if preferred is not None and preferred not in supported:
         errors.not_supported("spec.trafficDistribution", preferred, supported)
 

@@ -111,6 +111,7 @@ def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if spec == before:
         return
     volume_create(errors, obj)
+    volume_create(errors, obj)  # the strategy looks at the whole, and so does its update check
     now = {name: spec[name] for name in _IN_ORDER if name in spec}
     was = {name: before[name] for name in _IN_ORDER if name in before}
     if "csi" in was and "csi" in now and "controllerExpandSecretRef" not in was["csi"]:
@@ -185,5 +186,6 @@ def _topology_term(errors: Errors, path: str, term: JSON) -> dict[str, set[str]]
 
 
 def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    storage_class_create(errors, obj)
     for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
         errors.immutable(name, obj.get(name), old.get(name))

@@ -50,6 +50,9 @@ _TEMPLATES = {
     ("", "ReplicationController"), ("batch", "Job"),
 }  # fmt: skip
 _NAMES_OF_PODS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "ReplicationController"), ("batch", "Job")}
+_ALL_REVISIONS = (
+    "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+)
 _SURPRISING = "which can result in surprising behavior; a DNS label is recommended"
 _NO_POD = "a null labelSelector results in matching no pod"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -61,7 +64,7 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) ->
     key, metadata, spec = (resource.group, resource.kind), obj.get("metadata", {}), obj.get("spec", {})
     if found := warnings_of_kind(key, obj, old):
         return found
-    if old is not None and spec == old.get("spec"):
+    if old is not None and spec == old.get("spec") and key != ("", "PodTemplate"):
         return []
     if key == ("", "Pod"):
         if old is not None:  # people do not update pods
@@ -73,12 +76,19 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) ->
             template.get("metadata", {}), template.get("spec", {}), "spec.template.metadata", "spec.template.spec"
         )
         named = key in _NAMES_OF_PODS and old is None
+        if key == ("apps", "StatefulSet") and spec.get("revisionHistoryLimit", 0) < 0:
+            found.append(_ALL_REVISIONS)
         return [*(_host_name(metadata, "Pod names and hostnames") if named else ()), *found]
     if key == ("batch", "CronJob"):
         template = spec.get("jobTemplate", {}).get("spec", {}).get("template", {})
         path = "spec.jobTemplate.spec.template"
         found = _pod(template.get("metadata", {}), template.get("spec", {}), f"{path}.metadata", f"{path}.spec")
         return [*(_host_name(metadata, "Pod names and hostnames") if old is None else ()), *found]
+    if key == ("", "PodTemplate"):
+        template = obj.get("template", {})
+        if old is not None and template == old.get("template", {}):
+            return []
+        return _pod(template.get("metadata", {}), template.get("spec", {}), "template.metadata", "template.spec")
     if key == ("", "Service"):
         return list(_service(metadata, spec))
     if key == ("", "PersistentVolumeClaim"):

@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.field import (
     Errors,
+    dns_label,
     is_valid_selector,
     label_selector,
     not_more_than_100_percent,
@@ -89,7 +91,8 @@ def _deployment_strategy(errors: Errors, path: str, strategy: JSON) -> None:
 
 
 def _is_zero(value: int | str | None) -> bool:
-    return value in (0, None) or (type(value) is str and re.fullmatch("0+%", value) is not None)
+    """Also of text that is no percentage, which counts as none."""
+    return value in (0, None) or (type(value) is str and not re.fullmatch("0*[1-9][0-9]*%", value))
 
 
 def deployment_update(errors: Errors, obj: JSON, old: JSON) -> None:
@@ -128,7 +131,6 @@ def replica_set_create(errors: Errors, obj: JSON) -> None:
 def replica_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         replica_set_create(errors, obj)
-        replica_set_create(errors, obj)  # the strategy looks at the whole, and its update check at the spec again
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
 
 
@@ -161,13 +163,17 @@ def replication_controller_create(errors: Errors, obj: JSON) -> None:
 def replication_controller_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         replication_controller_create(errors, obj)
-        replication_controller_create(errors, obj)
 
 
 def stateful_set_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
-    if spec.get("podManagementPolicy") not in ("OrderedReady", "Parallel"):
-        policy = spec.get("podManagementPolicy", "")
+    _stateful_set(errors, obj["spec"], new=True)
+
+
+def _stateful_set(errors: Errors, spec: JSON, *, new: bool) -> None:
+    policy = spec.get("podManagementPolicy", "")
+    if not policy:
+        errors.required("spec.podManagementPolicy")
+    elif policy not in ("OrderedReady", "Parallel"):
         errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
     strategy = spec.get("updateStrategy", {})
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
@@ -185,18 +191,24 @@ def stateful_set_create(errors: Errors, obj: JSON) -> None:
         wrong = "must be 'RollingUpdate' or 'OnDelete'"
         errors.invalid("spec.updateStrategy", strategy, wrong, "apps/v1.StatefulSetUpdateStrategy")
     _claim_retention(errors, "spec.persistentVolumeClaimRetentionPolicy", spec)
+    for i, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
+        claim_spec(errors, f"spec.volumeClaimTemplates[{i}].spec", claim.get("spec", {}))
     errors.not_negative("spec.replicas", spec.get("replicas"))
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
     errors.not_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start"))
+    service = spec.get("serviceName", "")
+    if new and service:
+        errors.invalid_each("spec.serviceName", service, dns_label(service))
     selector, template = spec.get("selector"), spec.get("template", {})
     _selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
     if not is_valid_selector(selector):
         errors.invalid("spec.selector", selector, "", _SELECTOR)
-        return
-    found = template.get("metadata", {}).get("labels")
-    if selector != {} and not selector_matches(selector, found or {}):
-        errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
-    pod_template_spec(errors, "spec.template", _with_claimed_volumes(template, spec.get("volumeClaimTemplates", ())))
+    else:
+        found = template.get("metadata", {}).get("labels")
+        if selector != {} and not selector_matches(selector, found or {}):
+            errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
+        whole = _with_claimed_volumes(template, spec.get("volumeClaimTemplates", ()))
+        pod_template_spec(errors, "spec.template", whole)
     if template.get("spec", {}).get("restartPolicy") != "Always":
         policy = template.get("spec", {}).get("restartPolicy", "")
         errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -231,7 +243,7 @@ def _claim_retention(errors: Errors, path: str, spec: JSON) -> None:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
         if name in policy and policy[name] not in ("Retain", "Delete"):
-            errors.not_supported(f"{path}.{name}", policy[name], ("Delete", "Retain"))
+            errors.not_supported(f"{path}.{name}", policy[name], ("Retain", "Delete"))
 
 
 _STATEFUL_SET_OPEN = frozenset(
@@ -244,7 +256,7 @@ def stateful_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    stateful_set_create(errors, obj)
+    _stateful_set(errors, spec, new=False)
     if any(spec.get(name) != before.get(name) for name in {*spec, *before} - _STATEFUL_SET_OPEN):
         errors.forbidden(
             "spec",
@@ -334,6 +346,5 @@ def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
 
 def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        daemon_set_create(errors, obj)
         daemon_set_create(errors, obj)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)

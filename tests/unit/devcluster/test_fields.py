@@ -220,7 +220,7 @@ def service(**spec: Any) -> JSON:
             service(trafficDistribution="Near"),
             [
                 'spec.trafficDistribution: Unsupported value: "Near": '
-                'supported values: "PreferClose", "PreferSameNode", "PreferSameZone"'
+                'supported values: "PreferClose", "PreferSameZone", "PreferSameNode"'
             ],
             id="trafficDistribution",
         ),
