@@ -74,6 +74,8 @@ async def apply(
 ) -> list[tuple[str, Outcome]]:
     """Create the objects or bring existing ones to what the manifests say, namespaces first.
 
+    CustomResourceDefinitions come even before those if there are objects of the kinds that they define.
+
     `known`: what the server served a while ago; it is asked again for what is not in there. `trace`: has a span for
     each request; workloads say in an annotation that it is what their reconciles come from.
     Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
@@ -82,9 +84,18 @@ async def apply(
     manifests = list(manifests)
     if known is None or any(known.find(each.api_version, each.kind) is None for each in manifests):
         known = await ResourceMap.discover(client)
+    outcomes: list[tuple[str, Outcome]] = []
+    to_come = {defined for manifest in manifests for defined in _defined_kinds(manifest)}
+    if any(known.find(*each) is None for each in _kinds(manifests) & to_come):
+        for manifest in manifests:
+            if (manifest.api_version, manifest.kind) not in to_come:
+                _resource_of(manifest, known)  # what is wrong is told before anything is sent
+        definitions = [manifest for manifest in manifests if manifest.kind == _DEFINITION]
+        outcomes += await apply(client, definitions, default_namespace=default_namespace, known=known)
+        manifests = [manifest for manifest in manifests if manifest.kind != _DEFINITION]
+        known = await ResourceMap.discover(client)
     resolved = [(manifest, _resource_of(manifest, known)) for manifest in manifests]
     resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: file order is kept otherwise
-    outcomes = []
     try:
         for manifest, resource in resolved:
             outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace))
@@ -92,6 +103,23 @@ async def apply(
         if trace is not None:
             trace.finish()
     return outcomes
+
+
+_DEFINITION = "CustomResourceDefinition"
+
+
+def _kinds(manifests: Iterable[Manifest]) -> set[tuple[str, str]]:
+    return {(each.api_version, each.kind) for each in manifests}
+
+
+def _defined_kinds(manifest: Manifest) -> set[tuple[str, str]]:
+    """apiVersion and kind of the custom resources that a definition defines, as far as it can be read."""
+    spec = manifest.body.get("spec")
+    if manifest.kind != _DEFINITION or not isinstance(spec, dict) or not isinstance(spec.get("names"), dict):
+        return set()
+    versions = spec.get("versions")
+    names = [each.get("name") for each in versions if isinstance(each, dict)] if isinstance(versions, list) else []
+    return {(f"{spec.get('group')}/{name}", str(spec["names"].get("kind"))) for name in names}
 
 
 def last_applied(body: Mapping[str, Any]) -> str:

@@ -49,7 +49,9 @@ def status_lines(obj: JSON) -> list[str]:
         waits = metadata.get("finalizers")
         lines.append(f"it is being deleted{f', waits for finalizers {chr(44).join(waits)}' if waits else ''}")
     generation, observed = metadata.get("generation"), status.get("observedGeneration")
-    if generation and (observed or 0) < generation and "replicas" in (obj.get("spec") or {}):
+    # of its own kinds this cluster knows that somebody will; who looks at a custom resource may never say so
+    awaited = observed is not None or str(obj.get("apiVersion", "")) in ("apps/v1", "v1")
+    if awaited and generation and (observed or 0) < generation and "replicas" in (obj.get("spec") or {}):
         lines.append(f"no controller has seen generation {generation} yet")
     counts = [f"{name} {status[name]}" for name in _COUNTS if name in status]
     if counts and "replicas" in (obj.get("spec") or {}):

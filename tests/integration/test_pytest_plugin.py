@@ -122,7 +122,7 @@ def test_the_examples_of_the_documentation_pass_as_they_stand(folder: Folder):
         folder.write(name, text)
     code, output = folder.run("-q")
     assert code == 0, output
-    assert "6 passed" in output
+    assert "8 passed" in output
     subprocess.run([sys.executable, "without_pytest.py"], cwd=folder.path, check=True, timeout=SECONDS)
     folder.assert_nothing_is_left()
 

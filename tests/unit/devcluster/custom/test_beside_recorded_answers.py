@@ -8,12 +8,11 @@ import json
 import random
 from pathlib import Path
 
-from support import custom_resource_requests
-from support.custom_resource_requests import comparable, differences, steps
-
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.clock import SystemClock
+from support import custom_resource_requests
+from support.custom_resource_requests import comparable, differences, steps
 
 ANSWERS = Path(custom_resource_requests.__file__).parent / "custom_resource_answers.json"
 

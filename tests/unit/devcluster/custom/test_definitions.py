@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.custom_resource_requests import WIDGETS, definition, widget
 
 from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.clock import SystemClock
+from support.custom_resource_requests import WIDGETS, definition, widget
 
 JSON = dict[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

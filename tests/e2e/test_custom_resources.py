@@ -1,0 +1,187 @@
+"""Custom resources as their users meet them: kubectl, clients, a killed server, and a real kube-apiserver beside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import http.client
+import json
+import ssl
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import yaml
+
+from support.custom_resource_requests import WIDGETS, Step, comparable, differences, steps, widget
+from support.driving import Kubectl
+from support.real_apiserver import needs_binaries, real_apiserver
+from support.serving import TOKEN, arguments, kill, serving, serving_plainly
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+
+DEFINITION = yaml.safe_dump(WIDGETS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Iterator[Path]:
+    folder: Path = tmp_path_factory.mktemp("custom")
+    with serving_plainly(arguments(folder)) as (_, log):
+        yield folder
+        gc.collect()  # connections of kr8s
+        assert "Traceback" not in log()
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_kubectl_applies_gets_explains_patches_scales_and_deletes(folder):
+    kubectl = Kubectl(str(folder / "kubeconfig"), folder)
+    kubectl("apply", "-f", "-", stdin=DEFINITION)
+    kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=5s")
+    assert "widgets wd example.com/v1 true Widget" in " ".join(kubectl("api-resources").split())
+    kubectl("apply", "-f", "-", stdin=json.dumps(widget("w1", {"parts": [{"name": "a"}]})))
+    header, row = kubectl("get", "wd").splitlines()
+    assert header.split() == ["NAME", "COLOR", "REPLICAS", "READY", "PARTS", "LABELS", "AGE"]
+    assert row.split()[:4] == ["w1", "red", "1", "a"]
+    assert "RATIO" in kubectl("get", "widgets", "-o", "wide")
+    assert "Its color." in kubectl("explain", "widgets.spec.color")
+    kubectl("patch", "wd", "w1", "--type=merge", "-p", '{"spec":{"ratio":1.5}}')
+    kubectl("scale", "wd/w1", "--replicas=3")
+    kubectl("patch", "wd", "w1", "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Running"}}')
+    shown = kubectl.json("get", "widget", "w1")
+    assert (shown["spec"]["replicas"], shown["status"], shown["metadata"]["generation"]) == (3, {"phase": "Running"}, 3)
+    refused = kubectl.run("patch", "wd", "w1", "--type=merge", "-p", '{"spec":{"color":"pink"}}').stderr
+    assert 'spec.color: Unsupported value: "pink": supported values: "red", "green", "blue"' in refused
+    unknown = kubectl.run("apply", "-f", "-", stdin=json.dumps(widget("w2", {"colour": "red"}))).stderr
+    assert 'unknown field "spec.colour"' in unknown
+    kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(widget("w3", {"color": "blue"})))
+    assert kubectl("get", "wd", "--field-selector", "spec.color=blue", "-o", "name").split() == [
+        "widget.example.com/w3"
+    ]
+    assert "widget.example.com/w1" in kubectl("get", "all", "-o", "name")
+    assert "Color:" in kubectl("describe", "wd", "w1")
+    kubectl("delete", "crd", "widgets.example.com")
+    gone = kubectl.run("get", "widgets")
+    assert gone.returncode == 1
+
+
+async def test_clients_of_python_create_watch_patch_and_delete(folder):
+    from kubernetes_asyncio import client, config, watch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own imports
+        pytest.importorskip("kr8s")
+        from kr8s.asyncio import api as connect
+        from kr8s.asyncio.objects import new_class
+    warnings.filterwarnings("ignore", "Kubernetes version")  # kr8s knows releases up to 1.35
+    place: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "widgets"}
+    async with await config.new_client_from_config(str(folder / "kubeconfig")) as api:
+        await client.ApiextensionsV1Api(api).create_custom_resource_definition(WIDGETS)
+        widgets = client.CustomObjectsApi(api)
+        await widgets.create_namespaced_custom_object(**place, body=widget("asynchronous"))
+        seen = []
+        async with watch.Watch() as watching, asyncio.timeout(20):
+            async for event in watching.stream(widgets.list_namespaced_custom_object, **place, timeout_seconds=5):
+                seen.append(event["type"])
+                if event["type"] == "ADDED":
+                    await widgets.patch_namespaced_custom_object_status(
+                        **place,
+                        name="asynchronous",
+                        body={"status": {"phase": "Running"}},
+                        _content_type="application/merge-patch+json",
+                    )
+                elif event["type"] == "MODIFIED":
+                    await widgets.delete_namespaced_custom_object(**place, name="asynchronous")
+                else:
+                    break
+        assert seen == ["ADDED", "MODIFIED", "DELETED"]
+        with pytest.raises(client.ApiException) as refused:
+            await widgets.create_namespaced_custom_object(**place, body=widget("bad", {"replicas": 101}))
+        assert refused.value.status == 422
+
+        kr8s_api = await connect(kubeconfig=str(folder / "kubeconfig"))
+        widget_class = new_class(kind="Widget", version="example.com/v1", namespaced=True, asyncio=True)
+        made = widget_class(widget("kr8s"), api=kr8s_api)
+        await made.create()
+        await made.patch({"spec": {"replicas": 5}})
+        found = [each async for each in kr8s_api.get("widgets.example.com", namespace="default")]
+        assert [(each.name, each.spec.replicas) for each in found] == [("kr8s", 5)]
+        await made.delete()
+        assert not await made.exists()
+        await client.ApiextensionsV1Api(api).delete_custom_resource_definition("widgets.example.com")
+
+
+async def test_definitions_and_objects_survive_sigkill(tmp_path):
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    objects = "/apis/example.com/v1/namespaces/default/widgets"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        async with serving(tmp_path, f"--data-dir={tmp_path / 'data'}") as (process, url):
+            async with session.post(url + crds, json=WIDGETS) as answer:
+                assert answer.status == 201
+            created = []
+            for index in range(20):
+                async with session.post(url + objects, json=widget(f"w{index:02}")) as answer:
+                    created.append(await answer.json())
+            kill(process)
+        async with serving(tmp_path, f"--data-dir={tmp_path / 'data'}") as (_, url):
+            async with session.get(url + objects) as answer:
+                listed = await answer.json()
+            async with session.post(url + objects, json=widget("bad", {"color": "pink"})) as answer:
+                assert answer.status == 422
+    assert listed["items"] == created
+
+
+# --- beside a real one ------------------------------------------------------------------------------------------------
+
+
+def _ask(connection: http.client.HTTPConnection, token: str, step: Step) -> Any:
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": step.content_type,
+        "Accept": step.accept,
+        "User-Agent": "tester/1",
+    }
+    while True:
+        connection.request(step.method, step.path, None if step.body is None else json.dumps(step.body), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 429:  # storage is (re)initializing
+            break
+        time.sleep(1)
+    content = json.loads(text) if text.startswith(b"{") else text.decode(errors="replace")
+    return comparable(step, answer.status, content, answer.headers.get_all("Warning") or [])
+
+
+def _settle(connection: http.client.HTTPConnection, token: str) -> None:
+    """Give the real server's controllers time: they look again every few seconds, or when they hear of a change."""
+    names = Step("", "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    before = None
+    for _ in range(20):
+        time.sleep(0.5)
+        now = _ask(connection, token, names)
+        if now == before:
+            return
+        before = now
+
+
+def test_kube_apiserver_gives_the_same_answers(tmp_path):
+    needs_binaries()
+    with real_apiserver(tmp_path / "real") as real, serving_plainly(arguments(tmp_path)) as (url, _):
+        trusted = http.client.HTTPSConnection(
+            "127.0.0.1", real.port, context=ssl.create_default_context(cafile=str(real.ca))
+        )
+        ours = http.client.HTTPConnection(urlsplit(url).netloc)
+        with contextlib.closing(trusted), contextlib.closing(ours):
+            wrong = []
+            for step in steps():
+                expected, answer = _ask(trusted, real.token, step), _ask(ours, TOKEN, step)
+                wrong += [f"{step.about}: {each}" for each in differences(expected, answer)]
+                if step.settle:
+                    _settle(trusted, real.token)
+    assert wrong == []
