@@ -31,7 +31,7 @@ def traced(clock: VirtualClock, *pace: Pace) -> tuple[MemoryCluster, list[Trace]
     """A cluster, and the traces of reconciles as they finish."""
     finished: list[Trace] = []
     reconciles = ReconcileTraces(
-        clock=clock, rng=random.Random(2), finished=lambda trace, sampled: finished.append(trace)
+        clock=clock, rng=random.Random(2), finished=lambda record, sampled: finished.append(record.trace())
     )
     pods = PodTraces(clock=clock, rng=random.Random(3))
     return MemoryCluster(clock, random.Random(1), *pace, traces=reconciles, pod_traces=pods), finished
