@@ -73,13 +73,14 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def node_settings(self) -> NodeSettings:
         """Raises UserError."""
+        from kubeloop.amounts import positive_quantity
         from kubeloop.devcluster.node_objects import NodeSettings
 
         return NodeSettings(
             count=self.nodes,
             capacity={
-                "cpu": _quantity(self.node_cpu, "node_cpu"),
-                "memory": _quantity(self.node_memory, "node_memory"),
+                "cpu": positive_quantity(self.node_cpu, "node_cpu"),
+                "memory": positive_quantity(self.node_memory, "node_memory"),
                 "pods": str(self.node_pods),
                 "ephemeral-storage": "100Gi",
             },
@@ -161,15 +162,3 @@ def _configuration_text(wish: str | Path | Mapping[str, Any]) -> str:
         raise UserError(
             f"cannot read {wish}: {problem}", hint="scheduler_config takes a KubeSchedulerConfiguration or a Policy"
         ) from None
-
-
-def _quantity(text: str, option: str) -> str:
-    from kubeloop.kube.quantity import QuantityError, parse_quantity
-
-    try:
-        if parse_quantity(text).value() > 0:
-            return text
-        problem = "must be more than 0"
-    except QuantityError as error:
-        problem = str(error)
-    raise UserError(f"{option} {text}: {problem}", hint="a quantity such as 8, 500m or 32Gi")
