@@ -27,6 +27,7 @@ _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-cri
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _EVICTION_SECONDS = 300
 _QUOTAS = served(RESOURCE_QUOTAS)
+_NAMELESS = "Unknown"
 _OURSELVES = Writer("kube-apiserver")
 
 
@@ -170,20 +171,20 @@ class Admission:
             value = _SYSTEM_PRIORITIES[name]
         else:
             raise errors.forbidden(
-                PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found"
+                PODS, pod["metadata"].get("name") or _NAMELESS, f"no PriorityClass with name {name} was found"
             )
         if spec.get("priority") not in (None, value):
             why = (
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name"
             )
-            raise errors.forbidden(PODS, pod["metadata"].get("name", ""), why)
+            raise errors.forbidden(PODS, pod["metadata"].get("name") or _NAMELESS, why)
         if spec.get("preemptionPolicy") not in (None, policy):
             why = (
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
                 f"priority admission controller computed {policy} from the given PriorityClass name"
             )
-            raise errors.forbidden(PODS, pod["metadata"].get("name", ""), why)
+            raise errors.forbidden(PODS, pod["metadata"].get("name") or _NAMELESS, why)
         spec["priority"] = value
         spec["preemptionPolicy"] = policy
 

@@ -32,7 +32,7 @@ def _class_of(store: Store, pod: JSON) -> JSON | None:
     if wrong := path_segment(name):
         raise errors.internal(f"invalid resource name {quoted(name)}: [{' '.join(wrong)}]")
     raise errors.forbidden(
-        PODS, pod["metadata"].get("name", ""), f"pod rejected: RuntimeClass {quoted(name)} not found"
+        PODS, pod["metadata"].get("name") or "Unknown", f"pod rejected: RuntimeClass {quoted(name)} not found"
     )
 
 
@@ -47,7 +47,7 @@ def apply_runtime_class(store: Store, pod: JSON) -> None:
     found = _class_of(store, pod)
     if found is None:
         return
-    spec, name = pod["spec"], pod["metadata"].get("name", "")
+    spec, name = pod["spec"], pod["metadata"].get("name") or "Unknown"
     overhead = found.get("overhead")
     if overhead is not None:
         fixed = overhead.get("podFixed", {})
@@ -104,7 +104,7 @@ def check_overhead(store: Store, pod: JSON) -> None:
     if "overhead" not in spec and "runtimeClassName" not in spec:
         return
     found = _class_of(store, pod)
-    overhead, name = (found or {}).get("overhead"), pod["metadata"].get("name", "")
+    overhead, name = (found or {}).get("overhead"), pod["metadata"].get("name") or "Unknown"
     if overhead is not None:
         if not _same(overhead.get("podFixed", {}), spec.get("overhead", {})):
             raise errors.forbidden(PODS, name, _DIFFERS)

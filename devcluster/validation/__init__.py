@@ -29,6 +29,7 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
+from kubeloop.devcluster.validation.pod_subresources import refused
 from kubeloop.devcluster.validation.required import required_fields
 from kubeloop.devcluster.validation.warnings import warnings_before, warnings_for
 from kubeloop.kube import schema
@@ -69,7 +70,8 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata, before = obj["metadata"], old["metadata"]
     if metadata is not before:
-        _metadata(errors, resource, rule, metadata, before, whole=rule.whole_metadata and not subresource)
+        times = 1 if refused(subresource, old) else 1 + rule.metadata_updates
+        _metadata(errors, resource, rule, metadata, before, whole=rule.whole_metadata and not subresource, times=times)
     if not subresource:
         rule.update(errors, obj, old)
         if rule is SIMPLE:
@@ -87,13 +89,15 @@ def _required(errors: Errors, resource: Resource[Any], obj: JSON) -> None:
         required_fields(errors, struct, obj)
 
 
-def _metadata(errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, old: JSON, *, whole: bool) -> None:
+def _metadata(
+    errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, old: JSON, *, whole: bool, times: int
+) -> None:
     if new.get("managedFields") != old.get("managedFields"):
         managed_fields(errors, new.get("managedFields", ()))
     if all(new.get(name) == old.get(name) for name in _CHECKED):
         return
     object_meta(errors, new, namespaced=resource.namespaced, name_check=path_segment)
-    for time in range(1 + rule.metadata_updates):
+    for time in range(times):
         object_meta_update(errors, new, old)
         if time and rule.core:  # the first is the store's own
             kube_finalizers(errors, new)

@@ -18,10 +18,17 @@ _RESIZABLE = ("cpu", "memory")
 _MIRROR = "kubernetes.io/config.mirror"
 
 
+def refused(subresource: str, old: JSON) -> bool:
+    """Whether a write to it is refused whatever it says; nothing else is looked at then."""
+    if subresource not in ("resize", "ephemeralcontainers"):
+        return False
+    windows = subresource == "resize" and (old["spec"].get("os") or {}).get("name") == "windows"
+    return windows or _MIRROR in old["metadata"].get("annotations", {})
+
+
 def ephemeral_containers_update(errors: Errors, pod: JSON, old: JSON) -> None:
     """Ephemeral containers may be added, and stay as they are."""
     if _MIRROR in old["metadata"].get("annotations", {}):
-        errors[:] = []
         errors.forbidden("[]", "static pods do not support ephemeral containers")
         return
     pod_metadata_and_spec(errors, pod, old)
@@ -41,11 +48,9 @@ def resize(errors: Errors, pod: JSON, old: JSON) -> None:
     """cpu and memory of the pod and of its containers may change, as long as the pod keeps its class."""
     spec, before, path = pod["spec"], old["spec"], "spec"
     if _MIRROR in old["metadata"].get("annotations", {}):
-        errors[:] = []
         errors.forbidden("[]", "static pods cannot be resized")
         return
     if (before.get("os") or {}).get("name") == "windows":
-        errors[:] = []
         errors.forbidden("[]", "windows pods cannot be resized")
         return
     pod_metadata_and_spec(errors, pod, old)

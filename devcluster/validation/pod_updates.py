@@ -157,7 +157,7 @@ def _node_affinity_mutation(errors: Errors, new: JSON, old: JSON | None) -> None
     new_terms = (new.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     if len(new_terms) != len(old_terms):
         wrong = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        errors.invalid(f"{path}.nodeSelectorTerms", new_terms, wrong, "core/v1.NodeSelectorTerm")
+        errors.invalid(f"{path}.nodeSelectorTerms", new_terms or None, wrong, "core/v1.NodeSelectorTerm")
         return
     for i, (ours, theirs) in enumerate(zip(new_terms, old_terms, strict=True)):
         if not theirs.get("matchExpressions") and not theirs.get("matchFields"):

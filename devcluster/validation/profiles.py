@@ -49,7 +49,7 @@ def _seccomp_profile(errors: Errors, path: str, profile: str) -> None:
 
 
 def profiles_agree(errors: Errors, path: str, annotations: dict[str, str], spec: JSON) -> None:
-    """A new pod, or a template, that has both, annotations and fields, has to say the same in both; path: its spec's."""
+    """A new pod, or a template, that has both, annotations and fields, has to say the same twice; path: its spec's."""
     own = spec.get("securityContext") or {}
     if SECCOMP_OF_POD in annotations and own.get("seccompProfile") is not None:
         _agree(

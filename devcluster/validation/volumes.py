@@ -313,10 +313,17 @@ def _ephemeral(errors: Errors, path: str, source: JSON) -> None:
     where, metadata = f"{path}.volumeClaimTemplate", template.get("metadata", {})
     annotation_map(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
     labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
-    for name in metadata:
-        if name not in ("annotations", "labels") and metadata[name]:
+    for name in _METADATA if metadata else ():
+        if metadata.get(name):
             errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
     claim_spec(errors, f"{where}.spec", template.get("spec", {}))
+
+
+_METADATA = (
+    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+    "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
+)  # fmt: skip
+"""All but labels and annotations, in the order of the Go struct."""
 
 
 def _image(errors: Errors, path: str, source: JSON) -> None:

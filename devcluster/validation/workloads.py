@@ -16,7 +16,7 @@ from kubeloop.devcluster.validation.field import (
     positive_int_or_percent,
     selector_matches,
 )
-from kubeloop.devcluster.validation.pods import pod_template_spec
+from kubeloop.devcluster.validation.pods import pod_template_metadata, pod_template_spec
 
 JSON = dict[str, Any]
 _MISMATCH = "`selector` does not match template `labels`"
@@ -32,7 +32,7 @@ def _selector(errors: Errors, path: str, selector: JSON | None, empty: str) -> N
         errors.invalid(path, selector, empty, _SELECTOR)
 
 
-def _template(errors: Errors, path: str, spec: JSON, owner: str) -> None:
+def _template(errors: Errors, path: str, spec: JSON, owner: str, old: JSON | None = None) -> None:
     selector, template = spec.get("selector"), spec.get("template", {})
     if not is_valid_selector(selector):
         errors.invalid(f"{path}.selector", selector, "invalid label selector", _SELECTOR)
@@ -40,8 +40,13 @@ def _template(errors: Errors, path: str, spec: JSON, owner: str) -> None:
     found = template.get("metadata", {}).get("labels")
     if selector != {} and not selector_matches(selector, found or {}):
         errors.invalid(f"{path}.template.metadata.labels", found, _MISMATCH)
-    pod_template_spec(errors, f"{path}.template", template)
+    pod_template_spec(errors, f"{path}.template", template, _template_of(old))
     _always_restarts(errors, f"{path}.template.spec", template.get("spec", {}), owner)
+
+
+def _template_of(old: JSON | None) -> JSON | None:
+    """The template of a workload before an update; what it has wrong the new one may have, too."""
+    return None if old is None else old["spec"].get("template", {})
 
 
 def _always_restarts(errors: Errors, path: str, spec: JSON, owner: str) -> None:
@@ -55,11 +60,11 @@ def pod_template_create(errors: Errors, obj: JSON) -> None:
     pod_template_spec(errors, "template", obj.get("template", {}))
 
 
-def deployment_create(errors: Errors, obj: JSON) -> None:
+def deployment_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     errors.not_negative("spec.replicas", spec.get("replicas"))
     _selector(errors, "spec.selector", spec.get("selector"), "empty selector is invalid for deployment")
-    _template(errors, "spec", spec, "ReplicaSet")
+    _template(errors, "spec", spec, "ReplicaSet", old)
     _deployment_strategy(errors, "spec.strategy", spec.get("strategy", {}))
     least = spec.get("minReadySeconds", 0)
     errors.not_negative("spec.minReadySeconds", least)
@@ -97,7 +102,7 @@ def _is_zero(value: int | str | None) -> bool:
 
 def deployment_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        deployment_create(errors, obj)
+        deployment_create(errors, obj, old)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
 
 
@@ -120,17 +125,17 @@ def _not_more(errors: Errors, status: JSON, names: tuple[str, ...]) -> None:
         errors.invalid("status.availableReplicas", available, "cannot be greater than readyReplicas")
 
 
-def replica_set_create(errors: Errors, obj: JSON) -> None:
+def replica_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     errors.not_negative("spec.replicas", spec.get("replicas"))
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
     _selector(errors, "spec.selector", spec.get("selector"), "empty selector is invalid for deployment")
-    _template(errors, "spec", spec, "ReplicaSet")
+    _template(errors, "spec", spec, "ReplicaSet", old)
 
 
 def replica_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        replica_set_create(errors, obj)
+        replica_set_create(errors, obj, old)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
 
 
@@ -143,7 +148,7 @@ def replica_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
     _not_more(errors, status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
 
 
-def replication_controller_create(errors: Errors, obj: JSON) -> None:
+def replication_controller_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector", {}), spec.get("template")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
@@ -156,13 +161,13 @@ def replication_controller_create(errors: Errors, obj: JSON) -> None:
     found = template.get("metadata", {}).get("labels")
     if selector and any((found or {}).get(key) != value for key, value in selector.items()):
         errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
-    pod_template_spec(errors, "spec.template", template)
+    pod_template_spec(errors, "spec.template", template, _template_of(old))
     _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
 
 
 def replication_controller_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        replication_controller_create(errors, obj)
+        replication_controller_create(errors, obj, old)
 
 
 def stateful_set_create(errors: Errors, obj: JSON) -> None:
@@ -207,8 +212,9 @@ def _stateful_set(errors: Errors, spec: JSON, *, new: bool) -> None:
         found = template.get("metadata", {}).get("labels")
         if selector != {} and not selector_matches(selector, found or {}):
             errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
-        whole = _with_claimed_volumes(template, spec.get("volumeClaimTemplates", ()))
+        whole = _as_the_controller_sets_it(template, spec.get("volumeClaimTemplates", ()))
         pod_template_spec(errors, "spec.template", whole)
+        pod_template_metadata(errors, "spec.template", whole)  # a second time, as in Kubernetes
     if template.get("spec", {}).get("restartPolicy") != "Always":
         policy = template.get("spec", {}).get("restartPolicy", "")
         errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -218,15 +224,18 @@ def _stateful_set(errors: Errors, spec: JSON, *, new: bool) -> None:
         )
 
 
-def _with_claimed_volumes(template: JSON, claims: Sequence[JSON]) -> JSON:
-    """The template with the volumes that the controller adds to each pod, one for each claim."""
+def _as_the_controller_sets_it(template: JSON, claims: Sequence[JSON]) -> JSON:
+    """The template without the names that each pod gets, and with the volumes that are added, one for each claim."""
     names = [each.get("metadata", {}).get("name", "") for each in claims]
+    spec = template.get("spec", {})
+    if "hostname" in spec or "subdomain" in spec:
+        spec = {name: each for name, each in spec.items() if name not in ("hostname", "subdomain")}
+        template = {**template, "spec": spec}
     if not names:
         return template
-    spec = template.get("spec", {})
     kept = [each for each in spec.get("volumes", ()) if each.get("name") not in names]
     claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
-    return {**template, "spec": {**spec, "volumes": [*kept, *claimed]}}
+    return {**template, "spec": {**spec, "volumes": [*claimed, *kept]}}
 
 
 def _stateful_rolling_update(errors: Errors, path: str, rolling: JSON) -> None:
@@ -298,7 +307,7 @@ def revision_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.immutable("data", obj.get("data"), old.get("data"))
 
 
-def daemon_set_create(errors: Errors, obj: JSON) -> None:
+def daemon_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector"), spec.get("template", {})
     label_selector(errors, "spec.selector", selector)
@@ -307,7 +316,7 @@ def daemon_set_create(errors: Errors, obj: JSON) -> None:
         errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
         errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", _SELECTOR)
-    pod_template_spec(errors, "spec.template", template)
+    pod_template_spec(errors, "spec.template", template, _template_of(old))
     _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
     _daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
@@ -346,5 +355,5 @@ def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
 
 def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        daemon_set_create(errors, obj)
+        daemon_set_create(errors, obj, old)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)

@@ -68,11 +68,16 @@ _BY_FIELD: dict[str, list[Any]] = yaml.safe_load((Path(__file__).parent / "valid
 
 @dataclass(frozen=True)
 class Mutation:
-    """`value` at `path` (REMOVED: nothing there); `changed` is the whole object after that."""
+    """`value` at `path` of `base` (REMOVED: nothing there)."""
 
     path: Place
     value: Any
-    changed: JSON
+    base: JSON
+
+    @property
+    def changed(self) -> JSON:
+        """The whole object after that."""
+        return changed(self.base, self.path, self.value)
 
     @property
     def field(self) -> str:
@@ -82,6 +87,15 @@ class Mutation:
     def __str__(self) -> str:
         shown = "removed" if self.value is REMOVED else repr(self.value)
         return f"{dotted(self.path)} = {shown if len(shown) < 160 else shown[:157] + '...'}"
+
+
+@dataclass(frozen=True)
+class Several(Mutation):
+    """Mutations together: `value` tells them, `base` is the object after them."""
+
+    @property
+    def changed(self) -> JSON:
+        return self.base
 
 
 def dotted(path: Place) -> str:
@@ -112,7 +126,22 @@ def mutations(type_name: str, base: JSON, *, under: Place = ()) -> Iterator[Muta
     assert struct is not None, type_name
     for path, value in _in_struct(struct, base, ()):
         if path[: len(under)] == under[: len(path)]:
-            yield Mutation(path, value, changed(base, path, value))
+            yield Mutation(path, value, base)
+
+
+def sends_empty(type_name: str, obj: Any) -> bool:
+    """Whether a list or a map in it is there and empty: Go tells that from an absent one, our server does not."""
+    return _holds_empty(schema.type_ref(type_name), obj)
+
+
+def _holds_empty(ref: schema.TypeRef, value: Any) -> bool:
+    if ref.kind in ("list", "map") and type(value) in (list, dict) and ref.element is not None:
+        inside = value.values() if type(value) is dict else value
+        return not value or any(_holds_empty(ref.element, each) for each in inside)
+    if ref.kind == "struct" and ref.struct is not None and type(value) is dict:
+        fields = ref.struct.json
+        return any(name in fields and _holds_empty(fields[name].type, each) for name, each in value.items())
+    return False
 
 
 def combined(
@@ -133,7 +162,7 @@ def combined(
             except (LookupError, TypeError):
                 continue
             values.append(str(part))
-        result.append(Mutation(path, " and ".join(values), obj))
+        result.append(Several(path, " and ".join(values), obj))
     return result
 
 

@@ -1,0 +1,82 @@
+"""Pods and pod templates, right and wrong in every field, sent to a real kube-apiserver and to ours: the same answers.
+
+Status, reason, message, causes in their order, warnings, and the object that comes back. A sample; `python -m
+tests.support.differential` compares as many as one likes. Not compared: a list or map that is there and empty, which
+Go tells from an absent one; fields whose value is a matter of chance (names out of generateName), and uids that are
+wrong (their message holds the right one).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from support.differential import (
+    ApiServer,
+    Request,
+    compare,
+    create_for_real,
+    creations,
+    delete_for_real,
+    updates,
+    valid_objects,
+)
+from support.mutations import sends_empty
+from support.real_apiserver import needs_binaries, real_apiserver
+from support.serving import TOKEN, arguments, serving_plainly
+
+SEED = 20
+TEMPLATES = [
+    "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController", "PodTemplate"
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory) -> Iterator[tuple[ApiServer, ApiServer]]:
+    """A kube-apiserver, and ours."""
+    needs_binaries()
+    folder = tmp_path_factory.mktemp("beside")
+    with real_apiserver(folder / "real") as kubernetes, serving_plainly(arguments(folder)) as (url, _):
+        real, ours = ApiServer.from_kubeconfig(kubernetes.kubeconfig), ApiServer(url, TOKEN)
+        yield real, ours
+        real.close()
+        ours.close()
+
+
+def agree(servers: tuple[ApiServer, ApiServer], type_name: str, requests: list[Request]) -> None:
+    comparable = [r for r in requests if not sends_empty(type_name, r.body) and "uid" not in r.body.get("metadata", {})]
+    outcome = compare(*servers, comparable)
+    assert not outcome.differences, outcome.report()
+    assert 0 < outcome.accepted < outcome.asked
+
+
+def test_new_pods_are_answered_alike(servers):
+    pods = valid_objects("Pod")
+    agree(servers, pods.type, creations(pods, 600, random.Random(SEED)))
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_new_pod_templates_are_answered_alike(servers, kind: str):
+    workloads = valid_objects(f"{kind}/template")
+    agree(servers, workloads.type, creations(workloads, 120, random.Random(SEED)))
+
+
+@pytest.mark.parametrize("subresource", ["", "status", "resize", "ephemeralcontainers"])
+def test_changed_pods_are_answered_alike(servers, subresource: str):
+    pods = valid_objects("Pod")
+    for server in servers:
+        create_for_real(server, pods)
+    try:
+        agree(servers, pods.type, updates(pods, 200, random.Random(SEED), subresource=subresource))
+    finally:
+        for server in servers:
+            delete_for_real(server, pods)
+
+
+def test_changed_pod_templates_are_answered_alike(servers):
+    workloads = valid_objects("Deployment/template")
+    for server in servers:
+        create_for_real(server, workloads)
+    agree(servers, workloads.type, updates(workloads, 200, random.Random(SEED)))
