@@ -1,0 +1,228 @@
+"""Traces with real parties: kubeloop and a real kube-apiserver export to a real Tempo, which answers as documented."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.driving import ROOT, SECONDS, Kubeloop
+from support.fake_kubelet import fake_kubelet, make_node
+from support.played import deployment
+from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.tempo import TEMPO, Tempo, running_tempo
+
+PODS = 6
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+@dataclass(frozen=True)
+class Span:
+    service: str
+    name: str
+    span_id: str
+    parent_id: str
+    start: int
+    end: int
+    attributes: dict[str, Any]
+    links: tuple[str, ...]  # ids of traces
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tempo, RealApiServer]]:
+    """A Deployment rolled out and a pod that fits nowhere, with all spans in Tempo."""
+    if TEMPO is None:
+        pytest.skip("KUBELOOP_TEMPO names no Tempo")
+    needs_binaries()
+    folder = tmp_path_factory.mktemp("tempo")
+    with running_tempo(folder / "tempo") as tempo:
+        tracing = folder / "tracing.json"
+        tracing.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "apiserver.config.k8s.io/v1",
+                    "kind": "TracingConfiguration",
+                    "endpoint": tempo.otlp_grpc,
+                    "samplingRatePerMillion": 1_000_000,
+                }
+            )
+        )
+        with real_apiserver(folder / "server", {"tracing-config-file": str(tracing)}) as server, fake_kubelet(server):
+            roll_out(server, folder, tempo)
+            yield tempo, server
+
+
+def roll_out(server: RealApiServer, folder: Path, tempo: Tempo) -> None:
+    for number in range(3):
+        make_node(server, f"node-{number}")
+    arguments = ("run", f"--kubeconfig={server.kubeconfig}", "--trace-until=ready")
+    with Kubeloop(folder).running(*arguments, OTEL_EXPORTER_OTLP_ENDPOINT=tempo.otlp_http) as running:
+        running.wait_for("endpoint")
+        server.request("POST", DEPLOYMENTS, deployment("frontend", PODS))
+        huge = {"resources": {"requests": {"cpu": "100"}}}
+        server.request("POST", DEPLOYMENTS, deployment("huge", 1, container=huge))
+        wait(lambda: available(server) == PODS, "the Deployment is complete")
+        wait(lambda: "Unschedulable" in json.dumps(pods(server)), "the huge pod was tried")
+        server.request("DELETE", f"{DEPLOYMENTS}/huge")
+        server.request("DELETE", "/apis/apps/v1/namespaces/default/replicasets?labelSelector=app%3Dhuge")
+        server.request("DELETE", "/api/v1/namespaces/default/pods?labelSelector=app%3Dhuge")
+        wait(lambda: len(pods(server)) == PODS, "the huge pod is gone")
+        assert running.stop() == 0, running.lines
+
+
+def pods(server: RealApiServer) -> list[dict[str, Any]]:
+    return server.request("GET", "/api/v1/namespaces/default/pods")["items"]
+
+
+def available(server: RealApiServer) -> int:
+    return server.request("GET", f"{DEPLOYMENTS}/frontend").get("status", {}).get("availableReplicas", 0)
+
+
+def wait(condition: Callable[[], object], what: str) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < SECONDS, f"not within {SECONDS:g} s: {what}"
+        time.sleep(0.1)
+
+
+def spans_of(trace: dict[str, Any] | None) -> list[Span]:
+    """The spans in Tempo's answer, whose ids are base64, as protobuf's JSON has bytes."""
+    if trace is None:
+        return []
+    found: list[Span] = []
+    for batch in trace.get("batches") or trace["trace"]["resourceSpans"]:
+        service = attributes_of(batch["resource"])["service.name"]
+        for scope in batch["scopeSpans"]:
+            found += [
+                Span(
+                    service,
+                    span["name"],
+                    identity(span["spanId"]),
+                    identity(span.get("parentSpanId", "")),
+                    int(span["startTimeUnixNano"]),
+                    int(span["endTimeUnixNano"]),
+                    attributes_of(span),
+                    tuple(identity(link["traceId"]) for link in span.get("links", [])),
+                )
+                for span in scope["spans"]
+            ]
+    return found
+
+
+def identity(text: str) -> str:
+    return base64.b64decode(text).hex()
+
+
+def attributes_of(thing: dict[str, Any]) -> dict[str, Any]:
+    return {each["key"]: next(iter(each["value"].values()), None) for each in thing.get("attributes", [])}
+
+
+def test_spans_of_kubeloop_and_of_kube_apiserver_are_one_tree(stored):
+    tempo, _ = stored
+    query = '{ resource.service.name = "kubeloop" && name = "pod" && span.k8s.deployment.name = "frontend" }'
+    wait(lambda: len(tempo.search(query)) == PODS, "Tempo finds every pod")
+    for found in tempo.search(query):
+        trace_id = found["traceID"].zfill(32)
+        wait(lambda: {span.service for span in spans_of(tempo.trace(trace_id))} == {"kubeloop", "apiserver"}, "both")  # noqa: B023
+        spans = spans_of(tempo.trace(trace_id))
+        by_id = {span.span_id: span for span in spans}
+        (root,) = [span for span in spans if not span.parent_id]
+        assert (root.service, root.name) == ("kubeloop", "pod")
+        assert {span.parent_id for span in spans if span is not root} <= by_id.keys(), "every span has its parent"
+        served = {(by_id[span.parent_id].name, span.name) for span in spans if _is_request(span, by_id)}
+        assert ("pod", "POST /api/v1/namespaces/{:namespace}/pods") in served
+        assert ("pod", "POST /api/v1/namespaces/{:namespace}/pods/{:name}/binding") in served
+        assert any(span.service == "apiserver" and span.name.startswith("etcd") for span in spans), spans
+
+
+def _is_request(span: Span, by_id: dict[str, Span]) -> bool:
+    """A span of the API server's directly under one of kubeloop's."""
+    return span.service == "apiserver" and bool(span.parent_id) and by_id[span.parent_id].service == "kubeloop"
+
+
+def test_for_a_user_without_privilege_the_api_server_s_spans_are_linked(tmp_path, stored):
+    tempo, server = stored
+    certificate, key = server.authority.sign("plain", user="plain", groups=["people"])
+    user = {"client-certificate": str(certificate), "client-key": str(key)}
+    arguments = ("run", f"--kubeconfig={server.kubeconfig_of('plain', user)}")
+    with Kubeloop(tmp_path).running(*arguments, OTEL_EXPORTER_OTLP_ENDPOINT=tempo.otlp_http) as running:
+        running.wait_for("endpoint")
+        server.request("POST", DEPLOYMENTS, deployment("linked", 1))
+        wait(lambda: any(pod["spec"].get("nodeName") for pod in pods(server) if _is_of(pod, "linked")), "it is bound")
+        assert running.stop() == 0, running.lines
+    query = '{ name = "pod" && span.k8s.deployment.name = "linked" }'
+    wait(lambda: tempo.search(query), "Tempo finds the pod")
+    trace_id = tempo.search(query)[0]["traceID"].zfill(32)
+    assert {span.service for span in spans_of(tempo.trace(trace_id))} == {"kubeloop"}
+    theirs = f'{{ resource.service.name = "apiserver" && link:traceID = "{trace_id}" }}'
+    wait(lambda: tempo.search(theirs), "Tempo finds the API server's, by their link")
+
+
+def _is_of(pod: dict[str, Any], app: str) -> bool:
+    return pod["metadata"]["labels"]["app"] == app
+
+
+def test_tempo_answers_the_queries_in_the_documentation(stored):
+    tempo, _ = stored
+    section = (ROOT / "docs" / "tracing.md").read_text().partition("TraceQL finds")[2].partition("**Any OTLP")[0]
+    queries = [line.strip() for line in section.splitlines() if line.startswith("    {")]
+    assert len(queries) >= 3
+    for query in queries:
+        if "|" in query.replace("||", ""):
+            asked = {"q": query, "start": str(int(time.time()) - 600), "end": str(int(time.time()) + 1), "step": "600s"}
+            assert "series" in tempo.get("/api/metrics/query_range", **asked), query
+        else:
+            found = tempo.search(re.sub(r"duration > \S+", "duration > 1ns", query))  # nobody was slow here
+            assert found, query
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        pytest.param('{ name = "scheduling attempt" && span.kubeloop.result = "unschedulable" }', 1, id="refused"),
+        pytest.param('{ name = "pod" && span.kubeloop.outcome = "ready" }', PODS, id="outcome"),
+        pytest.param('{ name = "filter" && span.kubeloop.rejected.NodeResourcesFit = 3 }', 1, id="rejected by"),
+        pytest.param(
+            '{ span.k8s.deployment.name = "frontend" && span.kubeloop.attempts = 1 && span.k8s.node.name =~ "nod.*" }',
+            PODS,
+            id="node",
+        ),
+        pytest.param('{ name = "pod" } >> { resource.service.name = "apiserver" }', PODS + 1, id="below a pod"),
+        pytest.param('{ name = "reconcile replicaset" && span.kubeloop.controller = "replicaset" }', 1, id="reconcile"),
+        pytest.param('{ event:name = "rejected" && event.kubeloop.plugin = "NodeResourcesFit" }', 1, id="event"),
+    ],
+)
+def test_documented_attributes_can_be_searched_for(stored, query, count):
+    tempo, _ = stored
+    wait(lambda: len(tempo.search(query)) >= count, f"{count} traces for {query}")
+    if count in (PODS, PODS + 1):
+        assert len(tempo.search(query)) == count
+
+
+def test_links_lead_from_a_pod_to_the_reconcile_that_created_it(stored):
+    tempo, _ = stored
+    found = tempo.search('{ name = "pod" && span.k8s.deployment.name = "frontend" }')
+    for each in found:
+        (root,) = [span for span in spans_of(tempo.trace(each["traceID"].zfill(32))) if span.name == "pod"]
+        (link,) = root.links
+        assert any(span.name == "reconcile replicaset" for span in spans_of(tempo.trace(link)))
+
+
+def test_a_file_of_tempo_s_answer_is_drawn_with_the_api_server_s_spans(stored, tmp_path):
+    tempo, _ = stored
+    each = tempo.search('{ name = "pod" && span.k8s.deployment.name = "frontend" }')[0]
+    trace = tempo.trace(each["traceID"].zfill(32))
+    (root,) = [span for span in spans_of(trace) if span.name == "pod"]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(trace))
+    pod = root.attributes["k8s.pod.name"]
+    done = Kubeloop(tmp_path).run("trace", f"pod/{pod}", "--from", file)
+    assert done.returncode == 0, done.stderr
+    assert "POST /api/v1/namespaces/{:namespace}/pods" in done.stdout
