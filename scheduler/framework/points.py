@@ -32,8 +32,8 @@ _METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     point: tuple(tuple(name for name in dir(protocol) if not name.startswith("_")) for protocol in protocols)
     for point, protocols in _PROTOCOLS.items()
 }
-"""What a plugin must have for a point: all methods of one of these. isinstance() asks the same, but CPython 3.11 works it
-out anew for each of the 240 questions of a profile."""
+"""What a plugin must have for a point: all methods of one of these. isinstance() asks the same, but CPython 3.11 works
+it out anew for each of the 240 questions of a profile."""
 
 
 def named_in(profile: Profile) -> Iterable[PluginRef]:
