@@ -85,8 +85,9 @@ class Evictions:
         elif victim.pod.metadata.deletion_timestamp is not None:
             return  # on its way out already: there is nothing to ask for, and it was not us
         else:
-            await self._patch_status(victim, {"conditions": [self._condition(pod, victim)]})
-            await self._delete(victim)
+            marked = await self._patch_status(victim, {"conditions": [self._condition(pod, victim)]})
+            if not marked or not await self._delete(victim):
+                return  # gone before us
             log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
         self._handle.recorder.event(victim.pod, "Normal", "Preempted", message)
 
@@ -100,9 +101,10 @@ class Evictions:
             "lastTransitionTime": self._handle.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
-    async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> None:
+    async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> bool:
+        """False: it is gone, and maybe another one has its name: what we want."""
         metadata = pod.pod.metadata
-        with contextlib.suppress(NotFound, Conflict):  # gone, and maybe another one has its name: what we want
+        with contextlib.suppress(NotFound, Conflict):
             await self._handle.client.patch(
                 PODS,
                 metadata.name,
@@ -112,10 +114,15 @@ class Evictions:
                 subresource="status",
                 lane=_LANE,
             )
+            return True
+        return False
 
-    async def _delete(self, pod: PodInfo) -> None:
+    async def _delete(self, pod: PodInfo) -> bool:
+        """False: it was gone."""
         metadata = pod.pod.metadata
         with contextlib.suppress(NotFound, Conflict):
             await self._handle.client.delete(
                 PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid, lane=_LANE
             )
+            return True
+        return False

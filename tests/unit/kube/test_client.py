@@ -179,6 +179,17 @@ async def test_a_throttled_request_of_any_verb_waits_as_long_as_it_is_told():
     assert transport.times[2] - transport.times[1] >= 3.0
 
 
+async def test_requests_that_were_throttled_together_do_not_come_back_together():
+    throttled = Response(429, b"busy", {"retry-after": "4"})
+    client, transport = client_of(*[throttled] * 8, *[ok(POD)] * 8)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(client.create(PODS, POD, "n"))
+    again = transport.times[8:]
+    assert all(4.0 <= at - transport.times[0] <= 6.0 for at in again)
+    assert max(again) - min(again) > 0.5
+
+
 async def test_throttling_without_end_is_given_up():
     client, transport = client_of(Response(429, b"busy", {"retry-after": "1"}))
     with pytest.raises(errors.TooManyRequests) as refused:

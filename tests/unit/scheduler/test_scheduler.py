@@ -27,7 +27,7 @@ async def test_pods_are_bound_to_nodes_with_room(cluster, scheduling):
 async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_there_is_room(cluster, scheduling):
     cluster.node("small", cpu="1")
     async with scheduling():
-        cluster.pod("big", cpu="2")
+        cluster.pod("big", cpu="2", metadata={"generation": 3})
         await asyncio.sleep(0.5)
         message = "0/1 nodes are available: 1 Insufficient cpu."
         assert [(key, reason) for key, reason, _ in cluster.events] == [("default/big", "FailedScheduling")]
@@ -41,6 +41,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_there_is_room(
             "Unschedulable",
         )
         assert condition["message"].startswith(message)
+        assert condition["observedGeneration"] == 3
         cluster.node("large", cpu="4")
         await asyncio.sleep(2)
         assert cluster.bindings == [("default/big", "large")]

@@ -100,6 +100,7 @@ async def test_a_victim_that_is_gone_already_is_no_failure(cluster: Any, node: A
     small.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
     await small.spawned[0]
     assert small.activated == []
+    assert small.recorder.events == [], "nobody was preempted"
     assert plugin.pre_enqueue(new.pod) is None
 
 
