@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-import operator
 import os
 import struct
 from collections.abc import Iterator
@@ -29,7 +28,6 @@ from typing import Any, Final
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.context import TraceContext
 from kubeloop.tracing.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
 from kubeloop.tracing.reconcile import ReconcileRecord
 from kubeloop.tracing.spans import Link, Span, SpanEvent, Trace
@@ -43,19 +41,13 @@ COPIED_AT_ONCE: Final = 100  # records, some 2 ms
 MAX_FILE_BYTES: Final = 1 << 30  # of a file that is read; a larger one is none of ours
 _SUFFIX: Final = ".trace-journal"
 _FORMAT: Final = 3
-_HEADER, _POD, _MORE_OF_POD, _RECONCILE, _TRACE, _GONE = range(6)
+_HEADER, _POD, _RECONCILE, _TRACE, _GONE = range(5)
 _frame = struct.Struct("<IB")
-_NOT_KEPT: Final = ("context", "facts", "is_saved", "saved_facts", "traceparent")
-_LASTING: Final = (
-    *("create_start_ns", "link", "namespace", "owner_kind", "owner_name", "parent_span_id", "reconstructed"),
-    *("scheduler", "start_ns"),
-)  # known when a record is first saved
-_FIELDS: Final = tuple(name for name in PodRecord.__struct_fields__ if name not in _NOT_KEPT)
-_CHANGING: Final = tuple(name for name in _FIELDS if name not in _LASTING)
-_values = operator.attrgetter(*_FIELDS)
-_changing_values = operator.attrgetter(*_CHANGING)
+_TRACEPARENT, _FACTS, _SAVED_FACTS = (
+    PodRecord.__struct_fields__.index(name) for name in ("traceparent", "facts", "saved_facts")
+)
 
-_encode = msgspec.msgpack.encode
+_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -213,15 +205,15 @@ class Journal:
             self.close()
 
     def _add_frame(self, frames: list[bytes], key: str, kept: _Kept) -> None:
-        """Of a record that this file has, only what is new."""
+        """Of a record that this file has, only the facts that are new: `saved_facts` tells the reader where they go."""
         if type(kept) is PodRecord:
-            facts, saved = kept.facts, kept.saved_facts
-            if saved >= 0 and self._old is None:
-                kind, content = _MORE_OF_POD, _encode((key, saved, facts[saved:], _changing_values(kept)))
-            else:
-                kind, content = _POD, _encode((key, kept.context, facts, _values(kept)))
-            kept.saved_facts = len(facts)
-            kept.is_saved = True
+            kind, facts = _POD, kept.facts
+            if self._old is not None:
+                kept.saved_facts = -1  # the new file shall have all of them
+            if kept.saved_facts > 0:
+                kept.facts = facts[kept.saved_facts :]
+            content = _encode(kept)
+            kept.facts, kept.saved_facts, kept.is_saved = facts, len(facts), True
         else:
             kind, content = _RECONCILE if type(kept) is ReconcileRecord else _TRACE, _encode((key, kept))
         frames += (_frame.pack(len(content), kind), content)
@@ -334,19 +326,22 @@ def _collect(files: list[_Frames], left: Left) -> None:
             if kind == _GONE:
                 for key in content:
                     states.pop(key, None)
-            elif kind == _MORE_OF_POD:
-                if content[0] not in states:
-                    log.warning("a record in a journal of traces lacks its beginning", extra={"key": content[0]})
-                    continue
-                states[content[0]] = _POD, _with_more(states[content[0]][1], content)
+            elif kind == _POD:
+                key, saved = content[_TRACEPARENT], content[_SAVED_FACTS]
+                if saved > 0:
+                    if key not in states:
+                        log.warning("a record in a journal of traces lacks its beginning", extra={"key": key})
+                        continue
+                    content[_FACTS] = [*states[key][1][_FACTS][:saved], *content[_FACTS]]
+                states[key] = kind, content
             elif kind != _HEADER:
-                states[content[0]] = kind, content[1:]
+                states[content[0]] = kind, content[1]
     for kind, content in states.values():
         try:
             if kind == _TRACE:
-                left.reconciles.append(_trace(content[0]))
+                left.reconciles.append(_trace(content))
             elif kind == _RECONCILE:
-                left.reconciles.append(msgspec.convert(content[0], ReconcileRecord))
+                left.reconciles.append(msgspec.convert(content, ReconcileRecord))
             else:
                 record = _record(content)
                 if record.outcome:
@@ -357,23 +352,12 @@ def _collect(files: list[_Frames], left: Left) -> None:
             log.warning("a record in a journal of traces is damaged", extra={"error": str(error)})
 
 
-def _with_more(state: Any, more: Any) -> Any:
-    """A record as it was saved, and what was new later."""
-    context, facts, values = state
-    _, kept, new_facts, changing = more
-    changed = dict(zip(_CHANGING, changing, strict=True))
-    values = [changed.get(name, value) for name, value in zip(_FIELDS, values, strict=True)]
-    return context, [*facts[:kept], *new_facts], values
-
-
 def _record(content: Any) -> PodRecord:
-    context, facts, values = content
-    record = PodRecord(msgspec.convert(context, TraceContext), 0)
-    for name, value in zip(_FIELDS, values, strict=True):
-        setattr(record, name, value)
+    record = msgspec.convert(content, PodRecord)
+    record.saved_facts, record.is_saved = -1, False
     record.facts = [
         (what, at_ns, msgspec.convert(first, AttemptFacts) if what == ATTEMPT_FINISHED else first, second)
-        for what, at_ns, first, second in facts
+        for what, at_ns, first, second in record.facts
     ]
     return record
 

@@ -73,7 +73,7 @@ class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     victims: int = 0
 
 
-class PodRecord(msgspec.Struct, gc=False, eq=False):
+class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     """Notes about one pod. Times in ns since the epoch, 0: not known, or not yet.
 
     A Struct without garbage collection: there are tens of thousands of them, and none refers to another.
