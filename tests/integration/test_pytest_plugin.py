@@ -221,6 +221,48 @@ def test_however_it_ends_nothing_is_left(folder: Folder, end: str, number: signa
     folder.assert_nothing_is_left()
 
 
+FIRST = """
+import pytest
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "one"},
+    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+}
+
+def test_left_at_once(kubeloop_fresh_cluster):
+    kubeloop_fresh_cluster.get("node/node-0")
+
+def test_asked_at_once(kubeloop_fresh_cluster):
+    kubeloop_fresh_cluster.apply(POD)
+    assert kubeloop_fresh_cluster.explain("one")["scheduling"]
+    kubeloop_fresh_cluster.wait_for("pod/one", "Ready")
+    assert kubeloop_fresh_cluster.trace("one")["spans"]
+
+@pytest.mark.kubeloop(scheduler_config={"kind": "KubeSchedulerConfiguration"})
+def test_refused(kubeloop_fresh_cluster):
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", ["left_at_once", "asked_at_once"])
+def test_the_first_cluster_may_be_used_and_left_while_controllers_and_scheduler_are_imported(folder: Folder, name: str):
+    folder.write("test_it.py", FIRST)
+    code, output = folder.run("-q", "-k", name)
+    assert code == 0, output
+    folder.assert_nothing_is_left()
+
+
+def test_what_the_scheduler_refuses_is_said_for_the_first_cluster_too(folder: Folder):
+    folder.write("test_it.py", FIRST)
+    code, output = folder.run("-q", "-k", "refused")
+    assert code != 0
+    assert "apiVersion" in output, output
+    assert "Traceback" not in output, output
+    folder.assert_nothing_is_left()
+
+
 def test_a_host_that_is_killed_fails_its_tests_with_the_reason_and_the_next_cluster_has_another(folder: Folder):
     folder.write(
         "test_it.py",
