@@ -261,7 +261,19 @@ def _converter(ref: schema.TypeRef) -> Convert:
         if ref.named == "core/v1.ResourceList":
             return lambda value: {name: _whole_milli(each) for name, each in convert(value).items()}
         return convert
+    if ref.named in _NESTED_SCHEMAS:
+        return _nested_schema
     return _SCALARS[ref.kind]
+
+
+_NESTED_SCHEMAS = ("apiextensions/v1.JSONSchemaPropsOrArray", "apiextensions/v1.JSONSchemaPropsOrBool")
+
+
+def _nested_schema(value: Any) -> Any:
+    """A schema below `items` or `additionalProperties`; what is unknown in it goes without a word, as in Go."""
+    if type(value) is list:
+        return [_nested_schema(each) for each in value]
+    return decode_named("apiextensions/v1.JSONSchemaProps", value)[0] if type(value) is dict else value
 
 
 def _list_converter(element: schema.TypeRef) -> Convert:
@@ -467,5 +479,5 @@ def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sch
 
 
 def normal(resource: Resource[Any], obj: JSON) -> JSON:
-    """`obj` in the server's form, whatever in it is unknown dropped without a word."""
-    return decode(resource, obj)[0]
+    """`obj`, which fits its type, in the server's form, whatever in it is unknown dropped without a word."""
+    return resource.rules.normal(obj) if isinstance(resource, CustomResource) else decode(resource, obj)[0]

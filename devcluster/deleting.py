@@ -19,7 +19,7 @@ from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served
 from kubeloop.devcluster.storage import Store, Stored
 from kubeloop.devcluster.writing import is_finished_deletion
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.resources import NAMESPACES
+from kubeloop.kube.resources import NAMESPACES, Resource
 
 JSON = dict[str, Any]
 
@@ -87,7 +87,7 @@ class Deleting:
         obj = before.object
         name = obj["metadata"]["name"]
         self._admission.check_delete(resource, name)
-        self.check(resource.kind, name, obj["metadata"], options)
+        self.check(resource, name, obj["metadata"], options)
         if resource.group_resource == "namespaces":
             return self._delete_namespace(before, options)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
@@ -144,11 +144,12 @@ class Deleting:
         return table.update(before, now).object, False
 
     @staticmethod
-    def check(kind: str, name: str, metadata: JSON, options: DeleteOptions) -> None:
+    def check(resource: Resource[Any], name: str, metadata: JSON, options: DeleteOptions) -> None:
         """The preconditions. Raises StatusError 409."""
         if options.precondition_uid and options.precondition_uid != metadata["uid"]:
             raise errors.kind_conflict(
-                kind,
+                resource.group,
+                resource.kind,
                 name,
                 f"the UID in the precondition ({options.precondition_uid}) does not match the UID in record "
                 f"({metadata['uid']}). The object might have been deleted and then recreated",
@@ -156,7 +157,8 @@ class Deleting:
         version = options.precondition_resource_version
         if version and version != metadata["resourceVersion"]:
             raise errors.kind_conflict(
-                kind,
+                resource.group,
+                resource.kind,
                 name,
                 f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
                 f"({metadata['resourceVersion']}). The object might have been modified",

@@ -108,13 +108,13 @@ def conflict(resource: Resource[Any], name: str, why: str = MODIFIED, *, subreso
     )
 
 
-def kind_conflict(kind: str, name: str, why: str) -> StatusError:
+def kind_conflict(group: str, kind: str, name: str, why: str) -> StatusError:
     """Conflicts that Kubernetes words with the kind instead of the resource (failed preconditions)."""
     return StatusError(
         409,
         "Conflict",
-        f"Operation cannot be fulfilled on {kind} {_quoted(name)}: {why}",
-        details=_details(None, name, kind=kind),
+        f"Operation cannot be fulfilled on {f'{kind}.{group}' if group else kind} {_quoted(name)}: {why}",
+        details=_details(None, name, kind=kind, group=group),
     )
 
 

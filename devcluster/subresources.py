@@ -167,7 +167,7 @@ class PodSubresources:
         phase = pod.get("status", {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             self._take_disruption(pod, namespace, options.dry_run)
-        self._deleting.check(PODS.kind, name, before.object["metadata"], options)
+        self._deleting.check(PODS, name, before.object["metadata"], options)
         if not options.dry_run:
             before = self._mark_disrupted(before)
         self._deleting.delete(served, before, options)

@@ -76,8 +76,11 @@ class Writing:
         self._admission.check_create(resource, obj)
         table = self._store.table(resource)
         key = object_key(namespace if resource.namespaced else "", metadata["name"])
-        if table.get(key) is not None:
-            raise errors.already_exists(resource, metadata["name"])
+        if (present := table.get(key)) is not None:
+            refusal = errors.already_exists(resource, metadata["name"])
+            if "deletionTimestamp" in present.object["metadata"]:
+                refusal.message = f"object is being deleted: {refusal.message}"
+            raise refusal
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
             if resource.group_resource == "services":
                 self._addresses.allocate(obj, dry_run=dry_run)

@@ -29,9 +29,8 @@ _CLASSES = {
     "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~",
     "space": r"\t\n\v\f\r ", "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
-_TOKEN = re.compile(
-    r"(?P<escape>\\.)|(?P<posix>\[:\^?[a-z]+:\])|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<flags>\(\?[imsU]+\))|(?P<end>\$)",
-    re.S,
+_TOKEN = (
+    r"(?P<escape>\\.)|(?P<posix>\[:\^?[a-z]+:\])|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<flags>\(\?[imsU]+\))|(?P<end>\$)"
 )
 
 
@@ -39,7 +38,7 @@ _TOKEN = re.compile(
 def compiled(pattern: str) -> re.Pattern[str]:
     """A Go regular expression. Raises UnreadablePattern."""
     flags, inside, out, at = "", False, [], 0
-    for match in _TOKEN.finditer(pattern):
+    for match in re.finditer(_TOKEN, pattern, re.S):
         out.append(pattern[at : match.start()])
         at, text = match.end(), match[0]
         if match["escape"]:
@@ -87,8 +86,8 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def _fits(pattern: str, flags: int = 0) -> Callable[[str], bool]:
-    match = re.compile(pattern, flags | re.ASCII).fullmatch
-    return lambda text: match(text) is not None
+    # compiled when first used: most servers never see a format
+    return lambda text: re.fullmatch(pattern, text, flags | re.ASCII) is not None
 
 
 def _reads(parse: Callable[[str], object]) -> Callable[[str], bool]:
@@ -114,19 +113,19 @@ def _uri(text: str) -> bool:
     return bool(text) and (bool(split.scheme) or text.startswith("/")) and not re.search(r"[\x00-\x20\x7f]", text)
 
 
-_MAIL = re.compile(r"(?:.*<)?[^@\s<>(),;:\\\"\[\]]+@[^@\s<>(),;:\\\"]+>?")
+_MAIL = r"(?:.*<)?[^@\s<>(),;:\\\"\[\]]+@[^@\s<>(),;:\\\"]+>?"
 
 
 def _email(text: str) -> bool:
-    return _MAIL.fullmatch(text) is not None and ".." not in text
+    return re.fullmatch(_MAIL, text) is not None and ".." not in text
 
 
-_HOST_LABEL = re.compile(r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?")
+_HOST_LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 
 
 def _hostname(text: str) -> bool:
     labels = text.split(".")
-    if not text or len(text) > 255 or not all(_HOST_LABEL.fullmatch(each) for each in labels):
+    if not text or len(text) > 255 or not all(re.fullmatch(_HOST_LABEL, each) for each in labels):
         return False
     return len(labels) == 1 or (len(labels[-1]) >= 2 and not any(map(str.isdigit, labels[-1])))
 
@@ -165,11 +164,11 @@ def _rgb(text: str) -> bool:
     return match is not None and all(int(each) <= 255 for each in match.groups())
 
 
-_DATE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|[+-]\d\d:?\d\d)")
+_DATE_TIME = r"(\d{4}-\d\d-\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|[+-]\d\d:?\d\d)"
 
 
 def _date_time(text: str) -> bool:
-    match = _DATE_TIME.fullmatch(text)
+    match = re.fullmatch(_DATE_TIME, text)
     if match is None or not _reads(date.fromisoformat)(match[1]):
         return False
     return int(match[2]) < 24 and int(match[3]) < 60 and int(match[4]) < 60

@@ -61,6 +61,13 @@ _OBJECT_META: Schema = {
 """What is not listed is a single value."""
 
 
+_EMBEDDED_FIELDS: dict[str, Schema] = {
+    "apiVersion": {"type": "string"},
+    "kind": {"type": "string"},
+    "metadata": _OBJECT_META,
+}
+
+
 def typed(schema: Schema) -> Schema:
     """The schema of whole objects, metadata included."""
     return {**schema, "properties": {**(schema.get("properties") or {}), "metadata": _OBJECT_META}}
@@ -73,11 +80,14 @@ def _field(schema: Schema | None, name: str) -> Schema | None:
     """The schema of a field; None where nothing is said, so that it is taken as it comes."""
     if schema is None:
         return None
-    properties = schema.get("properties") or {}
-    if name in properties:
-        found: Schema = properties[name]
-        return found
-    return additional(schema)[1]
+    properties = _declared(schema)
+    return properties[name] if name in properties else additional(schema)[1]
+
+
+def _declared(schema: Schema) -> dict[str, Schema]:
+    """The fields that a schema names; of an embedded object also those that all objects have."""
+    properties: dict[str, Schema] = schema.get("properties") or {}
+    return {**properties, **_EMBEDDED_FIELDS} if schema.get(EMBEDDED) else properties
 
 
 def _is_granular(schema: Schema | None) -> bool:
@@ -127,7 +137,13 @@ def _type_errors(schema: Schema | None, value: Any, path: str, *, top: bool = Fa
                 yield from _type_errors(_field(schema, name), each, f"{path}.{name}")
             elif path != ".metadata":
                 yield f"{path}.{name}: field not declared in schema"
+                return
     elif isinstance(value, list):
+        keys = [item_key(schema, each) for each in value] if _list_type(schema) != "atomic" else []
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                yield f"{path}: duplicate entries for key [{_shown(key)}]"
+                return
         for each in value:
             place = item_key(schema, each) if _list_type(schema) != "atomic" else ""
             yield from _type_errors(schema.get("items"), each, f"{path}[{_shown(place)}]" if place else path)
@@ -147,7 +163,7 @@ def _shown(key: str) -> str:
 def all_fields(schema: Schema | None, value: Any) -> Fields:
     """Every field that an applied configuration sets: parents of maps and lists by their members."""
     if isinstance(value, dict) and value and _is_granular(schema):
-        declared = (schema.get("properties") or {}) if schema is not None else {}
+        declared = _declared(schema) if schema is not None else {}
         found: Fields = {}
         for name, each in value.items():
             inner = all_fields(_field(schema, name), each)

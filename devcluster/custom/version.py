@@ -109,6 +109,10 @@ class Version:
             raise DecodeError(f"{error.path}: {found[0]['message']}") from error
         return obj, [f'unknown field "{path}"' for path in unknown]
 
+    def normal(self, obj: JSON) -> JSON:
+        """What an applied configuration has made of an object: nothing is pruned, so that nulls are refused."""
+        return {**deepcopy(obj), "metadata": pruned_object({"metadata": obj["metadata"]}, {})[0]["metadata"]}
+
     def default(self, obj: JSON) -> None:
         """Fill in defaults, in place."""
         apply_defaults(obj, self.schema)

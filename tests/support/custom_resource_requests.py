@@ -428,6 +428,29 @@ def _applying() -> Iterator[Step]:
         APPLY,
     )
     yield Step("what was applied", "GET", f"{_ALL}/ap")
+    yield apply("a list for a map", {"labels": ["x"]}, "four")
+    yield apply("a map for a list", {"parts": {"a": 1}}, "four")
+    yield apply("a key twice", {"parts": [{"name": "b"}, {"name": "b"}]}, "four")
+    yield apply("a null", {"color": "blue", "maybe": None, "name": None}, "four")
+    yield apply(
+        "an embedded object",
+        {
+            "color": "blue",
+            "template": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"x": {"y": 1}},
+            },
+        },
+        "four",
+    )
+    yield Step("delete with a wrong uid", "DELETE", f"{_ALL}/ap", {"preconditions": {"uid": "x"}})
+    yield Step("delete dryly", "DELETE", f"{_ALL}/ap?dryRun=All")
+    yield Step("delete in the foreground", "DELETE", f"{_ALL}/ap?propagationPolicy=Foreground")
+    yield Step("it waits", "GET", f"{_ALL}/ap")
+    yield Step("create what is being deleted", "POST", _ALL, widget("ap"))
+    yield Step("wait no more", "PATCH", f"{_ALL}/ap", {"metadata": {"finalizers": None}}, MERGE)
 
 
 def _versions() -> Iterator[Step]:
@@ -479,6 +502,11 @@ def _versions() -> Iterator[Step]:
         path,
         {"spec": {"versions": stored["spec"]["versions"][1:]}},
         MERGE,
+    )
+    odd = {"a": {"type": "array", "items": {"type": "string", "odd": 1, "nullable": False, "required": []}}}
+    odd["m"] = {"type": "object", "additionalProperties": {"type": "string", "odd": 1, "description": ""}}
+    yield Step(
+        "unknown fields in nested schemas", "POST", f"{_CRDS}?dryRun=All", definition("odds", "Odd", **_schema(odd))
     )
     yield Step("another plural", "PATCH", path, {"spec": {"names": {"plural": "wheels"}}}, MERGE)
     yield Step("another scope", "PATCH", path, {"spec": {"scope": "Namespaced"}}, MERGE)
