@@ -23,7 +23,7 @@ NAMESPACE = "shop"
 ZONE = "topology.kubernetes.io/zone"
 _REST_SECONDS, _TOO_LONG_SECONDS = 1.5, 60.0
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
-_STEPS = re.compile(r"(Scaled (?:up|down) replica set (?:web|half)-[a-z0-9]+) from \d+ to \d+")
+_STEPS = re.compile(r"(Scaled (?:up|down) replica set (?:web|half))-[a-z0-9]+ from \d+ to \d+")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # ours alone, and documented
 
@@ -141,7 +141,8 @@ def _without_chance(text: str) -> str:
 
 
 def _without_steps(words: str) -> str:
-    """In how many steps a rolling update goes depends on the speed of kubelets, and how many events become one."""
+    """In how many steps a rolling update goes depends on the speed of kubelets; from the tenth on, an event about the
+    same object takes the place of the one before, so which ones are left depends on that as well."""
     words = words.replace("(combined from similar events): ", "")
     return _STEPS.sub(r"\1", words)
 
