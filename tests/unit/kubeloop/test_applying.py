@@ -7,7 +7,7 @@ from kubeloop.devcluster.request import Request, Response
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.errors import ServerUnreachable
+from kubeloop.kube.errors import ServerUnreachable, UserError
 from kubeloop.kube.resources import CONFIG_MAPS
 from kubeloop.manifests import Manifest, apply
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -64,3 +64,42 @@ async def test_what_is_there_is_configured_or_left_alone() -> None:
     assert await apply(cluster.client, [other]) == [("configmap/app", "configured")]
     found = await cluster.client.get(CONFIG_MAPS, "app", "default")
     assert found["data"] == {"c": "d"}  # and what the manifest no longer has is gone
+
+
+def definition() -> Manifest:
+    return Manifest(
+        "app.yaml",
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "gears.example.com"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": {"plural": "gears", "kind": "Gear"},
+                "versions": [
+                    {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+                ],
+            },
+        },
+    )
+
+
+def of_kind(kind: str) -> Manifest:
+    return Manifest("app.yaml", {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "x"}})
+
+
+async def test_definitions_come_before_the_objects_of_their_kinds() -> None:
+    cluster = Cluster(carried_out=True)
+    assert await apply(cluster.client, [of_kind("Gear"), config_map(name="app"), definition()]) == [
+        ("customresourcedefinition.apiextensions.k8s.io/gears.example.com", "created"),
+        ("gear.example.com/x", "created"),
+        ("configmap/app", "created"),
+    ]
+
+
+async def test_a_kind_that_no_definition_has_is_told_of_before_anything_is_sent() -> None:
+    cluster = Cluster(carried_out=True)
+    with pytest.raises(UserError, match="Wheel"):
+        await apply(cluster.client, [definition(), of_kind("Gear"), of_kind("Wheel")])
+    assert cluster.writes == 0

@@ -1,0 +1,214 @@
+"""Schemas at work: values, patterns, formats, pruning and paths. What is wrong is told in kube-apiserver's words."""
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.custom.formats import UnreadablePattern, compiled, has_format, matches
+from kubeloop.devcluster.custom.jsonpath import PathError, find, text_of
+from kubeloop.devcluster.custom.structural import apply_defaults, check_unique_items, pruned_object
+from kubeloop.devcluster.custom.values import go_number, validate
+from kubeloop.devcluster.custom.version import version_rank
+from kubeloop.devcluster.validation.field import Errors
+
+JSON = dict[str, Any]
+
+
+def told(schema: JSON, value: Any, **more: Any) -> list[str]:
+    """What is wrong with a value under the field `a`."""
+    errors = Errors()
+    before = {name: {"a": each} for name, each in more.items()}
+    validate(errors, {"a": value}, {"type": "object", "properties": {"a": schema}}, **before)
+    return [f"{each['field']}: {each['message']}" for each in errors]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "wrong"),
+    [
+        ({"type": "integer"}, True, 'a: Invalid value: "boolean": a in body must be of type integer: "boolean"'),
+        ({"type": "integer"}, None, 'a: Invalid value: "null": a in body must be of type integer: "null"'),
+        ({"type": "integer"}, 2.0, None),
+        ({"type": "number"}, 2, None),
+        ({"type": "string", "nullable": True}, None, None),
+        (
+            {"type": "integer", "maximum": 5, "exclusiveMaximum": True},
+            5,
+            "a: Invalid value: 5: a in body should be less than 5",
+        ),
+        (
+            {"type": "number", "minimum": 0.5},
+            0.25,
+            "a: Invalid value: 0.25: a in body should be greater than or equal to 0.5",
+        ),
+        ({"type": "integer", "multipleOf": 3}, 10, "a: Invalid value: 10: a in body should be a multiple of 3"),
+        ({"type": "string", "enum": ["x", "y"]}, "z", 'a: Unsupported value: "z": supported values: "x", "y"'),
+        ({"type": "string", "maxLength": 2}, "äöü", "a: Too long: may not be more than 2 bytes"),
+        ({"type": "string", "pattern": "^a$"}, "a\n", "a: Invalid value: \"a\\n\": a in body should match '^a$'"),
+        (
+            {"type": "array", "items": {"type": "string"}, "maxItems": 1},
+            ["a", "b"],
+            "a: Too many: 2: must have at most 1 items",
+        ),
+        (
+            {"type": "object", "minProperties": 1},
+            {},
+            "a: Invalid value: 0: a in body should have at least 1 properties",
+        ),
+        ({"type": "object", "properties": {}, "required": ["b"]}, {}, "a.b: Required value"),
+        ({"x-kubernetes-int-or-string": True}, "80", None),
+        ({"type": "string", "format": "uuid"}, "no", 'a: Invalid value: "no": a in body must be of type uuid: "no"'),
+        ({"type": "string", "format": "whatever"}, "yes", None),
+    ],
+)
+def test_a_value_is_held_against_its_schema(schema: JSON, value: Any, wrong: str | None):
+    assert told(schema, value) == ([wrong] if wrong else [])
+
+
+def test_what_was_wrong_before_may_stay_where_it_is_and_nothing_new_may_come():
+    items = {"type": "object", "properties": {"k": {"type": "string"}, "n": {"type": "integer", "maximum": 3}}}
+    keyed = {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+    old = [{"k": "a", "n": 9}]
+    assert told(keyed, [{"k": "b", "n": 1}, {"k": "a", "n": 9}], old=old) == []
+    assert len(told(keyed, [{"k": "b", "n": 9}], old=old)) == 1
+    assert len(told({"type": "array", "items": items}, [{"k": "a", "n": 9}, {"k": "c"}], old=old)) == 1  # atomic
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"^[[:alpha:]_]+$", "ab_", True),
+        (r"^\d+\z", "12", True),
+        (r"^\d+$", "\uff11\uff12", False),  # Go's digits are those of ASCII
+        (r"(?i)^ABC$", "abc", True),
+        (r"a$|b", "xb", True),
+        (r"[]a]", "]", True),
+        (r"[$]", "$", True),
+    ],
+)
+def test_patterns_are_those_of_go(pattern: str, text: str, found: bool):
+    assert matches(pattern, text) is found
+
+
+@pytest.mark.parametrize("pattern", ["[", r"\p{Greek}", "(?U)a+", "a**"])
+def test_a_pattern_that_cannot_be_read_is_told_and_lets_everything_through(pattern: str):
+    with pytest.raises(UnreadablePattern):
+        compiled(pattern)
+    assert matches(pattern, "anything")
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("date-time", "2026-01-31T10:00:00.5Z", "2026-02-31T10:00:00Z"),
+        ("date", "2026-01-31", "2026-1-31"),
+        ("duration", "1h30m", "soon"),
+        ("ipv4", "10.0.0.1", "10.0.0"),
+        ("ipv6", "::1", "10.0.0.1"),
+        ("cidr", "10.0.0.0/8", "10.0.0.0"),
+        ("email", "a@b.c", "a"),
+        ("hostname", "a.example", "-a"),
+        ("uri", "https://a/b", "a b"),
+        ("mac", "01:23:45:67:89:ab", "01:23"),
+        ("byte", "aGk=", "?"),
+        ("hexcolor", "#ffffff", "#fffff"),
+        ("creditcard", "4111111111111111", "4111111111111112"),
+        ("isbn", "978-0321751041", "978-0321751042"),
+        ("k8s-short-name", "a-b", "a.b"),
+        ("k8s-long-name", "a.b", "A.b"),
+    ],
+)
+def test_formats(name: str, good: str, bad: str):
+    assert has_format(name, good)
+    assert not has_format(name, bad)
+
+
+def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
+    inner = {"type": "object", "properties": {"c": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"known": inner}},
+            "shut": inner,
+            "map": {"type": "object", "additionalProperties": inner},
+        },
+    }
+    given = {
+        "apiVersion": "v1",
+        "kind": "K",
+        "metadata": {"name": "x", "odd": 1},
+        "open": {"any": {"thing": 1}, "known": {"c": "1", "d": "2"}},
+        "shut": {"c": "1", "d": {"e": 1}},
+        "map": {"x": {"d": 1}},
+        "more": 1,
+    }
+    pruned, unknown = pruned_object(given, schema)
+    assert unknown == ["metadata.odd", "map.x.d", "more", "open.known.d", "shut.d"]
+    assert pruned["open"] == {"any": {"thing": 1}, "known": {"c": "1"}}
+    assert (pruned["shut"], pruned["map"]) == ({"c": "1"}, {"x": {}})
+    assert given["shut"] == {"c": "1", "d": {"e": 1}}
+
+
+def test_defaults_fill_what_is_missing_or_null_where_null_is_not_allowed():
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "object", "default": {}, "properties": {"b": {"type": "integer", "default": 1}}},
+            "c": {"type": "string", "nullable": True, "default": "x"},
+            "d": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"e": {"type": "string", "default": "y"}}},
+            },
+        },
+    }
+    value: JSON = {"c": None, "d": [{}]}
+    apply_defaults(value, schema)
+    assert value == {"a": {"b": 1}, "c": None, "d": [{"e": "y"}]}
+
+
+def test_items_of_sets_and_keyed_lists_are_there_once():
+    errors = Errors()
+    schema = {"type": "object", "properties": {"s": {"type": "array", "items": {}, "x-kubernetes-list-type": "set"}}}
+    check_unique_items(errors, {"s": ["a", "b", "a", "a"]}, schema)
+    assert [(each["field"], each["message"]) for each in errors] == [("s[2]", 'Duplicate value: "a"')]
+
+
+OBJECT = {
+    "status": {"conditions": [{"type": "A", "status": "False"}, {"type": "Ready", "status": "True", "n": 3}]},
+    "metadata": {"labels": {"a.b/c": "v"}},
+    "list": [1, 2, 3],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (".list[1]", [2]),
+        (".list[-1]", [3]),
+        (".list[0:2]", [1, 2]),
+        (".list[*]", [1, 2, 3]),
+        ('.status.conditions[?(@.type=="Ready")].status', ["True"]),
+        (".status.conditions[?(@.n>2)].type", ["Ready"]),
+        (".status.conditions[?(@.n)].type", ["Ready"]),
+        (r".metadata.labels.a\.b/c", ["v"]),
+        (".metadata.labels['a.b/c']", ["v"]),
+        (".nothing.here", []),
+        ("..type", ["A", "Ready"]),
+    ],
+)
+def test_paths_find_what_they_name(path: str, found: list[Any]):
+    assert find(path, OBJECT) == found
+
+
+def test_a_path_that_is_none_is_told():
+    with pytest.raises(PathError):
+        find(".list[1", OBJECT)
+
+
+def test_values_are_printed_as_go_prints_them():
+    assert [go_number(each) for each in (3, 3.0, 0.5, 1e21, 1e-7)] == ["3", "3", "0.5", "1e+21", "1e-07"]
+    assert [text_of(each) for each in ("x", True, {"b": 1, "a": 2})] == ["x", "true", '{"a":2,"b":1}']
+
+
+def test_versions_come_in_the_order_of_discovery():
+    names = ["v1alpha1", "v10", "v2", "v1beta2", "v1", "foo", "v11beta1", "v1beta1"]
+    assert sorted(names, key=version_rank) == ["v10", "v2", "v1", "v11beta1", "v1beta2", "v1beta1", "v1alpha1", "foo"]
