@@ -454,6 +454,7 @@ class Scheduler:
         self._slots -= 1
         self._traces.bind_started(pod, node_name)
         try:
+            await self._patches.settle(assumed.uid)
             status = await self._bind_until_known(framework, state, assumed, node_name)
         finally:
             self._slots += 1
@@ -525,7 +526,6 @@ class Scheduler:
         node_name: str,
         start_ns: int,
     ) -> None:
-        self._patches.forget(queued.uid)
         message = f"Successfully assigned {assumed.key} to {node_name}"
         self._recorder.event(assumed.pod, "Normal", "Scheduled", message)
         if self._metrics is not None:

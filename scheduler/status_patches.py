@@ -1,7 +1,7 @@
 """Patches of pod status, sent in the background: the PodScheduled condition and the nominated node.
 
-Of one pod only the newest wish is sent, so that an unreachable API server costs one entry per pod. They travel on a
-lane of their own: no binding waits for them.
+Of one pod only the newest wish is sent, and one at a time: an unreachable API server costs one entry per pod, and the
+last word is the newest. They travel on a lane of their own: no binding waits for them, but for that of the pod itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class StatusPatches:
         self._traceparent_of = traceparent_of
         self._clock = clock
         self._wanted: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest wish first
+        self._sent: dict[str, asyncio.Event] = {}  # by UID, of the patches that are under way: set once they are not
         self._work = asyncio.Event()
 
     def __len__(self) -> int:
@@ -51,10 +52,6 @@ class StatusPatches:
         if status:
             self._wanted[pod.metadata.uid] = pod, status
             self._work.set()
-
-    def forget(self, uid: str) -> None:
-        """The pod is gone, or bound."""
-        self._wanted.pop(uid, None)
 
     def _condition(self, pod: Pod, reason: str, message: str) -> dict[str, Any] | None:
         known = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
@@ -81,14 +78,30 @@ class StatusPatches:
             for number in range(WORKERS):
                 group.create_task(self._send_forever(), name=f"pod-status/{number}")
 
+    async def settle(self, uid: str) -> None:
+        """Before the pod is bound: drop the wish, and wait for a patch that is under way. Written later, it would say
+        that a bound pod cannot be scheduled. Cancellation: safe."""
+        self._wanted.pop(uid, None)
+        sent = self._sent.get(uid)
+        if sent is not None:
+            await sent.wait()
+
     async def _send_forever(self) -> None:
         while True:
-            while not self._wanted:
+            uid = next((uid for uid in self._wanted if uid not in self._sent), None)
+            if uid is None:
                 self._work.clear()
                 await self._work.wait()
-            uid = next(iter(self._wanted))
+                continue
             pod, status = self._wanted.pop(uid)
-            await self._send(pod, status)
+            sent = self._sent[uid] = asyncio.Event()
+            try:
+                await self._send(pod, status)
+            finally:
+                del self._sent[uid]
+                sent.set()
+                if uid in self._wanted:
+                    self._work.set()
 
     async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
         metadata = pod.metadata
