@@ -23,7 +23,7 @@ _GO_TYPES = {str: "string", bool: "bool", list: "[]interface {}", dict: "map[str
 
 def type_error(struct: schema.StructType, configuration: Any) -> str:
     """All that is wrong with a configuration, one per line if it is more than one thing; "" if nothing is."""
-    wrong = list(_struct(struct, configuration, ""))
+    wrong = list(struct_errors(struct, configuration, ""))
     return wrong[0] if len(wrong) == 1 else "".join(f"\n  {each}" for each in wrong).replace("\n", "errors:\n", 1)
 
 
@@ -31,7 +31,8 @@ def _told(path: str, wrong: str) -> str:
     return f"{path}: {wrong}" if path else wrong
 
 
-def _struct(struct: schema.StructType, value: Any, path: str) -> Iterator[str]:
+def struct_errors(struct: schema.StructType, value: Any, path: str) -> Iterator[str]:
+    """What is wrong with a value of a Go type, below `path` (".metadata")."""
     if value is None:
         return
     if type(value) is not dict:
@@ -51,7 +52,7 @@ def _value(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: st
     kind = ref.kind
     if kind == "struct":
         assert ref.struct is not None
-        yield from _struct(ref.struct, value, path)
+        yield from struct_errors(ref.struct, value, path)
     elif kind == "map":
         assert ref.element is not None
         if type(value) is not dict:
@@ -65,7 +66,7 @@ def _value(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: st
             yield _told(path, f"expected list, got &{{{go_text(value)}}}")
             return
         yield from _list(ref.element, field, value, path)
-    elif wrong := _scalar(kind, value):
+    elif wrong := scalar_error(kind, value):
         yield _told(path, wrong)
 
 
@@ -135,7 +136,8 @@ def _key(element: schema.TypeRef, field: schema.Field, item: dict[str, Any]) -> 
     return f"[{','.join(f'{name}={msgspec.json.encode(value).decode()}' for name, value in pairs)}]"
 
 
-def _scalar(kind: str, value: Any) -> str:
+def scalar_error(kind: str, value: Any) -> str:
+    """What is wrong with a value of a kind of scalar ("string", "int64", "bool", ...); "" if nothing is."""
     given = type(value)
     if kind in _TEXTS:
         return "" if given is str else f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"

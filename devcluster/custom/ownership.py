@@ -8,6 +8,7 @@ FieldsV1, as in `managed`. Source: sigs.k8s.io/structured-merge-diff typed and m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ from kubeloop.devcluster.managed import (
 )
 from kubeloop.devcluster.patching import go_text
 from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.typed import scalar_error, struct_errors
+from kubeloop.kube.schema import StructType, type_named
 
 JSON = dict[str, Any]
 _MISSING: Any = object()
@@ -51,7 +54,7 @@ _OBJECT_META: Schema = {
         "finalizers": {"type": "array", "items": {"type": "string"}, LIST_TYPE: "set"},
         "ownerReferences": {
             "type": "array",
-            "items": {"type": "object", MAP_TYPE: "atomic", "properties": {"uid": {"type": "string"}}},
+            "items": {"type": "object", MAP_TYPE: "atomic", "additionalProperties": True},
             LIST_TYPE: "map",
             LIST_KEYS: ["uid"],
         },
@@ -116,11 +119,14 @@ def item_key(schema: Schema, item: Any) -> str:
 
 def type_error(schema: Schema, config: JSON) -> str:
     """All that is wrong with an applied configuration, one per line if it is more than one thing; "" if nothing is."""
-    wrong = list(_type_errors(typed(schema), config, "", top=True))
+    wrong = list(_type_errors({**schema, EMBEDDED: True}, config, ""))
     return wrong[0] if len(wrong) == 1 else "".join(f"\n  {each}" for each in wrong).replace("\n", "errors:\n", 1)
 
 
-def _type_errors(schema: Schema | None, value: Any, path: str, *, top: bool = False) -> Iterator[str]:
+_SCALARS = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
+
+
+def _type_errors(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
     if schema is None or value is None or schema.get(INT_OR_STRING):
         return
     type_ = schema.get("type")
@@ -128,25 +134,43 @@ def _type_errors(schema: Schema | None, value: Any, path: str, *, top: bool = Fa
         yield f"{path}: expected map, got &{{{go_text(value)}}}"
     elif type_ == "array" and not isinstance(value, list):
         yield f"{path}: expected list, got &{{{go_text(value)}}}"
+    elif type_ in _SCALARS and (wrong := scalar_error(_SCALARS[type_], value)):
+        yield f"{path}: {wrong}"
     elif isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        open_ = schema.get(PRESERVE) or schema.get("additionalProperties") is not None or not properties
-        embedded = top or schema.get(EMBEDDED)
-        for name, each in value.items():
-            if name in properties or open_ or (embedded and name in META):
-                yield from _type_errors(_field(schema, name), each, f"{path}.{name}")
-            elif path != ".metadata":
-                yield f"{path}.{name}: field not declared in schema"
-                return
+        yield from _map_errors(schema, value, path)
     elif isinstance(value, list):
         keys = [item_key(schema, each) for each in value] if _list_type(schema) != "atomic" else []
         for index, key in enumerate(keys):
             if key in keys[:index]:
                 yield f"{path}: duplicate entries for key [{_shown(key)}]"
                 return
-        for each in value:
-            place = item_key(schema, each) if _list_type(schema) != "atomic" else ""
-            yield from _type_errors(schema.get("items"), each, f"{path}[{_shown(place)}]" if place else path)
+        for index, each in enumerate(value):
+            place = _shown(keys[index]) if keys else str(index)
+            yield from _type_errors(schema.get("items"), each, f"{path}[{place}]")
+
+
+def _map_errors(schema: Schema, value: JSON, path: str) -> Iterator[str]:
+    properties = schema.get("properties") or {}
+    is_open = schema.get(PRESERVE) or schema.get("additionalProperties") is not None or not properties
+    for name, each in value.items():
+        below = f"{path}.{name}"
+        if schema.get(EMBEDDED) and name in META:
+            if name == "metadata":
+                yield from struct_errors(_object_meta(), each, below)
+            elif not isinstance(each, str):
+                yield f"{below}: {scalar_error('string', each)}"
+        elif name in properties or is_open:
+            yield from _type_errors(_field(schema, name), each, below)
+        else:
+            yield f"{below}: field not declared in schema"
+            return
+
+
+@cache
+def _object_meta() -> StructType:
+    struct = type_named("meta/v1.ObjectMeta")
+    assert struct is not None
+    return struct
 
 
 def _shown(key: str) -> str:

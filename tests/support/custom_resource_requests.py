@@ -445,6 +445,12 @@ def _applying() -> Iterator[Step]:
         },
         "four",
     )
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "12345678-1234-1234-1234-123456789abc"}
+    metadata = {"name": "ap", "labels": {"l": "1"}, "finalizers": ["a.b/c"], "ownerReferences": [owner]}
+    yield apply("metadata", {"color": "blue"}, "five", metadata=metadata)
+    yield apply("less metadata", {"color": "blue"}, "five", metadata={"name": "ap", "labels": {"l": "1"}})
+    yield apply("an unknown field of metadata", {"color": "blue"}, "five", metadata={"name": "ap", "odd": 1})
+    yield apply("a label that is a number", {"color": "blue"}, "five", metadata={"name": "ap", "labels": {"l": 1}})
     yield Step("delete with a wrong uid", "DELETE", f"{_ALL}/ap", {"preconditions": {"uid": "x"}})
     yield Step("delete dryly", "DELETE", f"{_ALL}/ap?dryRun=All")
     yield Step("delete in the foreground", "DELETE", f"{_ALL}/ap?propagationPolicy=Foreground")
