@@ -255,9 +255,8 @@ class Cache:
         relaid = not changed.keys() <= snapshot.row_of.keys()
         if unseen:
             self._seen[snapshot] = unseen[0].generation
-        added = sum(name not in snapshot.row_of for name in changed) if relaid else 0
         order: list[NodeInfo] | None = None
-        if relaid or len(snapshot) + added > len(self._tree):
+        if relaid or len(snapshot) > len(self._tree):
             order = []
             for name in self._tree.names():
                 copy = changed.get(name) or snapshot.get(name)

@@ -186,7 +186,7 @@ def scheduling(cluster: Cluster, clock: Any) -> Callable[..., Any]:
     """`async with scheduling(profiles=...) as scheduler:` runs a scheduler on the cluster."""
 
     @asynccontextmanager
-    async def running(*, metrics: Any = None, **config: Any) -> AsyncIterator[Scheduler]:
+    async def running(*, metrics: Any = None, traces: Any = None, **config: Any) -> AsyncIterator[Scheduler]:
         scheduler = Scheduler(
             cluster,  # type: ignore[arg-type]
             cluster,  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ def scheduling(cluster: Cluster, clock: Any) -> Callable[..., Any]:
             clock=clock,
             rng=random.Random(1),
             recorder=cluster,
-            traces=NoTraces(),
+            traces=traces or NoTraces(),
             metrics=metrics,
         )
         task = asyncio.get_running_loop().create_task(scheduler.run())

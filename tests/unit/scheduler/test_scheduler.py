@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from kubeloop.kube.objects import Pod
+from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+
 pytestmark = pytest.mark.virtual_time
 
 
@@ -242,3 +245,40 @@ async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
     assert ("InterPodAffinity", "PreFilter", "Skip") in measured
     assert calls["cache_size"][-1] == (2, 12, 0)
     assert len(calls["preemption"]) >= 1
+
+
+class Story(NoTraces):
+    """What the traces of pods are told of waits and attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, str | int]] = []
+
+    def queued(self, pod: Pod, queue: str, reason: str = "") -> None:
+        self.told.append((queue, reason))
+
+    def attempt_started(self, pod: Pod, attempt: int) -> None:
+        self.told.append(("attempt", attempt))
+
+    def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
+        self.told.append((facts.result, facts.node))
+
+
+async def test_traces_are_told_of_every_wait_and_of_every_attempt(cluster, scheduling):
+    story = Story()
+    cluster.node("small", cpu="1")
+    async with scheduling(traces=story):
+        cluster.pod("big", cpu="2")
+        await asyncio.sleep(0.5)
+        cluster.node("large", cpu="4")
+        await asyncio.sleep(2)
+    assert story.told == [
+        ("active", "UnschedulablePodAdd"),
+        ("attempt", 1),
+        ("unschedulable", ""),
+        ("unschedulable", "ScheduleAttemptFailure"),
+        ("backoff", "NodeAdd"),
+        ("active", "PopFromBackoffQ"),
+        ("attempt", 2),
+        ("scheduled", "large"),
+    ]
