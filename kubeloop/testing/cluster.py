@@ -335,6 +335,9 @@ class Cluster(Namespace):
         finally:
             await asyncio.to_thread(self._close_host)
 
+    def __repr__(self) -> str:
+        return super().__repr__() if self._connection is not None else f"<{type(self).__name__} that does not run>"
+
     def _running(self) -> _Place:
         if self._connection is None:
             raise ClusterEnded("this cluster does not run: use it inside its with block")

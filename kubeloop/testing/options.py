@@ -143,7 +143,9 @@ def cluster_options(wishes: Options, *, defaults: ClusterOptions | None = None) 
     try:
         options = msgspec.convert(given | changes, ClusterOptions)
     except msgspec.ValidationError as error:
-        raise UserError(f"cluster options: {error}", hint="kubeloop.testing.Options says what each takes") from None
+        what, _, where = str(error).rstrip("`").partition(" - at `$.")
+        problem = f"cluster option {where}: {what[0].lower()}{what[1:]}" if where else f"cluster options: {what}"
+        raise UserError(problem.replace("`", ""), hint="kubeloop.testing.Options says what each takes") from None
     for name, least in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
         if getattr(options, name) < least:
             raise UserError(f"cluster option {name}: must be at least {least}", hint="for example nodes=3")

@@ -8,6 +8,7 @@ but pytest is imported before a test asks for a fixture; `fixtures` then does th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         launched = launch()
         try:
             ours = _session(config)  # imports for a tenth of a second, while the process starts
+            if not hasattr(config, "workerinput"):  # in a worker of pytest-xdist the tests tell of it
+                with _user_errors():
+                    ours.check()
         except BaseException:
             launched.close()
             raise
@@ -81,7 +85,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_configure_node(node: Any) -> None:
     """In the controller of pytest-xdist: give each worker the shared cluster."""
     if _flag(node.config, "shared"):
-        node.workerinput["kubeloop_address"] = _session(node.config).shared_address()
+        with _user_errors():
+            node.workerinput["kubeloop_address"] = _session(node.config).shared_address()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -155,8 +160,10 @@ def kubeloop_namespace(request: pytest.FixtureRequest, kubeloop_cluster: Cluster
 @pytest.fixture
 def kubeloop_fresh_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A whole cluster for this test alone; @pytest.mark.kubeloop(nodes=1, faults="error=0.1") gives it options."""
-    marks = [mark.kwargs for mark in reversed(list(request.node.iter_markers("kubeloop")))]
-    wishes = {name: value for mark in marks for name, value in mark.items()}
+    marks = list(request.node.iter_markers("kubeloop"))
+    if any(mark.args for mark in marks):
+        pytest.fail("kubeloop: the options of a mark have names\n  hint: @pytest.mark.kubeloop(nodes=1)", pytrace=False)
+    wishes = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
     with _session(request.config).fresh_cluster(wishes) as cluster:
         yield cluster
 
@@ -173,6 +180,17 @@ def _session(config: pytest.Config) -> Session:
             given=_given_address(config),
         )
     return config.stash[_SESSION]
+
+
+@contextlib.contextmanager
+def _user_errors() -> Iterator[None]:
+    """End the session with what is wrong with its options, in a line."""
+    from kubeloop.kube.errors import UserError
+
+    try:
+        yield
+    except UserError as error:
+        raise pytest.UsageError(f"kubeloop: {error}\n  hint: {error.hint}") from None
 
 
 def _given_address(config: pytest.Config) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -40,14 +40,18 @@ class Session:
         self._messages: list[str] = []
         self._log_sizes: dict[int, int] = {}
 
+    def check(self) -> None:
+        """Raises UserError for options of the command line and the ini file that no cluster can have."""
+        self._defaults()
+
     def use(self, launched: Launched) -> None:
         """Have clusters run in this process, which has just been started."""
         self._host = HostProcess(launched)
 
     def shared_address(self) -> str:
-        """Start the cluster that all workers share; where it is."""
+        """Start the cluster that all workers share; where it is. Raises UserError."""
         if self._shared is None:
-            self._shared = Cluster.on(self._entered_host(), self._options({})).__enter__()
+            self._shared = Cluster.on(self._entered_host(), self._defaults()).__enter__()
         return msgspec.json.encode(self._shared.address).decode()
 
     @contextlib.contextmanager
@@ -126,24 +130,27 @@ class Session:
         return self._host
 
     def _options(self, wishes: Mapping[str, Any]) -> ClusterOptions:
-        """Raises pytest.UsageError for what the user can mend."""
+        """Fails the test for what the user can mend."""
         try:
-            texts = {name: _value(name, text) for name, text in self._wishes.items()}
-            if "scheduler_config" in texts:
-                texts["scheduler_config"] = self._root / texts["scheduler_config"]
-            if "stages" in texts:
-                texts["stages"] = [self._root / path.strip() for path in texts["stages"].split(",")]
-            defaults = cluster_options(texts)  # type: ignore[arg-type]
-            return cluster_options(dict(wishes), defaults=defaults)  # type: ignore[arg-type]
+            return cluster_options(dict(wishes), defaults=self._defaults())  # type: ignore[arg-type]
         except UserError as error:
-            raise pytest.UsageError(f"kubeloop: {error}\n  hint: {error.hint}") from None
+            _fail(error)
+
+    def _defaults(self) -> ClusterOptions:
+        """Raises UserError."""
+        texts = {name: _value(name, text) for name, text in self._wishes.items()}
+        if "scheduler_config" in texts:
+            texts["scheduler_config"] = self._root / texts["scheduler_config"]
+        if "stages" in texts:
+            texts["stages"] = [self._root / path.strip() for path in texts["stages"].split(",")]
+        return cluster_options(texts)  # type: ignore[arg-type]
 
     @contextlib.contextmanager
     def _running(self, cluster: Cluster) -> Iterator[None]:
         try:
             cluster.__enter__()
         except UserError as error:
-            raise pytest.UsageError(f"kubeloop: {error}\n  hint: {error.hint}") from None
+            _fail(error)
         address = cluster.address
         self._note_log(cluster)
         try:
@@ -181,6 +188,11 @@ class Session:
             self._kept[address.cluster] = address
         except (ClusterEnded, UserError) as error:
             self._messages.append(f"the cluster could not be kept: {error}")
+
+
+def _fail(error: UserError) -> NoReturn:
+    """Fail the test with what is wrong and what to do, and without the way to it."""
+    raise pytest.fail.Exception(f"kubeloop: {error}\n  hint: {error.hint}", pytrace=False) from None
 
 
 def _value(name: str, text: str) -> Any:

@@ -285,17 +285,46 @@ def test_another(kubeloop_fresh_cluster):
     folder.assert_nothing_is_left()
 
 
+WRONG = """
+import pytest
+
+def test_it(kubeloop_namespace):
+    pass
+
+@pytest.mark.kubeloop(nods=1)
+def test_misspelt(kubeloop_fresh_cluster):
+    pass
+
+@pytest.mark.kubeloop(1)
+def test_nameless(kubeloop_fresh_cluster):
+    pass
+
+@pytest.mark.kubeloop(nodes="one")
+def test_no_number(kubeloop_fresh_cluster):
+    pass
+"""
+
+
 def test_wrong_options_are_said_in_one_line(folder: Folder):
-    folder.write("test_it.py", "def test_it(kubeloop_namespace): pass")
-    for option, said in (
-        ("--kubeloop-nodes=many", "kubeloop_nodes = many: not a number"),
-        ("--kubeloop-faults=eror=1", "no fault named 'eror'"),
-        ("--kubeloop-controllers=deploymnt", "no controller named 'deploymnt'"),
-        ("--kubeloop-scheduler-config=none.yaml", "cannot read"),
+    folder.write("test_it.py", WRONG)
+    for arguments, said in (
+        (["--kubeloop-nodes=many"], "ERROR: kubeloop: kubeloop_nodes = many: not a number\n  hint: for example"),
+        (["--kubeloop-scheduler-config=none.yaml"], "ERROR: kubeloop: cannot read"),
+        (["-k", "test_it", "--kubeloop-faults=eror=1"], "no fault named 'eror'"),
+        (["-k", "test_it", "--kubeloop-controllers=deploymnt"], "no controller named 'deploymnt'"),
+        (["-n", "1", "--kubeloop-shared", "--kubeloop-faults=eror=1"], "ERROR: kubeloop: no fault named 'eror'"),
+        (
+            ["-k", "misspelt or nameless or number"],
+            "kubeloop: a cluster has no option 'nods'\n  hint: did you mean nodes?",
+        ),
+        (["-k", "nameless"], "kubeloop: the options of a mark have names"),
+        (["-k", "no_number"], "kubeloop: cluster option nodes: expected int, got str"),
     ):
-        code, output = folder.run("-q", option)
+        code, output = folder.run("-q", *arguments)
         assert code != 0
         assert said in output, output
+        assert "session.py" not in output, "the way to the mistake is no help with it"
+    folder.assert_nothing_is_left()
 
 
 def test_the_plugin_imports_nothing_until_a_fixture_is_asked_for(folder: Folder):
