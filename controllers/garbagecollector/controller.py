@@ -223,6 +223,12 @@ class GarbageCollector:
         except ClusterScopedDependent as error:
             log.info("%s", error)
             return None
+        except UnknownKind as error:
+            failure = str(error)
+            log.info("%s", error)
+            self._definitions_changed.set()  # the kind may be new; if nobody serves it, this is asked ever more rarely
+            node.checks += 1
+            return backoff_seconds(node.checks, base=_DEFINITION_SECONDS)
         except Exception as error:
             failure = str(error)
             raise
