@@ -1,8 +1,8 @@
 """Admission: what kube-apiserver's default plugins change or refuse before an object is stored.
 
 NamespaceLifecycle, Priority, DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection,
-DefaultStorageClass, PersistentVolumeClaimResize, RuntimeClass, LimitRanger and ResourceQuota. Source:
-plugin/pkg/admission of Kubernetes v1.36.
+DefaultStorageClass, PersistentVolumeClaimResize, PodResizeValidator, RuntimeClass, LimitRanger and ResourceQuota.
+Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from kubeloop.devcluster import errors, limits, quota
 from kubeloop.devcluster.managed import Writer, track_update
+from kubeloop.devcluster.pod_resizes import check_resize
 from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
 from kubeloop.devcluster.runtime_classes import apply_runtime_class, check_overhead
 from kubeloop.devcluster.storage import Store
@@ -112,9 +113,11 @@ class Admission:
                 labels = obj["metadata"].setdefault("labels", {})
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
 
-    def check_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
-        """PersistentVolumeClaimResize, for an update that is valid. Raises StatusError 403."""
-        if resource.group_resource != "persistentvolumeclaims":
+    def check_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str = "") -> None:
+        """PersistentVolumeClaimResize and PodResizeValidator, for an update that is valid. Raises StatusError 403."""
+        if subresource == "resize":
+            check_resize(self._store, obj, old)
+        if subresource or resource.group_resource != "persistentvolumeclaims":
             return
         new, before = (
             parse_quantity(each["spec"].get("resources", {}).get("requests", {}).get("storage", 0))

@@ -153,7 +153,7 @@ def check_kind(obj: JSON, resource: Resource[Any]) -> None:
     if isinstance(resource, CustomResource):
         raise resource.rules.wrong_kind(obj)
     group, _, version = api_version.rpartition("/")
-    handled = f'{kind} in version "{version}" cannot be handled as a {resource.kind}'
+    handled = f"{kind} in version {quoted(version)} cannot be handled as a {resource.kind}"
     if kind == resource.kind and group == resource.group and api_version in _RETIRED_VERSIONS:
         raise errors.bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version "

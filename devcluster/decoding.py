@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, NoReturn
@@ -427,7 +428,9 @@ def _tell_mismatch(struct: schema.StructType, obj: Any) -> NoReturn:
     if type(obj) is not dict:
         wrong = f"json: cannot unmarshal {json_kind(obj)} into Go value of type {struct.go_package}.{struct.go_name}"
         raise DecodeError(wrong)
-    _find_mismatch(schema.TypeRef(struct.name, "struct", named=struct.name), obj, [], struct)
+    whole = schema.TypeRef(struct.name, "struct", named=struct.name)
+    _find_refused(whole, obj)
+    _find_mismatch(whole, obj, [], struct)
     raise AssertionError("the fast walk found a mismatch that the slow one does not see")
 
 
@@ -439,6 +442,23 @@ def _embedding(struct: schema.StructType, name: str) -> tuple[str, ...]:
         if inner is not None and name in inner.json:
             return (field.go_name, *_embedding(inner, name)) if field.embedded else _embedding(inner, name)
     return ()
+
+
+_THAT_READ_THEMSELVES = ("quantity", "intOrString", "time", "microTime", "duration")
+
+
+def _find_refused(ref: schema.TypeRef, value: Any) -> None:
+    """Raise DecodeError for the first value that its own type refuses: Go ends there, mismatches before it or not."""
+    if ref.kind == "struct" and type(value) is dict and ref.struct is not None:
+        for name, each in value.items():
+            if name in ref.struct.json:
+                _find_refused(ref.struct.json[name].type, each)
+    elif ref.kind in ("list", "map") and type(value) in (list, dict) and ref.element is not None:
+        for each in value.values() if type(value) is dict else value:
+            _find_refused(ref.element, each)
+    elif ref.kind in _THAT_READ_THEMSELVES and value is not None:
+        with suppress(_Mismatch):
+            _SCALARS[ref.kind](value)
 
 
 def _find_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: schema.StructType) -> None:

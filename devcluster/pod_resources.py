@@ -43,6 +43,16 @@ def aggregate(spec: JSON, which: str) -> dict[str, str]:
     return total
 
 
+def requests_of(spec: JSON) -> dict[str, str]:
+    """What a pod asks of a node: its containers' requests, or the pod's own instead, and its overhead."""
+    total = aggregate(spec, "requests")
+    own = (spec.get("resources") or {}).get("requests", {})
+    total |= {name: quantity for name, quantity in own.items() if is_pod_level(name)}
+    for name, quantity in spec.get("overhead", {}).items():
+        total[name] = (parse_quantity(total.get(name, "0")) + parse_quantity(quantity)).canonical()
+    return total
+
+
 def is_pod_level(name: str) -> bool:
     """Whether a pod as a whole may have this resource."""
     return name in ("cpu", "memory") or name.startswith("hugepages-")

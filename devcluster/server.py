@@ -143,7 +143,7 @@ class ApiServer:
                 response.headers[:0] = warning_headers([told])
             return response
         except errors.StatusError as error:
-            headers = [*error.headers, *warning_headers(request.warnings)]
+            headers = [*error.headers, *warning_headers([*request.warnings, *error.warnings])]
             return json_response(error.code, error.status, headers)
         except RecursionError:
             refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")

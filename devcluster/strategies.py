@@ -123,6 +123,8 @@ def _create_job(job: JSON, _now: str) -> None:
         labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
     selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
     selected.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+    if not metadata.get("labels"):  # defaulting, when it is read again
+        metadata["labels"] = dict(labels)
 
 
 def _without_max_unavailable(stateful_set: JSON, _now_or_old: Any = None) -> None:

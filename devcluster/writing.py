@@ -19,7 +19,7 @@ from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.storage import Store, Stored, object_key
-from kubeloop.devcluster.validation import validate_create, validate_update
+from kubeloop.devcluster.validation import validate_create, validate_update, warnings_for
 from kubeloop.devcluster.validation.field import quoted
 from kubeloop.kube.clock import Clock, rfc3339
 
@@ -73,7 +73,11 @@ class Writing:
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
-        self._admission.check_create(resource, obj)
+        try:
+            self._admission.check_create(resource, obj)
+        except errors.StatusError as refused:
+            refused.warnings = warnings_for(resource, obj)  # a valid object's, though it is refused
+            raise
         table = self._store.table(resource)
         key = object_key(namespace if resource.namespaced else "", metadata["name"])
         if (present := table.get(key)) is not None:
@@ -123,8 +127,7 @@ class Writing:
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
-        if not subresource:
-            self._admission.check_update(resource, obj, old)
+        self._admission.check_update(resource, obj, old, subresource)
         if resource.group_resource == "services" and not subresource:
             self._addresses.allocate(obj, dry_run=dry_run)
         return self.replace(served, before, obj, dry_run=dry_run)

@@ -70,8 +70,10 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata, before = obj["metadata"], old["metadata"]
     if metadata is not before:
+        again = not subresource or subresource in ("resize", "ephemeralcontainers")
+        whole = rule.whole_metadata and again and not refused(subresource, old)
         times = 1 if refused(subresource, old) else 1 + rule.metadata_updates
-        _metadata(errors, resource, rule, metadata, before, whole=rule.whole_metadata and not subresource, times=times)
+        _metadata(errors, resource, rule, metadata, before, whole=whole, times=times)
     if not subresource:
         rule.update(errors, obj, old)
         if rule is SIMPLE:

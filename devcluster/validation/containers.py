@@ -270,7 +270,7 @@ def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume:
     elif name not in _RESOURCE_FIELDS and not name.startswith(_HUGE_PAGES_FIELDS):
         errors.not_supported(f"{path}.resource", name, _RESOURCE_FIELDS)
     divisor = reference.get("divisor", "0")
-    if milli_value(divisor) == 0:
+    if parse_quantity(divisor).compare(parse_quantity("0")) == 0:
         return
     if name in ("limits.cpu", "requests.cpu"):
         if divisor not in ("1m", "1"):

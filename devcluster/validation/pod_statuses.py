@@ -75,8 +75,8 @@ def _addresses(errors: Errors, name: str, type_name: str, status: JSON, before: 
         return
     families = {None if (address := sloppy_ip(text)) is None else address.version for text in texts}
     if None in families:
-        wrong = next(text for text in texts if sloppy_ip(text) is None)
-        errors.internal(path, f"failed to check for dual stack with error:invalid IP: {wrong}")
+        at, wrong = next((i, text) for i, text in enumerate(texts) if sloppy_ip(text) is None)
+        errors.internal(path, f"failed to check for dual stack with error:invalid IP[{at}]: {wrong}")
     if len(families - {None}) < 2 or None in families or len(texts) > 2:
         errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
 

@@ -131,7 +131,7 @@ def _gated(errors: Errors, munged: JSON, before: JSON) -> None:
     new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(new.get(key) != value for key, value in old.items()):
         wrong = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        errors.invalid("spec.nodeSelector", new, wrong)
+        errors.invalid("spec.nodeSelector", new or None, wrong)
     _set_back(munged, before, "nodeSelector")
     new_affinity = (munged.get("affinity") or {}).get("nodeAffinity")
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")

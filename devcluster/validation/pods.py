@@ -56,7 +56,9 @@ def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> boo
 
 
 def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
-    mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name) if "volumes" in spec else {}
+    mountable = {}
+    if "volumes" in spec:
+        mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
     if "resourceClaims" in spec:
         _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
     of_containers.containers(errors, f"{path}.containers", spec, mountable)

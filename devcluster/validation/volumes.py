@@ -15,6 +15,7 @@ from kubeloop.devcluster.validation.field import (
     labels,
     local_path,
     local_path_not_reserved,
+    quoted,
 )
 from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.kube.quantity import milli_value
@@ -30,15 +31,15 @@ _ONE_TYPE = "may not specify more than 1 volume type"
 _DUPLICATE_PATHS = "conflicting duplicate paths"
 
 
-def volumes(errors: Errors, path: str, spec: JSON, pod_name: str = "") -> dict[str, JSON]:
-    """Check spec.volumes; returns those that can be mounted, by name. pod_name: "" for templates."""
+def volumes(errors: Errors, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True) -> dict[str, JSON]:
+    """Check spec.volumes; returns those that can be mounted, by name. pod_name: "" for templates (in_pod False)."""
     found: dict[str, JSON] = {}
     every = spec.get("volumes") or ()
     created = {f"{pod_name}-{each.get('name', '')}" for each in every if pod_name and "ephemeral" in each}
     for i, volume in enumerate(every):
         where, name = f"{path}[{i}]", volume.get("name", "")
         wrong = Errors()
-        _source(wrong, where, volume, pod_name)
+        _source(wrong, where, volume, pod_name, in_pod=in_pod)
         if not name:
             wrong.required(f"{where}.name")
         else:
@@ -314,7 +315,7 @@ def _ephemeral(errors: Errors, path: str, source: JSON) -> None:
     annotation_map(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
     labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
     for name in _METADATA if metadata else ():
-        if metadata.get(name):
+        if metadata.get(name) or (name == "deletionGracePeriodSeconds" and name in metadata):
             errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
     claim_spec(errors, f"{where}.spec", template.get("spec", {}))
 
@@ -327,7 +328,6 @@ _METADATA = (
 
 
 def _image(errors: Errors, path: str, source: JSON) -> None:
-    required(errors, path, source, "reference")
     policy = source.get("pullPolicy", "")
     if policy not in ("Always", "IfNotPresent", "Never"):
         errors.not_supported(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
@@ -414,16 +414,30 @@ TOLD_AS = {"gcePersistentDisk": "persistentDisk"}
 _FORBIDDEN_AS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 
-def _source(errors: Errors, path: str, volume: JSON, pod_name: str) -> None:
+def _source(errors: Errors, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
     kinds = [kind for kind in _SOURCES if kind in volume]
     if not kinds:
         errors.required(path, "must specify a volume type")
         return
-    first = kinds[0]
+    first, name = kinds[0], volume.get("name", "")
+    if first == "image" and in_pod:
+        required(errors, f"{path}.image", volume["image"], "reference")
     _SOURCES[first](errors, f"{path}.{TOLD_AS.get(first, first)}", volume[first])
-    name = volume.get("name", "")
+    portal = volume.get("iscsi", {}).get("targetPortal", "")
+    too_long = "initiatorName" in volume.get("iscsi", ()) and len(f"{name}:{portal}".encode()) > _LONGEST_PORTAL
+    if first == "iscsi" and too_long:
+        errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
     if first == "ephemeral" and pod_name and name:
         for wrong in dns_subdomain(f"{pod_name}-{name}"):
-            errors.invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {wrong}')
+            errors.invalid(f"{path}.name", name, f"PVC name {quoted(f'{pod_name}-{name}')}: {wrong}")
     for kind in kinds[1:]:
         errors.forbidden(f"{path}.{_FORBIDDEN_AS.get(kind, kind)}", _ONE_TYPE)
+        if kind == "iscsi" and too_long:
+            errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
+
+
+_LONGEST_PORTAL = 64
+_PORTAL_TOO_LONG = (
+    "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is "
+    "specified."
+)

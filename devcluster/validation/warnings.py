@@ -129,6 +129,7 @@ def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]
         template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
         if template is not None:
             found += _claim(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
+    for volume in spec.get("volumes", ()):
         found += overlapping_paths(volume)
     found += _repeated(spec.get("hostAliases", ()), f"{path}.hostAliases", "ip")
     found += _repeated(spec.get("imagePullSecrets", ()), f"{path}.imagePullSecrets", "name")
