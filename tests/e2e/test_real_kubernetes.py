@@ -294,7 +294,8 @@ def test_a_server_that_throttles_slows_it_down_and_loses_nothing(own):
 
 
 def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster):
-    short = ("--leader-elect", "--leader-elect-lease-duration=3", "--leader-elect-renew-deadline=2")
+    # short, but not so short that a leader on a busy machine gives up
+    short = ("--leader-elect", "--leader-elect-lease-duration=8", "--leader-elect-renew-deadline=7")
     short += ("--leader-elect-retry-period=0.5",)
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubeloop"
 
@@ -314,6 +315,8 @@ def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster):
             assert holder() == leader
             first.stop(signal.SIGKILL)
             cluster.scale("web", 9)
+            wait(lambda: holder() != leader or second.process.poll() is not None, "another one leads")
+            assert second.process.poll() is None, second.lines
             cluster.wait_complete("web")
             assert holder() not in ("", leader)
             assert second.stop() == 0
