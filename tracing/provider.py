@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
 SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 2 ms
-BUSY_SHARE, IDLE_SHARE = 0.005, 0.25  # of the loop's time that may be spent on that, while traces end, and after
+BUSY_SHARE, IDLE_SHARE = 0.005, 0.25  # of the loop's time that may be spent on that, while traces end, and ...
+QUIET_SECONDS = 1.0  # ... when none has ended for so long
 LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # where traces go on ending, none waits for long
 OUTBOX_LIMIT = 20_000  # finished traces that wait for that; beyond, the oldest are dropped, with a log
 SHUTDOWN_SECONDS = 5.0
@@ -177,18 +178,19 @@ class Tracing:
         """Turn traces into spans at leisure: a rollout under way is worth more than its traces being exported at once,
         and the journal has them."""
         loop = asyncio.get_running_loop()
-        seen = 0
+        seen, seen_at = 0, loop.time()
         while True:
             while not self._outbox:
                 await asyncio.sleep(SWEEP_SECONDS)
             started = loop.time()
+            if self._posted != seen:
+                seen, seen_at = self._posted, started
             began_ns = self._clock.time_ns()
             self._export(SLICE_LIMIT)
             spent = max(loop.time() - started, (self._clock.time_ns() - began_ns) / 1e9)
             share = IDLE_SHARE
-            if self._posted != seen:
+            if started - seen_at < QUIET_SECONDS:
                 share = LATE_SHARE if self._oldest_waits_ns() > LATE_SECONDS * 1e9 else BUSY_SHARE
-            seen = self._posted
             crowded = max(0.0, 2 * len(self._outbox) / OUTBOX_LIMIT - 1)  # from half full on: before any is dropped
             await asyncio.sleep(spent * (1 / (share + (1 - share) * crowded) - 1))
 
