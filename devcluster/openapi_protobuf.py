@@ -7,11 +7,12 @@ in silence. Source: github.com/google/gnostic-models openapiv2/OpenAPIv2.proto.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from struct import pack
 from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.wire import BYTES, VARINT, field
+from kubeloop.devcluster.wire import BYTES, FIXED64, VARINT, field, write_varint
 
 JSON = Mapping[str, Any]
 
@@ -42,6 +43,18 @@ def _any(value: Any) -> bytes:
     return _text(2, msgspec.json.encode(value).decode())
 
 
+_CONSTRAINTS = {
+    "title": 3, "multipleOf": 6, "maximum": 7, "exclusiveMaximum": 8, "minimum": 9, "exclusiveMinimum": 10,
+    "maxLength": 11, "minLength": 12, "pattern": 13, "maxItems": 14, "minItems": 15, "uniqueItems": 16,
+    "maxProperties": 17, "minProperties": 18,
+}  # fmt: skip
+"""Numbers of the fields that only schemas of custom resources have."""
+
+
+def _double(number: int, value: float) -> bytes:
+    return write_varint(number << 3 | FIXED64) + pack("<d", value)
+
+
 def _schema(schema: JSON) -> bytes:
     out: list[bytes] = []
     for key, value in schema.items():
@@ -54,12 +67,24 @@ def _schema(schema: JSON) -> bytes:
                 out.append(_text(4, value))
             case "default":
                 out.append(_message(5, _any(value)))
+            case "title" | "pattern":
+                out.append(_text(_CONSTRAINTS[key], value))
+            case "multipleOf" | "maximum" | "minimum":
+                out.append(_double(_CONSTRAINTS[key], value))
+            case "example":
+                out.append(_message(30, _any(value)))
+            case "externalDocs":
+                texts = {"description": 1, "url": 2}
+                out.append(_message(29, b"".join(_text(texts[name], each) for name, each in value.items())))
+            case _ if key in _CONSTRAINTS:
+                out.append(field(_CONSTRAINTS[key], VARINT, int(value)))
             case "required":
                 out.append(_texts(19, value))
             case "enum":
                 out.extend(_message(20, _any(each)) for each in value)
             case "additionalProperties":
-                out.append(_message(21, _message(1, _schema(value))))
+                allowed = field(2, VARINT, int(value)) if isinstance(value, bool) else _message(1, _schema(value))
+                out.append(_message(21, allowed))
             case "type":
                 out.append(_message(22, _text(1, value)))
             case "items":

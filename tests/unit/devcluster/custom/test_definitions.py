@@ -12,6 +12,7 @@ import pytest
 from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.wire import wire_values
 from kubeloop.kube.clock import SystemClock
 from support.custom_resource_requests import WIDGETS, definition, widget
 
@@ -218,3 +219,24 @@ async def test_an_unapproved_group_of_kubernetes_has_a_condition_that_says_so(ap
     found = conditions(api.must("GET", f"{CRDS}/gears.gears.k8s.io"))
     assert found["KubernetesAPIApprovalPolicyConformant"] == ("False", "UnapprovedAnnotation")
     assert found["Established"][0] == "True"
+
+
+async def test_the_protobuf_form_of_openapi_has_custom_resources_too(api: Api):
+    api.must("POST", CRDS, WIDGETS)
+    accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    response = api.server.answer(Request.of("GET", "/openapi/v2", {"accept": accept}))
+    assert response.status == 200
+    assert isinstance(response.body, bytes)
+    definitions = next(value for number, _, value in wire_values(response.body) if number == 9)
+    named = [{number: value for number, _, value in wire_values(each)} for _, _, each in wire_values(definitions)]
+    (widgets,) = [each[2] for each in named if each[1] == b"com.example.v1.Widget"]
+    properties = next(value for number, _, value in wire_values(widgets) if number == 25)
+    assert {
+        value for _, _, each in wire_values(properties) for number, _, value in wire_values(each) if number == 1
+    } == {
+        b"apiVersion",
+        b"kind",
+        b"metadata",
+        b"spec",
+        b"status",
+    }
