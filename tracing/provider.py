@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
-SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 2 ms
+SLICE_LIMIT = 20  # traces turned into spans before other tasks get a turn: some 1 ms
 BUSY_SHARE, IDLE_SHARE = 0.005, 0.25  # of the loop's time that may be spent on that, while traces end, and ...
 QUIET_SECONDS = 1.0  # ... when none has ended for so long
 LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # where traces go on ending, none waits for long
