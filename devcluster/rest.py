@@ -69,6 +69,7 @@ def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
 
 
 _SCALE = _plain("autoscaling", "v1", "Scale")
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _BINDING = _plain("", "v1", "Binding")
 _EVICTION = _plain("policy", "v1", "Eviction")
 _TOKEN_REQUEST = _plain("authentication.k8s.io", "v1", "TokenRequest")
@@ -392,9 +393,7 @@ class Rest:
         if not found.served.resource.namespaced:
             metadata.pop("namespace", None)
         elif (metadata.get("namespace") or found.namespace) != found.namespace:
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise errors.bad_request(_OTHER_NAMESPACE)
         else:
             metadata["namespace"] = found.namespace
         name = metadata.get("name")
@@ -503,7 +502,7 @@ class Rest:
                 int(grace)
             except ValueError as error:
                 raise errors.bad_request(f'strconv.ParseInt: parsing "{grace}": invalid syntax') from error
-        return delete_options(body, query)
+        return delete_options(body, {} if request.body else query)
 
     def _delete(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
@@ -543,11 +542,14 @@ class Rest:
                 return self._scale(request, found, asked)
             case "binding":
                 body = read_object(request, _BINDING, field_validation(request, "CreateOptions"))
-                given = body.obj["metadata"].get("name")
-                if given and given != found.name:
+                given = body.obj["metadata"]
+                if (given.get("namespace") or found.namespace) != found.namespace:
+                    raise errors.bad_request(_OTHER_NAMESPACE)
+                if given.get("name", "") != found.name:
                     raise errors.bad_request("name in URL does not match name in Binding object")
+                request.warnings += body.warnings
                 self._bind(request, found.namespace, found.name, body.obj)
-                return json_response(201, {**_SUCCESS, "code": 201})
+                return json_response(201, {**_SUCCESS, "code": 201}, warning_headers(body.warnings))
             case "eviction":
                 return self._evict(request, found)
             case "finalize":
@@ -612,7 +614,13 @@ class Rest:
         """A token that says whose it is and is good for nothing: there is one administrator."""
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         account = self._stored(found).object
-        seconds = body.obj.get("spec", {}).get("expirationSeconds", 3600)
+        spec = body.obj.get("spec") or {}
+        seconds = spec.get("expirationSeconds") or 3600  # as where nobody says how long
+        if not 600 <= seconds <= _LONGEST_TOKEN_SECONDS:
+            wrong = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
+            told = f"Invalid value: {seconds}: may not specify a duration {wrong}"
+            cause = errors.cause("FieldValueInvalid", "spec.expirationSeconds", told)
+            raise errors.invalid("authentication.k8s.io", "TokenRequest", "", [cause])
         until = rfc3339(self._clock.now() + timedelta(seconds=seconds))
         subject = f"system:serviceaccount:{found.namespace}:{account['metadata']['name']}"
         claims = _encode({"sub": subject, "exp": until})
@@ -626,6 +634,7 @@ class Rest:
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
+_LONGEST_TOKEN_SECONDS = 2**32
 _DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun")
 
 

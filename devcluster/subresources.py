@@ -13,6 +13,7 @@ from kubeloop.devcluster.deleting import DeleteOptions, Deleting
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import Served, served
 from kubeloop.devcluster.storage import Store, Stored
+from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.objects import LabelSelector, convert
@@ -95,7 +96,7 @@ class PodSubresources:
         target = binding.get("target", {})
         causes = []
         if target.get("kind") not in ("", None, "Node"):
-            text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+            text = f'Unsupported value: {quoted(target["kind"])}: supported values: "Node", "<empty>"'
             causes.append(errors.cause("FieldValueNotSupported", "target.kind", text))
         if not target.get("name"):
             causes.append(errors.cause("FieldValueRequired", "target.name", "Required value"))

@@ -1,7 +1,7 @@
 """Pods and pod templates, right and wrong in every field, sent to a real kube-apiserver and to ours: the same answers.
 
 Status, reason, message, causes in their order, warnings, and the object that comes back. A sample; `python -m
-tests.support.differential` compares as many as one likes. Not compared: a list or map that is there and empty, which
+support.differential` (in tests) compares as many as one likes. Not compared: a list or map that is there and empty, which
 Go tells from an absent one; fields whose value is a matter of chance (names out of generateName), and uids that are
 wrong (their message holds the right one).
 """
@@ -23,7 +23,7 @@ from support.differential import (
     updates,
     valid_objects,
 )
-from support.mutations import sends_empty
+from support.mutations import combined, mutations, sends_empty
 from support.real_apiserver import needs_binaries, real_apiserver
 from support.serving import TOKEN, arguments, serving_plainly
 
@@ -70,6 +70,27 @@ def test_changed_pods_are_answered_alike(servers, subresource: str):
         create_for_real(server, pods)
     try:
         agree(servers, pods.type, updates(pods, 200, random.Random(SEED), subresource=subresource))
+    finally:
+        for server in servers:
+            delete_for_real(server, pods)
+
+
+def test_bindings_are_answered_alike(servers):
+    pods, chance = valid_objects("Pod"), random.Random(SEED)
+    for server in servers:
+        create_for_real(server, pods)
+    base = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "plain", "labels": {"a": "b"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+    }
+    single = [each for each in mutations("core/v1.Binding", base) if each.path[-1] != "resourceVersion"]
+    every = [*chance.sample(single, 150), *combined(single, base, chance, 50)]
+    path = f"{pods.path}/plain/binding?dryRun=All"
+    requests = [Request("POST", path, each.changed, f"bind: {each}", each.field) for each in every]
+    try:
+        agree(servers, "core/v1.Binding", [each for each in requests if "resourceVersion" not in str(each.body)])
     finally:
         for server in servers:
             delete_for_real(server, pods)

@@ -1,6 +1,6 @@
 """Two API servers side by side: the same requests to both, and how their answers differ.
 
-    python -m tests.support.differential --kind Pod --count 2000 --seed 1 --real KUBECONFIG --ours KUBECONFIG
+    python -m support.differential --kind Pod --count 2000 --seed 1 --real KUBECONFIG --ours KUBECONFIG
 
 sends mutations of the kind's valid objects (tests/support/valid/*.yaml) with dryRun=All to a kube-apiserver and to
 `kubeloop apiserver`, and prints the differences in status, reason, message, causes, warnings and, where both accept, in
