@@ -42,7 +42,7 @@ class DeleteOptions:
 
 def delete_options(body: JSON, query: dict[str, str]) -> DeleteOptions:
     """From the body, or from the query where there is no body. Raises StatusError for wrong values."""
-    given = {**query, **{name: value for name, value in body.items() if value is not None}}
+    given: JSON = {name: value for name, value in body.items() if value is not None} if body else {**query}
     preconditions = given.get("preconditions") or {}
     grace = given.get("gracePeriodSeconds")
     policy = given.get("propagationPolicy") or ""

@@ -112,7 +112,9 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
     ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
     ("", "ServiceAccount"): Rule(whole_metadata=True),
-    ("", "PersistentVolume"): Rule(create=storage.volume_create, update=storage.volume_update, whole_metadata=True),
+    ("", "PersistentVolume"): Rule(
+        create=storage.volume_create, update=storage.volume_update, metadata_updates=0, whole_metadata=True
+    ),
     ("", "PersistentVolumeClaim"): Rule(
         create=claims.claim_create,
         update=claims.claim_update,
@@ -173,7 +175,10 @@ RULES: dict[tuple[str, str], Rule] = {
     ),
     ("", "Endpoints"): Rule(create=network.endpoints_create, update=network.endpoints_update, whole_metadata=True),
     ("discovery.k8s.io", "EndpointSlice"): Rule(
-        create=network.endpoint_slice_create, update=network.endpoint_slice_update
+        create=network.endpoint_slice_create,
+        update=network.endpoint_slice_update,
+        metadata_updates=0,
+        whole_metadata=True,
     ),
     ("networking.k8s.io", "Ingress"): Rule(
         create=network.ingress_create,

@@ -96,8 +96,8 @@ def _deployment_strategy(errors: Errors, path: str, strategy: JSON) -> None:
 
 
 def _is_zero(value: int | str | None) -> bool:
-    """Also of text that is no percentage, which counts as none."""
-    return value in (0, None) or (type(value) is str and not re.fullmatch("0*[1-9][0-9]*%", value))
+    """Also of text that is neither a percentage nor a number, which counts as none."""
+    return value in (0, None) or (type(value) is str and not re.fullmatch("0*[1-9][0-9]*%|[+-]?0*[1-9][0-9]*", value))
 
 
 def deployment_update(errors: Errors, obj: JSON, old: JSON) -> None:

@@ -228,7 +228,7 @@ _TRIES = 40
 
 def _in_some_order(real: ApiServer, request: Request, first: JSON, other: JSON) -> bool:
     """Whether they are the same but for an order that is no more the same when the real one is asked again."""
-    if not _same_but_for_order(first, other):
+    if not same_but_for_order(first, other):
         return False
     return any(
         real.ask(request.verb, request.path, request.body, request.content_type).comparable() != first
@@ -236,7 +236,7 @@ def _in_some_order(real: ApiServer, request: Request, first: JSON, other: JSON) 
     )
 
 
-def _same_but_for_order(one: JSON, other: JSON) -> bool:
+def same_but_for_order(one: JSON, other: JSON) -> bool:
     """Go visits maps in random order: such causes come in another order when the same is asked again."""
     aside = ("causes", "message", "warnings")
     return (

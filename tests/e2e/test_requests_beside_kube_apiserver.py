@@ -1,0 +1,225 @@
+"""The same requests, odd ones above all, to a real kube-apiserver and to ours: the same answers.
+
+Status, content type, warnings and body, without what each server makes up by itself: uids, times, resource versions,
+continue tokens, generated names. After the tables, objects of every kind other than pods and workloads with one field
+or several made wrong (those with pod templates are in test_beside_kube_apiserver.py).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from support.differential import (
+    ApiServer,
+    compare,
+    create_for_real,
+    creations,
+    delete_for_real,
+    same_but_for_order,
+    updates,
+    valid_objects,
+)
+from support.mutations import sends_empty
+from support.real_apiserver import needs_binaries, real_apiserver
+from support.serving import TOKEN, arguments, serving_plainly
+
+SEED = 20
+JSON = "application/json"
+REQUESTS = Path(__file__).parent.parent / "support" / "requests"
+# without LimitRange, whose name the server makes up
+KINDS = """
+Deployment ReplicaSet StatefulSet DaemonSet ControllerRevision ReplicationController PodTemplate Job CronJob Service
+Endpoints EndpointSlice Ingress IngressClass NetworkPolicy IPAddress ServiceCIDR Node Namespace ConfigMap Secret
+ServiceAccount ResourceQuota Event PriorityClass PodDisruptionBudget Lease RuntimeClass HorizontalPodAutoscaler
+HorizontalPodAutoscaler/v1 Role ClusterRole RoleBinding ClusterRoleBinding PersistentVolume PersistentVolumeClaim
+StorageClass VolumeAttachment CSINode CSIDriver CSIStorageCapacity VolumeAttributesClass
+""".split()  # noqa: SIM905 - forty names in lines
+NOT_CHANGED = ("PersistentVolume", "PersistentVolumeClaim", "Service")
+"""Refused changes of volumes are told with a diff of Go's structs, and each server chooses Services' addresses."""
+Servers = tuple[ApiServer, ApiServer]
+
+
+class Ask(NamedTuple):
+    """A request; a body that is text is sent as it is."""
+
+    verb: str
+    path: str
+    body: Any = None
+    content_type: str = JSON
+    accept: str = JSON
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory) -> Iterator[Servers]:
+    """A kube-apiserver, and ours."""
+    needs_binaries()
+    folder = tmp_path_factory.mktemp("beside")
+    flags = {"service-cluster-ip-range": "10.96.0.0/12"}
+    with real_apiserver(folder / "real", flags=flags) as kubernetes, serving_plainly(arguments(folder)) as (url, _):
+        real, ours = ApiServer.from_kubeconfig(kubernetes.kubeconfig), ApiServer(url, TOKEN)
+        yield real, ours
+        real.close()
+        ours.close()
+
+
+@pytest.fixture(scope="module")
+def namespace(servers) -> str:
+    """A namespace in both, with the config maps a, b, c, d and the Deployment d."""
+    path = "/api/v1/namespaces/odd"
+    given = [Ask("POST", "/api/v1/namespaces", {"metadata": {"name": "odd"}})]
+    for name in "abcd":
+        body = {"metadata": {"name": name, "labels": {"x": name}, "finalizers": ["a.b/c"]}, "data": {"k": name}}
+        given.append(Ask("POST", f"{path}/configmaps", body))
+    given.append(Ask("POST", "/apis/apps/v1/namespaces/odd/deployments", DEPLOYMENT))
+    agree(servers, given)
+    return "odd"
+
+
+def agree(servers: Servers, requests: Iterable[Ask]) -> None:
+    """Raises AssertionError with every request that is answered in two ways."""
+    asked = list(requests)
+
+    def answers(server: ApiServer) -> list[Any]:
+        return [_comparable(server, each) for each in asked]
+
+    with ThreadPoolExecutor(2) as both:
+        told, said = both.map(answers, servers)
+    differ = [
+        f"{each}\n  real {json.dumps(one)}\n  ours {json.dumps(other)}"
+        for each, one, other in zip(asked, told, said, strict=True)
+        if one != other
+    ]
+    assert not differ, f"{len(differ)} of {len(asked)}:\n" + "\n".join(differ)
+
+
+def _comparable(server: ApiServer, ask: Ask) -> Any:
+    path = quote(ask.path, safe="/?&=%,*~()!$;")
+    answer = server.ask(ask.verb, path, ask.body, ask.content_type, ask.accept)
+    content = answer.content
+    if type(content) is str and "json" in answer.media_type:
+        content = [json.loads(line) for line in content.splitlines()]
+    told = [_masked(warning) for warning in sorted(answer.warnings)]
+    return [answer.status, answer.media_type, told, _masked(content)]
+
+
+_MASKS = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "(uid)"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"), "(time)"),
+    (re.compile(r' in scheme "[^"]*"'), ""),
+    (re.compile(r"StorageError: invalid object, .*? AdditionalErrorMsg: "), ""),
+    (re.compile(r'Invalid value: "\{.*\}": ', re.DOTALL), "Invalid value: (an object): "),
+    (re.compile(r"(?<=ResourceVersion in object meta: )\d+|(?<=, current: )\d+"), "(version)"),
+    (re.compile(r"(g-|y{58})[bcdfghjklmnpqrstvwxz2456789]{5}\b"), r"\1(generated)"),
+)
+
+
+def _masked(value: Any, field: str = "") -> Any:
+    """Without what a server makes up; managed fields and causes in an order of their own."""
+    if type(value) is dict:
+        return {name: _masked(inner, name) for name, inner in value.items()}
+    if type(value) is list:
+        inner = [_masked(each) for each in value]
+        return sorted(inner, key=json.dumps) if field in ("managedFields", "causes") else inner
+    if field in ("resourceVersion", "continue") and value not in ("", "0"):
+        return "(version)"
+    if type(value) is str:
+        for pattern, instead in _MASKS:
+            value = pattern.sub(instead, value)
+    return value
+
+
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                        "env": [{"name": "A", "value": "1"}],
+                    }
+                ],
+                "tolerations": [{"key": "k", "operator": "Exists"}],
+            },
+        },
+    },
+}
+
+
+def declared() -> dict[str, list[Ask]]:
+    """The requests of tests/support/requests, by what they are about."""
+    result: dict[str, list[Ask]] = {}
+    for file in sorted(REQUESTS.glob("*.yaml")):
+        for group in yaml.safe_load(file.read_text()):
+            several = product(
+                [group["verb"]],
+                group["paths"],
+                group.get("bodies", [None]),
+                group.get("content_types", [JSON]),
+                group.get("accepts", [JSON]),
+            )
+            result.setdefault(group["about"], []).extend(Ask(*each) for each in several)
+    return result
+
+
+DECLARED = declared()
+
+
+@pytest.mark.parametrize("about", DECLARED)
+def test_odd_requests_are_answered_alike(servers, namespace, about: str):
+    agree(servers, DECLARED[about])
+
+
+def test_watches_are_answered_alike(servers, namespace):
+    path = f"/api/v1/namespaces/{namespace}/configmaps?watch=1&timeoutSeconds=1"
+    whole = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    options = [
+        "sendInitialEvents=true",
+        "sendInitialEvents=true&resourceVersionMatch=Exact",
+        "sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+        "resourceVersionMatch=Exact",
+        "resourceVersionMatch=NotOlderThan&resourceVersion=1",
+        "resourceVersion=abc",
+        "resourceVersion=-1",
+        "fieldSelector=foo=bar",
+        f"{whole}&resourceVersion=abc",
+        "fieldSelector=metadata.name=b&resourceVersion=0",
+    ]
+    agree(servers, [Ask("GET", f"{path}&{each}") for each in options])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_objects_of_every_kind_are_answered_alike(servers, kind: str):
+    """New ones, and changed ones; of several causes, any may come first."""
+    valid, chance = valid_objects(kind), random.Random(SEED)
+    made = [each for each in creations(valid, 40, chance) if not sends_empty(valid.type, each.body)]
+    outcome = compare(*servers, made)
+    for server in servers:
+        create_for_real(server, valid)
+    try:
+        changed = [each for each in updates(valid, 30, chance) if not sends_empty(valid.type, each.body)]
+        later = compare(*servers, [] if kind in NOT_CHANGED else changed)
+    finally:
+        for server in servers:
+            delete_for_real(server, valid)
+    for each in (outcome, later):
+        each.differences = [d for d in each.differences if not same_but_for_order(d.real, d.ours)]
+        assert not each.differences, each.report()
+    assert outcome.accepted
