@@ -543,6 +543,9 @@ class Rest:
             case "binding":
                 body = read_object(request, _BINDING, field_validation(request, "CreateOptions"))
                 given = body.obj["metadata"]
+                if "ownerReferences" in given and (told := drop_repeated_owners(given)):
+                    request.warnings.append(told)
+                    body.warnings.append(told)
                 if (given.get("namespace") or found.namespace) != found.namespace:
                     raise errors.bad_request(_OTHER_NAMESPACE)
                 if given.get("name", "") != found.name:
