@@ -27,7 +27,8 @@ AS_KUBERNETES = re.compile(
     r"target\.(name|kind): |resourceVersion should not be set on objects to be created|"
     r"failed to create typed patch object|resourceVersion: Invalid value|doesn't match \$setElementOrder list|"
     r"does not contain declared merge key|failed to convert new object|strconv.ParseUint: parsing|unknown patch type|"
-    r"expected a \[\]interface|list element types are not identical|unable to find api field|value for key \d+ is not a map"
+    r"expected a \[\]interface|list element types are not identical|unable to find api field|"
+    r"value for key \d+ is not a map"
 )
 """What kube-apiserver v1.36.2, too, answers with 500, asked the same: errors that its own code does not class."""
 
