@@ -1,9 +1,9 @@
 """Pods and pod templates, right and wrong in every field, sent to a real kube-apiserver and to ours: the same answers.
 
 Status, reason, message, causes in their order, warnings, and the object that comes back. A sample; `python -m
-support.differential` (in tests) compares as many as one likes. Not compared: a list or map that is there and empty, which
-Go tells from an absent one; fields whose value is a matter of chance (names out of generateName), and uids that are
-wrong (their message holds the right one).
+support.differential` (in tests) compares as many as one likes. Not compared: a list or map that is there and empty,
+which Go tells from an absent one; fields whose value is a matter of chance (names out of generateName), and uids that
+are wrong (their message holds the right one).
 """
 
 from __future__ import annotations
