@@ -6,7 +6,7 @@ server's form; the configuration is what the client sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from kubeloop.devcluster.managed import (
     all_fields,
     intersect,
     item_key,
+    new_entry,
     owned_fields,
     sorted_entries,
     subtract,
@@ -55,44 +56,64 @@ def apply_configuration(
     if struct is None:
         raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
     wished = _normal(struct, config)
-    base: JSON = live if live is not None else {"metadata": {}}
+    return with_wishes(
+        served,
+        live if live is not None else {"metadata": {}},
+        owned_fields(served, all_fields(struct, wished), subresource=subresource),
+        manager=manager,
+        force=force,
+        subresource=subresource,
+        now=now,
+        merged=lambda base: _merge_struct(struct, base, wished),
+        without=lambda merged, dropped: _without(struct, merged, dropped),
+        changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
+    )
+
+
+def with_wishes(
+    served: Served,
+    base: JSON,
+    wishes: Fields,
+    *,
+    manager: str,
+    force: bool,
+    subresource: str,
+    now: str,
+    merged: Callable[[JSON], JSON],
+    without: Callable[[JSON, Fields], JSON],
+    changed: Callable[[JSON, JSON, Fields], Fields],
+) -> JSON:
+    """`base` with what the manager wishes, without what it wished before and nobody else does, and who owns what then.
+
+    merged: the object with the wished values; without: one less these fields; changed: those of `wishes` whose value
+    differs between two. They know the type of the object. Raises StatusError: see apply_configuration().
+    """
     entries: list[JSON] = base["metadata"].get("managedFields", [])
     mine = next((entry for entry in entries if _is(entry, manager, subresource)), None)
     others = [entry for entry in entries if entry is not mine]
-    old_set: Fields = mine.get("fieldsV1", {}) if mine is not None else {}
-    new_set = owned_fields(served, all_fields(struct, wished), subresource=subresource)
-
-    merged = _merge_struct(struct, base, wished)
-    dropped = subtract(old_set, new_set)
+    dropped = subtract(mine.get("fieldsV1", {}) if mine is not None else {}, wishes)
     for entry in others:
         dropped = subtract(dropped, entry.get("fieldsV1", {}))
-    merged = _without(struct, merged, dropped)
-    changed = _changed(struct, base, merged, new_set)
+    result = without(merged(base), dropped)
+    overwritten = changed(base, result, wishes)
 
-    conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), changed))]
+    conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
     if conflicts and not force:
-        raise conflict(conflicts)
+        raise _conflict(conflicts)
     kept = []
     for entry in others:
         fields = entry.get("fieldsV1", {})
-        left = subtract(fields, intersect(fields, changed))
+        left = subtract(fields, intersect(fields, overwritten))
         if left:
             kept.append(entry if left == fields else {**entry, "fieldsV1": left})
-    if new_set:
+    if wishes:
         # who applies what is already there is noted without a time, or keeps the one it has
-        time = (mine or {}).get("time", "") if merged == base else now
-        own = {
-            "manager": manager,
-            "operation": "Apply",
-            "apiVersion": resource.api_version,
-            **({"time": time} if time else {}),
-            "fieldsType": "FieldsV1",
-            "fieldsV1": new_set,
-            **({"subresource": subresource} if subresource else {}),
-        }
+        time = (mine or {}).get("time", "") if result == base else now
+        own = new_entry(served, manager, "Apply", subresource, wishes, time)
+        if not time:
+            own.pop("time", None)
         kept.append(own)
-    metadata = {**merged.get("metadata", {}), "managedFields": sorted_entries(kept)}
-    return {**merged, "metadata": metadata}
+    return {**result, "metadata": {**result.get("metadata", {}), "managedFields": sorted_entries(kept)}}
 
 
 def _is(entry: JSON, manager: str, subresource: str) -> bool:
@@ -251,7 +272,7 @@ def _value_changed(field: schema.Field | None, before: Any, after: Any, wishes: 
     return {}
 
 
-def conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
+def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
     """409 in the words of managedfields.internal.conflict."""
     causes = []
     lines: dict[str, list[str]] = {}

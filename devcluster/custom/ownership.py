@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors
-from kubeloop.devcluster.apply import conflict
+from kubeloop.devcluster.apply import with_wishes
 from kubeloop.devcluster.custom.structural import (
     EMBEDDED,
     INT_OR_STRING,
@@ -29,12 +29,9 @@ from kubeloop.devcluster.custom.structural import (
 from kubeloop.devcluster.managed import (
     Fields,
     Writer,
-    intersect,
     merge_entries,
     new_entry,
     owned_fields,
-    sorted_entries,
-    subtract,
 )
 from kubeloop.devcluster.patching import go_text
 from kubeloop.devcluster.registry import Served
@@ -321,42 +318,18 @@ def apply_configuration(
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     whole = typed(schema)
-    base: JSON = live if live is not None else {"metadata": {}}
-    entries: list[JSON] = base["metadata"].get("managedFields", [])
-
-    def is_mine(entry: JSON) -> bool:
-        operation, part = entry.get("operation"), entry.get("subresource", "")
-        return entry.get("manager") == manager and operation == "Apply" and part == subresource
-
-    mine = next((entry for entry in entries if is_mine(entry)), None)
-    others = [entry for entry in entries if entry is not mine]
-    old_set: Fields = mine.get("fieldsV1", {}) if mine is not None else {}
-    new_set = _owned(served, all_fields(whole, config), subresource)
-
-    merged = _merged(whole, base, config)
-    dropped = subtract(old_set, new_set)
-    for entry in others:
-        dropped = subtract(dropped, entry.get("fieldsV1", {}))
-    merged = _without(whole, merged, dropped)
-    changed = _overwritten(whole, base, merged, new_set) or {}
-
-    conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), changed))]
-    if conflicts and not force:
-        raise conflict(conflicts)
-    kept = []
-    for entry in others:
-        fields = entry.get("fieldsV1", {})
-        left = subtract(fields, intersect(fields, changed))
-        if left:
-            kept.append(entry if left == fields else {**entry, "fieldsV1": left})
-    if new_set:
-        # who applies what is already there is noted without a time, or keeps the one it has
-        time = (mine or {}).get("time", "") if merged == base else now
-        own = new_entry(served, manager, "Apply", subresource, new_set, time)
-        if not time:
-            del own["time"]
-        kept.append(own)
-    return {**merged, "metadata": {**merged.get("metadata", {}), "managedFields": sorted_entries(kept)}}
+    return with_wishes(
+        served,
+        live if live is not None else {"metadata": {}},
+        _owned(served, all_fields(whole, config), subresource),
+        manager=manager,
+        force=force,
+        subresource=subresource,
+        now=now,
+        merged=lambda base: _merged(whole, base, config),
+        without=lambda merged, dropped: _without(whole, merged, dropped),
+        changed=lambda base, merged, wishes: _overwritten(whole, base, merged, wishes) or {},
+    )
 
 
 def _merged(schema: Schema | None, live: Any, wished: Any) -> Any:
