@@ -14,6 +14,11 @@ from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: the test's event loop and `clock` run in virtual time")
+    config.addinivalue_line("markers", "long: takes a minute, and so runs first: the others fill the time beside it")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_asyncio_loop_factories(

@@ -10,6 +10,7 @@ import os
 import random
 
 import aiohttp
+import pytest
 
 from support.random_writes import GONE, Habits, Server, View, Writer, settled
 from support.serving import TOKEN, serving
@@ -19,6 +20,7 @@ WATCHERS = 50
 WRITERS = 4
 
 
+@pytest.mark.long
 async def test_after_random_writes_every_watchers_view_is_equal_to_the_store(tmp_path):
     rng = random.Random(11)
     writers = [Writer(index, random.Random(index)) for index in range(WRITERS)]
