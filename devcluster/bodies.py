@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -65,7 +66,7 @@ def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
     return merged, list(dict.fromkeys(found))
 
 
-_UNREADABLE = "couldn't get version/kind; json parse error"
+UNREADABLE = "couldn't get version/kind; json parse error"
 _IN_YAML = "yaml: "
 _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -108,7 +109,7 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
         try:
             return parse_json(request.body)
         except ValueError as error:
-            raise ValueError(f"{_UNREADABLE}: {error}") from error
+            raise ValueError(f"{UNREADABLE}: {error}") from error
     if kind == "application/yaml":
         value, repeated = read_yaml(request.body)
         return value, [_IN_YAML + each for each in repeated]
@@ -135,18 +136,21 @@ def check_type_meta(obj: JSON) -> None:
         value = obj.get(name)
         if value is not None and not isinstance(value, str):
             went = decoding.json_kind(value)
-            raise ValueError(
-                f"{_UNREADABLE}: json: cannot unmarshal {went} into Go struct field .{name} of type string"
-            )
+            raise ValueError(f"{UNREADABLE}: json: cannot unmarshal {went} into Go struct field .{name} of type string")
     api_version = obj.get("apiVersion")
     if api_version and api_version.count("/") > 1:
         raise ValueError(f"unexpected GroupVersion string: {api_version}")
 
 
-def check_kind(obj: JSON, resource: Resource[Any]) -> None:
-    """Fill in what is missing of kind and apiVersion, refuse what is wrong. Raises StatusError 400."""
+def check_kind(obj: JSON, resource: Resource[Any], also: Sequence[str] = ()) -> None:
+    """Fill in what is missing of kind and apiVersion, refuse what is wrong. Raises StatusError 400.
+
+    also: further apiVersions, whose objects are like the resource's.
+    """
     kind = obj.get("kind") or resource.kind
     api_version = obj.get("apiVersion") or resource.api_version
+    if kind == resource.kind and api_version in also:
+        api_version = resource.api_version
     if kind == resource.kind and api_version == resource.api_version:
         obj["kind"], obj["apiVersion"] = kind, api_version
         return
@@ -185,22 +189,25 @@ def field_validation(request: Request, options_kind: str) -> FieldValidation:
     raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", text)])
 
 
-def read_object(request: Request, resource: Resource[Any], mode: FieldValidation) -> Body:
-    """The body as an object of this kind in the server's form, without defaults. Raises StatusError 400, 415."""
+def read_object(request: Request, resource: Resource[Any], mode: FieldValidation, also: Sequence[str] = ()) -> Body:
+    """The body as an object of this kind in the server's form, without defaults. Raises StatusError 400, 415.
+
+    also: see check_kind().
+    """
     try:
         raw, strict = parse_body(request)
         if raw is None:
             raw = {}
         if not isinstance(raw, dict):
             raise ValueError(
-                f"{_UNREADABLE}: json: cannot unmarshal {decoding.json_kind(raw)} into Go value of {_META}"
+                f"{UNREADABLE}: json: cannot unmarshal {decoding.json_kind(raw)} into Go value of {META_TYPE}"
             )
         check_type_meta(raw)
     except ValueError as error:
         raise errors.bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): {error} ({shown(request.body)})"
         ) from error
-    check_kind(raw, resource)
+    check_kind(raw, resource, also)
     version = resource.version
     try:
         obj, unknown = decoding.decode(resource, raw)
@@ -236,7 +243,7 @@ _REPEATED_OWNERS = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
 )
-_META = r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+META_TYPE = r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 
 def all_strict(duplicates: list[str], unknown: list[str]) -> list[str]:

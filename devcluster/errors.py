@@ -96,6 +96,15 @@ def already_exists(resource: Resource[Any], name: str) -> StatusError:
     )
 
 
+def name_not_generated(resource: Resource[Any], name: str) -> StatusError:
+    """409 for an object with a generateName whose name is taken, whoever chose it."""
+    refusal = already_exists(resource, name)
+    refusal.message += ", the server was not able to generate a unique name for the object"
+    refusal.details = {**(refusal.details or {}), "retryAfterSeconds": 1}
+    refusal.headers = (("Retry-After", "1"),)
+    return refusal
+
+
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -188,6 +197,11 @@ _STREAMS = tuple(f"{each};stream=watch" for each in ("application/json", "applic
 def not_acceptable(*, streams: bool) -> StatusError:
     """406 for media types that are not made. `streams`: what is asked for may be a watch."""
     made = ", ".join((*BODY_TYPES, *_STREAMS) if streams else BODY_TYPES)
+    return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {made}", details={})
+
+
+def only_acceptable(made: str) -> StatusError:
+    """406 where one media type alone is made."""
     return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {made}", details={})
 
 

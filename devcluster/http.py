@@ -309,7 +309,7 @@ class _Connection(asyncio.Protocol):
     def _head(self, response: Response, more: bytes, stays: bool) -> bytes:
         lines = [
             _STATUS_LINES[response.status],
-            b"Content-Type: %s\r\n" % response.content_type.encode(),
+            b"Content-Type: %s\r\n" % response.content_type.encode() if response.content_type else b"",
             self._server.headers,
             self._server.date(),
             *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],

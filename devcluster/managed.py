@@ -54,7 +54,7 @@ class Writer:
     applied: bool = False
 
 
-def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
+def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str], *, subresource: str = "") -> None:
     """Give the writer, in place, all fields of a new object (decoded and defaulted, before admission)."""
     if writer.applied:
         return
@@ -68,7 +68,7 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
         return
     owned = owned_fields(served, _difference_of(struct, _empty(served.resource), obj), subresource="")
     if owned:
-        metadata["managedFields"] = [new_entry(served, writer.manager, "Update", "", owned, now())]
+        metadata["managedFields"] = [new_entry(served, writer.manager, "Update", subresource, owned, now())]
 
 
 def track_update(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kubeloop.kube import resources
 from kubeloop.kube.resources import Resource
@@ -28,6 +28,7 @@ JSON = dict[str, Any]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
+Dependents = Literal["deleted", "orphaned", "ignored"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -43,10 +44,11 @@ class Served:
 
     generation: the fields whose changes are counted in metadata.generation, () for kinds that have none.
     create_on_update: a PUT to a free name creates. unconditional_update: a PUT may leave out resourceVersion.
-    deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once. empty_status: what a new
-    object has for a status. columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody.
-    stored_as: the resource in whose form objects are kept, if it is another one than this. custom: the rules of one
-    that a CustomResourceDefinition defines. deprecated: see deprecation.
+    deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once. dependents: what becomes of
+    them if a deletion does not say ("ignored": they never count). empty_status: what a new object has for a status.
+    columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody. stored_as: the resource in
+    whose form objects are kept, if it is another one than this. custom: the rules of one that a
+    CustomResourceDefinition defines. deprecated: see deprecation.
     """
 
     resource: Resource[Any]
@@ -55,6 +57,7 @@ class Served:
     create_on_update: bool = False
     unconditional_update: bool = True
     deleted_whole: bool = False
+    dependents: Dependents = "deleted"
     empty_status: JSON = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     stored_as: Resource[Any] | None = None
@@ -103,6 +106,7 @@ def serve(
     upsert: bool = False,
     unconditional: bool = True,
     deleted_whole: bool = False,
+    dependents: Dependents = "deleted",
     status: JSON | None = None,
     verbs: tuple[str, ...] = ALL_VERBS,
     columns: Iterable[str] = (),
@@ -117,6 +121,7 @@ def serve(
         create_on_update=upsert,
         unconditional_update=unconditional,
         deleted_whole=deleted_whole,
+        dependents=dependents,
         empty_status=status or {},
         columns=tuple(columns),
         stored_as=stored_as,
@@ -176,15 +181,15 @@ ENDPOINTS = declare(
     "v1", "endpoints", "Endpoints", short="ep", upsert=True,
     deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 )  # fmt: skip
-serve(resources.EVENTS, upsert=True)
+serve(resources.EVENTS, upsert=True, dependents="ignored")
 LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
-serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER)
-serve(resources.NODES, upsert=True)
+serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER, deleted_whole=True)
+serve(resources.NODES)
 serve(resources.PERSISTENT_VOLUME_CLAIMS, deleted_whole=True)
 serve(resources.PERSISTENT_VOLUMES, deleted_whole=True)
 serve(resources.PODS, generation="spec", deleted_whole=True)
 POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True, generation="template")
-serve(resources.REPLICATION_CONTROLLERS, generation="spec", deleted_whole=True, status=_REPLICAS)
+serve(resources.REPLICATION_CONTROLLERS, generation="spec", dependents="orphaned", status=_REPLICAS)
 RESOURCE_QUOTAS = declare(
     "v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status", upsert=True, deleted_whole=True
 )
@@ -212,7 +217,9 @@ serve(resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availa
 
 # --- events.k8s.io ----------------------------------------------------------------------------------------------------
 
-EVENTS_V1 = declare("events.k8s.io/v1", "events", "Event", short="ev", upsert=True, stored_as=resources.EVENTS)
+EVENTS_V1 = declare(
+    "events.k8s.io/v1", "events", "Event", short="ev", upsert=True, dependents="ignored", stored_as=resources.EVENTS
+)
 
 # --- reviews: answered and never stored -------------------------------------------------------------------------------
 
@@ -246,7 +253,9 @@ HORIZONTAL_POD_AUTOSCALERS_V1 = declare(
 CRON_JOBS = declare(
     "batch/v1", "cronjobs", "CronJob", short="cj", categories="all", subresources="status", generation="spec"
 )
-JOBS = declare("batch/v1", "jobs", "Job", categories="all", subresources="status", generation="spec")
+JOBS = declare(
+    "batch/v1", "jobs", "Job", categories="all", subresources="status", generation="spec", dependents="orphaned"
+)
 
 # --- certificates.k8s.io ----------------------------------------------------------------------------------------------
 
@@ -349,7 +358,9 @@ ENDPOINT_SLICES = declare(
 # --- resource.k8s.io --------------------------------------------------------------------------------------------------
 
 _CLAIMS = "resource.k8s.io/v1"
-DEVICE_CLASSES = declare(_CLAIMS, "deviceclasses", "DeviceClass", namespaced=False, generation="spec", columns=("Age",))
+DEVICE_CLASSES = declare(
+    _CLAIMS, "deviceclasses", "DeviceClass", namespaced=False, generation="spec", deleted_whole=True, columns=("Age",)
+)
 RESOURCE_CLAIMS = declare(
     _CLAIMS, "resourceclaims", "ResourceClaim", subresources="status", deleted_whole=True, columns=("State", "Age")
 )

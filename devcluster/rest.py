@@ -6,9 +6,8 @@ results become answers. Everything is synchronous, so that a request sees one st
 
 from __future__ import annotations
 
-import base64
 import random
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,18 +21,17 @@ from kubeloop.devcluster.bodies import (
     Body,
     View,
     check_metadata_form,
-    check_type_meta,
     drop_repeated_owners,
     field_validation,
     media_type,
     negotiate,
-    parse_body,
     read_object,
 )
 from kubeloop.devcluster.conversions import from_stored, to_stored
 from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.defaulting import apply_defaults
-from kubeloop.devcluster.deleting import DeleteOptions, Deleting, delete_options
+from kubeloop.devcluster.delete_options import read_delete_options
+from kubeloop.devcluster.deleting import Deleting, deletion_warnings
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.patch_requests import (
@@ -44,24 +42,32 @@ from kubeloop.devcluster.patch_requests import (
     patched_object,
     read_configuration,
 )
-from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, SELF_SUBJECT_REVIEWS, Served, served, stored_form
-from kubeloop.devcluster.request import Request, Response, json_response, text_response, warning_headers
+from kubeloop.devcluster.registry import (
+    BINDINGS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    SELF_SUBJECT_REVIEWS,
+    Served,
+    served,
+    stored_form,
+)
+from kubeloop.devcluster.request import Request, Response, json_response, warning_headers
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import Route, verb
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
+from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_stream
 from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
 from kubeloop.devcluster.table import table
+from kubeloop.devcluster.tokens import granted, with_usual_duration
 from kubeloop.devcluster.validation import warnings_before, warnings_for
 from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
-from kubeloop.devcluster.writing import Writing
+from kubeloop.devcluster.write_options import MAX_MANAGER, read_dry_run
+from kubeloop.devcluster.writing import Writing, check_version
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.resources import PODS, Resource
+from kubeloop.kube.resources import NAMESPACES, PODS, Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
-
-_MAX_MANAGER = 128
 
 
 def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
@@ -73,6 +79,7 @@ _OTHER_NAMESPACE = "the namespace of the provided object does not match the name
 _BINDING = _plain("", "v1", "Binding")
 _EVICTION = _plain("policy", "v1", "Eviction")
 _TOKEN_REQUEST = _plain("authentication.k8s.io", "v1", "TokenRequest")
+_TOKEN_REQUESTS = Served(_TOKEN_REQUEST)
 _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -110,7 +117,7 @@ class Rest:
             case "get":
                 return self._get(request, found)
             case "list":
-                return self._watch(request, found) if request.flag("watch") else self._list(request, found)
+                return self.watch(request, found) if request.flag("watch") else self._list(request, found)
             case "create":
                 return self._create(request, found)
             case "update":
@@ -167,7 +174,8 @@ class Rest:
             kind, api_version = target.list_kind, resource.api_version
         return self._send(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
 
-    def _watch(self, request: Request, found: Route) -> Response:
+    def watch(self, request: Request, found: Route) -> Response:
+        """The changes of a collection, or of one object in it. Raises StatusError."""
         view = negotiate(request.headers.get("accept", ""), "watch")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
@@ -273,7 +281,7 @@ class Rest:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _writer(self, request: Request) -> Writer:
-        manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:_MAX_MANAGER] or "unknown"
+        manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
         return Writer(manager)
 
     def _read(self, request: Request, target: Served, options_kind: str) -> Body:
@@ -312,7 +320,9 @@ class Rest:
     def _create(self, request: Request, found: Route) -> Response:
         target = found.served
         view = negotiate(request.headers.get("accept", ""))
-        dry_run = _dry_run(request, "CreateOptions")
+        dry_run = read_dry_run(request, "CreateOptions")
+        if target.resource is BINDINGS:
+            return self._bind(request, found)
         if not target.stored:
             return self._virtual(request, found)
         body = self._incoming(request, target, self._read(request, target, "CreateOptions"))
@@ -356,10 +366,6 @@ class Rest:
     def _virtual(self, request: Request, found: Route) -> Response:
         target = found.served
         body = read_object(request, target.resource, field_validation(request, "CreateOptions"))
-        if target.resource.kind == "Binding":
-            name = body.obj["metadata"].get("name", "")
-            self._bind(request, found.namespace, name, body.obj)
-            return json_response(201, {**_SUCCESS, "code": 201})
         track_create(target, body.obj, self._writer(request), self._writing.now)
         obj = review(target.resource, body.obj, self._token)
         if target.resource is SELF_SUBJECT_REVIEWS:
@@ -369,7 +375,7 @@ class Rest:
     def _update(self, request: Request, found: Route, subresource: str = "") -> Response:
         target = found.served
         view = negotiate(request.headers.get("accept", ""))
-        dry_run = _dry_run(request, "UpdateOptions")
+        dry_run = read_dry_run(request, "UpdateOptions")
         body = self._read(request, target, "UpdateOptions")
         self._check_names(found, body.obj)
         body = self._incoming(request, target, body)
@@ -377,9 +383,14 @@ class Rest:
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         writer = self._track(target, body, self._writer(request), before)
         if before is None:
-            if subresource or not target.create_on_update or body.obj["metadata"].get("uid"):
+            if subresource or not target.create_on_update:
                 raise errors.not_found(resource, found.name)
-            body.obj["metadata"].pop("resourceVersion", None)
+            if given := body.obj["metadata"].get("uid"):
+                why = f"Precondition failed: UID in precondition: {given}, UID in object meta: "
+                raise errors.conflict(resource, found.name, why)
+            check_version(body.obj["metadata"].get("resourceVersion"))
+            if not dry_run:
+                body.obj["metadata"].pop("resourceVersion", None)
             body.warnings += self._said_before(request, target, body.obj)
             obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
             return self._written(request, target, 201, obj, body.warnings, view)
@@ -414,7 +425,7 @@ class Rest:
         if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
             raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
         view = negotiate(request.headers.get("accept", ""))
-        dry_run = _dry_run(request, "PatchOptions")
+        dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
         target = found.served
         check_patch_options(request, kind)
@@ -476,61 +487,47 @@ class Rest:
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
-    def _delete_options(self, request: Request) -> DeleteOptions:
-        body: JSON = {}
-        if request.body:
-            try:
-                raw, _ = parse_body(request)
-            except ValueError as error:
-                raise errors.bad_request(str(error)) from error
-            if not isinstance(raw, dict):
-                wrong = f"json: cannot unmarshal {decoding.json_kind(raw)} into Go value of type"
-                raise errors.bad_request(f"couldn't get version/kind; json parse error: {wrong} v1.DeleteOptions")
-            try:
-                check_type_meta(raw)
-                kind = raw.get("kind") or "DeleteOptions"
-                if kind != "DeleteOptions":
-                    raise errors.bad_request(f'no kind "{kind}" is registered for version "{raw.get("apiVersion")}"')
-                body, _ = decoding.decode_named("meta/v1.DeleteOptions", raw)
-            except (ValueError, decoding.DecodeError) as error:
-                told = f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {error}'
-                raise errors.bad_request(told) from error
-        query = {name: values[0] for name, values in request.query.items() if values and name in _DELETE_QUERY}
-        grace = query.get("gracePeriodSeconds")
-        if grace is not None:
-            try:
-                int(grace)
-            except ValueError as error:
-                raise errors.bad_request(f'strconv.ParseInt: parsing "{grace}": invalid syntax') from error
-        return delete_options(body, {} if request.body else query)
-
     def _delete(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
-        options = self._delete_options(request)
-        stored = self._stored(found)
+        options = read_delete_options(request)
         target = found.served
-        obj, gone = self.deleting.delete(stored_form(target), stored, options)
+        told = deletion_warnings(target, options)
+        request.warnings += told
+        obj, gone = self.deleting.delete(stored_form(target), self._stored(found), options)
         if not gone or target.deleted_whole:
-            return self._written(request, target, 200, obj, [], view)
+            accepted = not gone and options.orphan_dependents is False
+            return self._written(request, target, 202 if accepted else 200, obj, told, view)
         resource = target.resource
         details: JSON = {"name": found.name}
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
-        return json_response(200, {**_SUCCESS, "details": details})
+        return json_response(200, {**_SUCCESS, "details": details}, warning_headers(told))
 
     def _delete_collection(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         target = found.served
-        listing = Request(request.method, request.path, {**request.query}, request.headers)
-        chosen = parse_list_options(listing, target, found.namespace)
-        options = self._delete_options(request)
-        page = list_page(self._store.table(target.resource), self._store.revision, chosen)
-        for stored in page.items:
+        chosen = parse_list_options(request, target, found.namespace)
+        options = read_delete_options(request)
+        told = deletion_warnings(target, options)
+        request.warnings += told
+        limited = chosen.limit > 0
+        if not chosen.limit:
+            chosen.limit = _DELETED_TOGETHER
+        table = self._store.table(target.resource)
+        page = list_page(table, self._store.revision, chosen)
+        items, following = [*page.items], page
+        while not limited and (token := following.metadata.get("continue")):
+            chosen.continue_token, chosen.resource_version, chosen.match = token, None, ""
+            following = list_page(table, self._store.revision, chosen)
+            items += following.items
+        for stored in items:
             self.deleting.delete(stored_form(target), stored, options)
-        metadata = {"resourceVersion": str(self._store.revision)}
-        objects = [from_stored(target, stored.object) for stored in page.items]
-        return self._list_of(request, target, objects, metadata, view)
+        metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
+        objects = [from_stored(target, stored.object) for stored in items]
+        answer = self._list_of(request, target, objects, metadata, view)
+        answer.headers += warning_headers(told)
+        return answer
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
@@ -541,18 +538,7 @@ class Rest:
             case "scale":
                 return self._scale(request, found, asked)
             case "binding":
-                body = read_object(request, _BINDING, field_validation(request, "CreateOptions"))
-                given = body.obj["metadata"]
-                if "ownerReferences" in given and (told := drop_repeated_owners(given)):
-                    request.warnings.append(told)
-                    body.warnings.append(told)
-                if (given.get("namespace") or found.namespace) != found.namespace:
-                    raise errors.bad_request(_OTHER_NAMESPACE)
-                if given.get("name", "") != found.name:
-                    raise errors.bad_request("name in URL does not match name in Binding object")
-                request.warnings += body.warnings
-                self._bind(request, found.namespace, found.name, body.obj)
-                return json_response(201, {**_SUCCESS, "code": 201}, warning_headers(body.warnings))
+                return self._bind(request, found)
             case "eviction":
                 return self._evict(request, found)
             case "finalize":
@@ -561,11 +547,20 @@ class Rest:
                 return self._like_the_object(request, found, asked, found.subresource)
             case "token":
                 return self._token_request(request, found)
-            case "log":
-                self._stored(found)
-                return text_response(200, "")
-        self._stored(found)
-        raise errors.bad_request(f"simulated nodes run no containers: there is no {found.subresource}")
+        return self._stream(request, found)
+
+    def _stream(self, request: Request, found: Route) -> Response:
+        """log, exec, attach, portforward, proxy."""
+        asked, container = found.subresource, request.option("container")
+        if asked == "log":
+            check_log_options(request, found.name)
+            return log_of(self._stored(found).object, container)
+        if asked == "portforward":
+            check_ports(request)
+        stored = self._stored(found)
+        if found.served.resource is PODS and asked != "proxy":
+            return refuse_stream(stored.object, asked, container)
+        raise errors.bad_request(f"simulated nodes run no containers: there is no {asked}")
 
     def _like_the_object(self, request: Request, found: Route, asked: str, subresource: str) -> Response:
         if asked == "get":
@@ -574,25 +569,56 @@ class Rest:
             return self._update(request, found, subresource)
         return self._patch(request, found, subresource)
 
-    def _bind(self, request: Request, namespace: str, name: str, binding: JSON) -> None:
-        dry_run = _dry_run(request, "CreateOptions")
-        self._pods.bind(name, namespace, binding, dry_run=dry_run)
+    def _bind(self, request: Request, found: Route) -> Response:
+        """pods/binding, and bindings, which name their pod themselves and know nothing of uids."""
+        dry_run = read_dry_run(request, "CreateOptions")
+        body = self._created_below(request, found, _BINDING)
+        given = body.obj["metadata"]
+        name = given.get("name", "")
+        if not found.name:
+            given.pop("uid", None)
+        elif name != found.name:
+            raise errors.bad_request("name in URL does not match name in Binding object")
+        self._pods.bind(name, found.namespace, body.obj, dry_run=dry_run)
+        return json_response(201, {**_SUCCESS, "code": 201}, warning_headers(body.warnings))
 
     def _evict(self, request: Request, found: Route) -> Response:
-        body = read_object(request, _EVICTION, field_validation(request, "CreateOptions"))
-        given = body.obj["metadata"].get("name")
-        if given and given != found.name:
+        read_dry_run(request, "CreateOptions")
+        body = self._created_below(request, found, _EVICTION, also=_EVICTION_VERSIONS)
+        if body.obj["metadata"].get("name", "") != found.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
-        dry_run = {"dryRun": "All"} if _dry_run(request, "CreateOptions") else {}
-        options = delete_options({**dry_run, **(body.obj.get("deleteOptions") or {})}, {})
-        self._pods.evict(_PODS, found.name, found.namespace, options)
-        return json_response(201, {**_SUCCESS, "code": 201})
+        options = body.obj.get("deleteOptions") or {}
+        asked, wanted = list(request.query.get("dryRun", ())), options.get("dryRun") or []
+        if options.get(_UNSAFE):
+            told = "Invalid value: true: can not be set for pod eviction, try after removing the option"
+            causes = [errors.cause("FieldValueInvalid", f"deleteOptions.{_UNSAFE}", told)]
+            raise errors.invalid("policy", "Eviction", found.name, causes)
+        if asked and wanted and asked != wanted:
+            one, other = (f"[{' '.join(each)}]" for each in (asked, wanted))
+            raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
+        self._pods.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
+        return json_response(201, {**_SUCCESS, "code": 201}, warning_headers(body.warnings))
+
+    def _created_below(
+        self, request: Request, found: Route, resource: Resource[JSON], also: Sequence[str] = ()
+    ) -> Body:
+        """The body of what is created for a pod and not kept. Raises StatusError 400, 404."""
+        body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
+        metadata = body.obj["metadata"]
+        if "ownerReferences" in metadata and (told := drop_repeated_owners(metadata)):
+            body.warnings.append(told)
+        request.warnings += body.warnings
+        if (metadata.get("namespace") or found.namespace) != found.namespace:
+            raise errors.bad_request(_OTHER_NAMESPACE)
+        if self._store.table(NAMESPACES).get(found.namespace) is None:
+            raise errors.not_found(NAMESPACES, found.namespace)
+        return body
 
     def _scale(self, request: Request, found: Route, asked: str) -> Response:
         if asked == "get":
             return self._object(request, found.served, 200, _scale_of(found.served, self._stored(found), reading=True))
         kind = "UpdateOptions" if asked == "update" else "PatchOptions"
-        dry_run = _dry_run(request, kind)
+        dry_run = read_dry_run(request, kind)
         mode = field_validation(request, kind)
         if asked == "update":
             scale = read_object(request, _SCALE, mode).obj
@@ -614,31 +640,23 @@ class Rest:
         return self._object(request, found.served, 200, scale_of(obj) if custom is None else custom.scale_of(obj))
 
     def _token_request(self, request: Request, found: Route) -> Response:
-        """A token that says whose it is and is good for nothing: there is one administrator."""
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
-        account = self._stored(found).object
-        spec = body.obj.get("spec") or {}
-        seconds = spec.get("expirationSeconds") or 3600  # as where nobody says how long
-        if not 600 <= seconds <= _LONGEST_TOKEN_SECONDS:
-            wrong = "less than 10 minutes" if seconds < 600 else "larger than 2^32 seconds"
-            told = f"Invalid value: {seconds}: may not specify a duration {wrong}"
-            cause = errors.cause("FieldValueInvalid", "spec.expirationSeconds", told)
-            raise errors.invalid("authentication.k8s.io", "TokenRequest", "", [cause])
-        until = rfc3339(self._clock.now() + timedelta(seconds=seconds))
-        subject = f"system:serviceaccount:{found.namespace}:{account['metadata']['name']}"
-        claims = _encode({"sub": subject, "exp": until})
-        token = ".".join(
-            base64.urlsafe_b64encode(part).rstrip(b"=").decode()
-            for part in (b'{"alg":"none"}', claims, self._rng.randbytes(16))
-        )
-        obj = {**body.obj, "status": {"token": token, "expirationTimestamp": until}}
-        return self._object(request, found.served, 201, obj)
+        request.warnings += body.warnings
+        if (body.obj["metadata"].get("namespace") or found.namespace) != found.namespace:
+            raise errors.bad_request(_OTHER_NAMESPACE)
+        read_dry_run(request, "CreateOptions")
+        with_usual_duration(body.obj)
+        track_create(_TOKEN_REQUESTS, body.obj, self._writer(request), self._writing.now, subresource="token")
+        obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng)
+        return self._object(request, found.served, 201, obj, warnings=body.warnings)
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
-_LONGEST_TOKEN_SECONDS = 2**32
-_DELETE_QUERY = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun")
+_UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
+_EVICTION_VERSIONS = ("policy/v1beta1",)
+_DELETED_TOGETHER = 10_000
+"""How many objects the deletion of a collection lists at once."""
 
 
 _PODS = served(PODS)
@@ -659,30 +677,3 @@ def _whole_scale(scale: JSON) -> JSON:
 def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
     del whole
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": obj["metadata"]}
-
-
-def _dry_run(request: Request, options_kind: str) -> bool:
-    """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
-    causes = []
-    if manager := request.option("fieldManager"):
-        if len(manager.encode()) > _MAX_MANAGER:
-            text = f"Too long: may not be more than {_MAX_MANAGER} bytes"
-            causes.append(errors.cause("FieldValueTooLong", "fieldManager", text))
-        elif not manager.isprintable():
-            causes += _unprintable(manager)
-    values = request.query.get("dryRun", ())
-    if any(value != "All" for value in values):
-        text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
-        causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
-    if causes:
-        raise errors.options_invalid(options_kind, causes)
-    return bool(values)
-
-
-def _unprintable(manager: str) -> list[JSON]:
-    for place, char in enumerate(manager):
-        if not (char == " " or (char.isprintable() and not char.isspace())):
-            wrong = f"invalid character U+{ord(char):04X} (at position {place})"
-            text = f"Invalid value: {_encode(manager).decode()}: {wrong}"
-            return [errors.cause("FieldValueInvalid", "fieldManager", text)]
-    return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,7 +27,7 @@ def route(path: str) -> Route | None:
 
     Raises StatusError 404 for paths below a served group that name nothing.
     """
-    parts = path.strip("/").split("/")
+    parts = path.strip("/").split("/") if not path.startswith("//") else [""]
     if parts[0] == "api" and len(parts) >= 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) >= 3:
@@ -55,12 +56,31 @@ def route(path: str) -> Route | None:
     return Route(served, namespace, name, subresource)
 
 
+_WATCHED = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch(/.*)")
+
+
+def watched(path: str, method: str) -> Route | None:
+    """What is watched at a path of old, with "watch" after the version; None for all other paths.
+
+    Raises StatusError 404 for what cannot be watched, 405 for other methods than GET.
+    """
+    parts = _WATCHED.fullmatch(path)
+    found = route(parts[1] + parts[2]) if parts is not None else None
+    if found is None:
+        return None
+    if found.subresource or "watch" not in found.served.verbs:
+        raise errors.path_not_found()
+    if method != "GET":
+        raise errors.method_not_allowed()
+    return found
+
+
 _COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 
 
 def verb(found: Route, method: str) -> str:
-    """The verb of a method at this path. Raises StatusError 405."""
+    """The verb of a method at this path. Raises StatusError 404, 405."""
     if found.subresource:
         asked = _OBJECT.get(method, "")
         if asked not in subresource_verbs(found.subresource):
@@ -68,6 +88,8 @@ def verb(found: Route, method: str) -> str:
         return asked
     asked = (_OBJECT if found.name else _COLLECTION).get(method, "")
     across = found.served.resource.namespaced and not found.namespace
+    if not found.served.stored and (found.name or across):  # what is only created has one path
+        raise errors.path_not_found()
     if asked not in found.served.verbs or (found.name and asked == "create") or (across and asked != "list"):
         raise errors.method_not_allowed()
     return asked

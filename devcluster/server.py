@@ -12,17 +12,18 @@ import logging
 import random
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
-from kubeloop.devcluster import errors
+from kubeloop.devcluster import errors, paths, routes
 from kubeloop.devcluster.bootstrap import bootstrap
 from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.request import Request, Response, json_response, text_response, warning_headers
+from kubeloop.devcluster.request import Request, Response, json_response, warning_headers
 from kubeloop.devcluster.rest import Rest
-from kubeloop.devcluster.routes import Route, route
+from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
@@ -32,23 +33,6 @@ from kubeloop.kube.resources import EVENTS
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
-_ISSUER = "https://kubernetes.default.svc"
-OPENID: dict[str, JSON] = {
-    "/.well-known/openid-configuration": {
-        "issuer": _ISSUER,
-        "jwks_uri": f"{_ISSUER}/openid/v1/jwks",
-        "response_types_supported": ["id_token"],
-        "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": ["none"],
-    },
-    "/openid/v1/jwks": {"keys": []},
-}
-"""What is said of service account tokens: this server does not sign them."""
-
-_PATHS = [
-    "/.well-known/openid-configuration", "/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3",
-    "/openid/v1/jwks", "/readyz", "/version",
-]  # fmt: skip
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
@@ -129,6 +113,8 @@ class ApiServer:
         """Answer one request, whatever it is, at once."""
         try:
             self._authenticate(request)
+            if (watched := routes.watched(request.path, request.method)) is not None:
+                return self._rest.watch(replace(request, query={**request.query, "watch": ["1"]}), watched)
             found = self._route(request)
             if found is None:
                 return self._elsewhere(request)
@@ -158,7 +144,7 @@ class ApiServer:
             return json_response(failure.code, failure.status)
 
     def _route(self, request: Request) -> Route | None:
-        return route(request.path) or self._definitions.route(request.path, request.method)
+        return routes.route(request.path) or self._definitions.route(request.path, request.method)
 
     def _authenticate(self, request: Request) -> None:
         if self._token is None or request.path.rstrip("/") in _OPEN_PATHS:
@@ -180,16 +166,16 @@ class ApiServer:
             found = self._documents.openapi(path, request.headers.get("accept", ""))
             if found is not None:
                 return Response(200, found[0], found[1])
-            raise errors.path_not_found()
-        if path in OPENID:
-            return json_response(200, OPENID[path])
-        if path.startswith(("/healthz", "/livez", "/readyz")):
-            return text_response(200, "ok")
-        if path in ("", "/"):
-            return json_response(200, {"paths": _PATHS})
+            return Response(404, b"", "") if path.startswith("/openapi/v3/") else paths.not_found()
+        known = paths.openid(request) or paths.health(request)
+        if known is not None:
+            return known
+        if path in ("", "/index.html"):
+            mine = (each.served.resource for each in self._definitions.versions())
+            return paths.root(f"{each.group}/{each.version}" for each in mine)
         if path.startswith("/api/"):
             raise errors.path_not_found()
-        return text_response(404, "404 page not found\n")
+        return paths.not_found()
 
     # --- misbehaving --------------------------------------------------------------------------------------------------
 

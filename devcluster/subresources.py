@@ -5,11 +5,13 @@ Source: pkg/registry/core/pod/storage, pkg/registry/apps/*/storage, pkg/registry
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubeloop.devcluster import errors
-from kubeloop.devcluster.deleting import DeleteOptions, Deleting
+from kubeloop.devcluster.delete_options import check_delete_options, unchecked_options
+from kubeloop.devcluster.deleting import Deleting
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import Served, served
 from kubeloop.devcluster.storage import Store, Stored
@@ -104,6 +106,8 @@ class PodSubresources:
             # Go's error aggregate, which no Status words: an internal error with the bare text
             texts = [f"{cause['field']}: {cause['message']}" for cause in causes]
             raise errors.internal(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+        if not name:
+            raise errors.bad_request("Name parameter required.")
         before = self._store.table(PODS).get(f"{namespace}/{name}")
         if before is None:
             raise errors.not_found(PODS, name)
@@ -159,18 +163,28 @@ class PodSubresources:
 
     # --- eviction -----------------------------------------------------------------------------------------------------
 
-    def evict(self, served: Served, name: str, namespace: str, options: DeleteOptions) -> None:
-        """Delete a pod if its PodDisruptionBudget allows it. Raises StatusError 429, 404, 500."""
+    def evict(self, served: Served, name: str, namespace: str, given: JSON) -> None:
+        """Delete a pod if its PodDisruptionBudget allows it. Raises StatusError 404, 409, 422, 429, 500.
+
+        given: metav1.DeleteOptions. They are looked at when the pod goes and its budget has counted it, as in
+        Kubernetes.
+        """
         before = self._store.table(PODS).get(f"{namespace}/{name}")
         if before is None:
             raise errors.not_found(PODS, name)
+        options = unchecked_options(given)
         pod = before.object
         phase = pod.get("status", {}).get("phase")
         if phase not in ("Succeeded", "Failed", "Pending") and "deletionTimestamp" not in pod["metadata"]:
             self._take_disruption(pod, namespace, options.dry_run)
-        self._deleting.check(PODS, name, before.object["metadata"], options)
         if not options.dry_run:
+            uid, version = options.precondition_uid or None, options.precondition_resource_version or None
+            told = replace(options, precondition_uid=uid, precondition_resource_version=version)
+            self._deleting.check(PODS, name, pod["metadata"], told)
             before = self._mark_disrupted(before)
+            if options.precondition_resource_version is not None:  # the mark is no change of anybody else's
+                options = replace(options, precondition_resource_version=before.object["metadata"]["resourceVersion"])
+        check_delete_options(given)
         self._deleting.delete(served, before, options)
 
     def _mark_disrupted(self, before: Stored) -> Stored:
@@ -185,8 +199,7 @@ class PodSubresources:
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
         }
-        others = [each for each in status.get("conditions", ()) if each["type"] != "DisruptionTarget"]
-        marked = {**pod, "status": {**status, "conditions": [*others, condition]}}
+        marked = {**pod, "status": {**status, "conditions": _with(status.get("conditions", ()), condition)}}
         return self._store.table(PODS).update(before, marked)
 
     def _take_disruption(self, pod: JSON, namespace: str, dry_run: bool) -> None:
@@ -198,8 +211,7 @@ class PodSubresources:
         name = pod["metadata"]["name"]
         if len(budgets) > 1:
             raise errors.internal(
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-                reason="InternalError",
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
         if not budgets:
             return
@@ -212,38 +224,11 @@ class PodSubresources:
             healthy = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
             if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy:
                 return
-        budget_name = budget["metadata"]["name"]
-        if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-            raise errors.too_many_requests(
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                retry_after_seconds=10,
-                causes=[
-                    {
-                        "reason": "DisruptionBudget",
-                        "message": f"The disruption budget {budget_name} is still being processed by the server.",
-                    }
-                ],
-            )
-        if status.get("disruptionsAllowed", 0) <= 0:
-            raise errors.too_many_requests(
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                retry_after_seconds=0,
-                causes=[
-                    {
-                        "reason": "DisruptionBudget",
-                        "message": f"The disruption budget {budget_name} needs {status.get('desiredHealthy', 0)} "
-                        f"healthy pods and has {status.get('currentHealthy', 0)} currently",
-                    }
-                ],
-            )
-        disrupted = status.get("disruptedPods", {})
-        if len(disrupted) >= _MAX_DISRUPTED_PODS:
-            raise errors.forbidden(
-                POD_DISRUPTION_BUDGETS, budget_name, "DisruptedPods map too big - too many evictions"
-            )
+        self._check_budget(budget, status)
         if dry_run:
             return
         now = rfc3339(self._clock.now())
+        disrupted = status.get("disruptedPods", {})
         allowed = status["disruptionsAllowed"] - 1
         new_status = {**status, "disruptionsAllowed": allowed, "disruptedPods": {**disrupted, name: now}}
         if allowed == 0:
@@ -261,23 +246,69 @@ class PodSubresources:
         track_update(_BUDGETS, counted, budget, Writer("kube-apiserver"), self._writing.now, subresource="status")
         self._store.update(POD_DISRUPTION_BUDGETS, counted)
 
+    @staticmethod
+    def _check_budget(budget: JSON, status: JSON) -> None:
+        """Raises StatusError 403, 429 if the budget allows no disruption."""
+        name = budget["metadata"]["name"]
+        if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+            raise _too_many(f"The disruption budget {name} is still being processed by the server.", 10)
+        allowed = status.get("disruptionsAllowed", 0)
+        if allowed < 0:
+            raise _budget_forbidden(name, "pdb disruptions allowed is negative")
+        if len(status.get("disruptedPods", {})) > _MAX_DISRUPTED_PODS:
+            raise _budget_forbidden(
+                name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+            )
+        if not allowed:
+            raise _too_many(_why_none(name, status), 0)
+
+
+def _why_none(name: str, status: JSON) -> str:
+    """Why a budget allows no disruption."""
+    conditions = status.get("conditions") or ()
+    condition = next((each for each in conditions if each["type"] == "DisruptionAllowed"), JSON())
+    told = condition.get("message", "") if condition.get("status") == "False" else ""
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    none = f"The disruption budget {name} does not allow evicting pods currently"
+    if told and condition["reason"] == "SyncFailed":
+        return f"{none} because it failed sync: {told}"
+    if healthy <= desired:
+        return f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+    return f"{none} ({condition['reason']}): {told}" if told else none
+
+
+def _too_many(cause: str, retry_after_seconds: int) -> errors.StatusError:
+    return errors.too_many_requests(
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+        retry_after_seconds=retry_after_seconds,
+        causes=[{"reason": "DisruptionBudget", "message": cause}],
+    )
+
+
+def _budget_forbidden(name: str, why: str) -> errors.StatusError:
+    """403; Kubernetes names the resource in the singular here."""
+    return errors.forbidden(replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, why)
+
 
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 def _with_condition(status: JSON, now: str) -> JSON:
-    """`status` with PodScheduled=True; it keeps its place among the conditions."""
+    """`status` with PodScheduled=True."""
     condition: JSON = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    conditions = list(status.get("conditions", ()))
-    for index, each in enumerate(conditions):
-        if each["type"] == "PodScheduled":
-            if each["status"] == "True":
-                return dict(status)
-            conditions[index] = condition
-            break
-    else:
-        conditions.append(condition)
-    return {**status, "conditions": conditions}
+    return {**status, "conditions": _with(status.get("conditions", ()), condition)}
+
+
+def _with(conditions: Iterable[JSON], condition: JSON) -> list[JSON]:
+    """`condition` in the place of the one of its type; the time is that of the last change of its status."""
+    result = list(conditions)
+    for index, each in enumerate(result):
+        if each["type"] == condition["type"]:
+            if each["status"] == condition["status"]:
+                condition = {**condition, "lastTransitionTime": each.get("lastTransitionTime")}
+            result[index] = condition
+            return result
+    return [*result, condition]
 
 
 def _selects(selector: Any, labels: Mapping[str, str]) -> bool:

@@ -184,7 +184,9 @@ class WatchStream:
         watcher, bookmark = self._watcher, self._bookmark
         end = loop.time() + self._timeout_seconds
         last_bookmark_at = end - BOOKMARK_BEFORE_TIMEOUT_SECONDS
-        next_bookmark = min(loop.time() + self._bookmark_seconds, last_bookmark_at) if bookmark else end
+        next_bookmark = loop.time() + self._bookmark_seconds if bookmark is not None else end
+        if loop.time() < last_bookmark_at < next_bookmark:  # a watch that is shorter gets none for its end
+            next_bookmark = last_bookmark_at
         try:
             first = watcher.take()
             if self._initial_events_end and bookmark is not None:

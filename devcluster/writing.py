@@ -84,6 +84,8 @@ class Writing:
             refusal = errors.already_exists(resource, metadata["name"])
             if "deletionTimestamp" in present.object["metadata"]:
                 refusal.message = f"object is being deleted: {refusal.message}"
+            if metadata.get("generateName"):
+                raise errors.name_not_generated(resource, metadata["name"])
             raise refusal
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
             if resource.group_resource == "services":
@@ -192,7 +194,7 @@ class Writing:
             name = stem + "".join(self._rng.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
             if table.get(object_key(namespace if served.resource.namespaced else "", name)) is None:
                 return name
-        raise errors.already_exists(served.resource, name)
+        raise errors.name_not_generated(served.resource, name)
 
 
 def check_version(version: str | None) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.custom.conditions import CLEANUP, approval, condition_of, is_protected, is_true, with_condition
 from kubeloop.devcluster.custom.version import Version, version_rank
-from kubeloop.devcluster.deleting import DeleteOptions, Deleting
+from kubeloop.devcluster.delete_options import DeleteOptions
+from kubeloop.devcluster.deleting import Deleting
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served, served
 from kubeloop.devcluster.routes import Route

@@ -119,7 +119,7 @@ _MASKS = (
     (re.compile(r' in scheme "[^"]*"'), ""),
     (re.compile(r"StorageError: invalid object, .*? AdditionalErrorMsg: "), ""),
     (re.compile(r'Invalid value: "\{.*\}": ', re.DOTALL), "Invalid value: (an object): "),
-    (re.compile(r"(?<=ResourceVersion in object meta: )\d+|(?<=, current: )\d+"), "(version)"),
+    (re.compile(r"(?<=ResourceVersion in object meta: )\d+|(?<=, current: )\d+|(?<= in record \()\d+"), "(version)"),
     (re.compile(r"(g-|y{58})[bcdfghjklmnpqrstvwxz2456789]{5}\b"), r"\1(generated)"),
 )
 

@@ -219,7 +219,7 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, 
 
     api.must("DELETE", path)
     if api.ask("GET", path)[0] == 200:  # it waits for its finalizer
-        assert each.resource.kind in PROTECTED
+        assert each.resource.kind in PROTECTED or each.dependents == "orphaned"
         return
     events = await first_events(watch, 6)
     assert [type_ for type_, _ in events][:5] == ["MODIFIED"] * 5
@@ -359,7 +359,8 @@ async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(ea
     ):
         for method, verb in asked.items():
             status, _ = api.ask(method, path)
-            assert (status != 405) == (verb in names), (method, path, verb)
+            no_such_path = status == 404 and not each.stored
+            assert (status != 405 and not no_such_path) == (verb in names), (method, path, verb)
         template = path.replace("/namespaces/default/", "/namespaces/{namespace}/").replace(
             f"{resource.plural}/x", f"{resource.plural}/{{name}}"
         )

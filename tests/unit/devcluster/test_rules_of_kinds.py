@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from unit.devcluster.test_validation import created, updated
 
-from kubeloop.devcluster.deleting import delete_options
 from kubeloop.kube.resources import LEASES, NODES, PERSISTENT_VOLUMES, SERVICES, Resource
 
 JSON = dict[str, Any]
@@ -66,10 +65,3 @@ def test_a_node_keeps_its_addresses_and_its_provider():
         'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid',
         'spec.providerID: Forbidden: node updates may not change providerID except from "" to valid',
     ]
-
-
-def test_options_of_deletion_in_a_body_put_aside_those_of_the_query():
-    query = {"dryRun": "All", "gracePeriodSeconds": "5"}
-    assert delete_options({}, query).dry_run
-    alone = delete_options({"gracePeriodSeconds": 1}, query)
-    assert (alone.dry_run, alone.grace_period_seconds) == (False, 1)

@@ -1,0 +1,207 @@
+"""Deletions, bindings and evictions as kube-apiserver v1.36 answers them, sent to the server without HTTP."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.clock import SystemClock
+
+JSON = dict[str, Any]
+NAMESPACE = "/api/v1/namespaces/default"
+TEMPLATE: JSON = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+PODS_STAY = "child pods are preserved by default when jobs are deleted"
+
+
+class Asked:
+    """A server, asked in its own process."""
+
+    def __init__(self) -> None:
+        self._server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+        self.warnings: list[str] = []
+
+    def __call__(self, method: str, path: str, body: Any = None, media: str = "application/json") -> tuple[int, JSON]:
+        data = b"" if body is None else msgspec.json.encode(body)
+        answer = self._server.answer(Request.of(method, path, {"content-type": media}, data))
+        assert isinstance(answer.body, bytes)
+        self.warnings = [text for name, text in answer.headers if name == "Warning"]
+        return answer.status, msgspec.json.decode(answer.body)
+
+    def make(self, path: str, body: JSON) -> None:
+        status, told = self("POST", path, body)
+        assert status == 201, told
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    asked = Asked()
+    if asked("GET", NAMESPACE)[0] == 404:
+        asked.make("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    return asked
+
+
+def config_maps(ask: Asked, names: str, **metadata: Any) -> str:
+    path = f"{NAMESPACE}/configmaps"
+    for name in names:
+        ask.make(path, {"metadata": {"name": name, **metadata}})
+    return path
+
+
+async def test_a_job_and_a_replication_controller_leave_their_pods_unless_told_otherwise(ask: Asked):
+    jobs, controllers = "/apis/batch/v1/namespaces/default/jobs", f"{NAMESPACE}/replicationcontrollers"
+    job_template = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    ask.make(jobs, {"metadata": {"name": "a"}, "spec": {"template": job_template}})
+    ask.make(controllers, {"metadata": {"name": "a"}, "spec": {"selector": {"a": "b"}, "template": TEMPLATE}})
+    status, job = ask("DELETE", f"{jobs}/a")
+    assert (status, job["metadata"]["finalizers"], job["metadata"]["generation"]) == (200, ["orphan"], 2)
+    assert [PODS_STAY in each for each in ask.warnings] == [True]
+    assert ask("DELETE", f"{controllers}/a?dryRun=All")[1]["metadata"]["finalizers"] == ["orphan"]
+    assert not ask.warnings
+    assert ask("DELETE", f"{controllers}/a?propagationPolicy=Background")[1]["status"] == "Success"
+
+
+async def test_cron_jobs_and_deployments_take_their_dependents_along(ask: Asked):
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    ask.make(path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}})
+    assert ask("DELETE", f"{path}/a?dryRun=All")[1]["kind"] == "Status"
+    assert ask("DELETE", f"{path}/a?dryRun=All&propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["orphan"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kind": "Foo"}, 'no kind "Foo" is registered for version "meta.k8s.io/v1"'),
+        ({"kind": "Status", "apiVersion": "v7"}, "converting (v1.Status) to (v1.DeleteOptions): unknown conversion"),
+        ({"dryRun": "All"}, "json: cannot unmarshal string into Go struct field DeleteOptions.dryRun of type []string"),
+        ({"propagationPolicy": ""}, 'propagationPolicy: Unsupported value: "": supported values'),
+        ({"orphanDependents": True, "propagationPolicy": "Orphan"}, "deletionPropagation cannot be both set"),
+        ({"preconditions": {"uid": ""}}, "the UID in the precondition () does not match the UID in record"),
+    ],
+)
+async def test_wrong_options_of_deletion_are_refused(ask: Asked, options: JSON, told: str):
+    path = config_maps(ask, "a")
+    status, answer = ask("DELETE", f"{path}/a", options)
+    assert (status >= 400, told in answer["message"]) == (True, True), answer
+    assert ask("GET", f"{path}/a")[0] == 200
+
+
+async def test_options_in_a_body_put_aside_those_of_the_query(ask: Asked):
+    path = config_maps(ask, "a")
+    assert ask("DELETE", f"{path}/a?dryRun=All", {"gracePeriodSeconds": 1})[0] == 200
+    assert ask("GET", f"{path}/a")[0] == 404
+
+
+async def test_the_query_carries_preconditions(ask: Asked):
+    path = config_maps(ask, "a")
+    assert ask("DELETE", f"{path}/a?uid=x")[0] == 409
+    assert ask("DELETE", f"{path}/a?resourceVersion=1")[0] == 409
+    assert ask("DELETE", f"{path}/a?dryRun=All&dryRun=None")[0] == 422
+
+
+async def test_what_waits_for_a_finalizer_is_accepted_if_its_dependents_are_to_go(ask: Asked):
+    path = config_maps(ask, "a", finalizers=["a.b/c"])
+    assert ask("DELETE", f"{path}/a?orphanDependents=false")[0] == 202
+    assert ask("DELETE", f"{path}/a")[0] == 200
+
+
+async def test_a_collection_is_deleted_page_by_page_if_it_is_limited(ask: Asked):
+    path = config_maps(ask, "abc")
+    first = ask("DELETE", f"{path}?limit=2")[1]
+    assert [each["metadata"]["name"] for each in first["items"]] == ["a", "b"]
+    assert first["metadata"]["remainingItemCount"] == 1
+    assert first["metadata"]["continue"]
+    rest = ask("DELETE", path)[1]
+    assert [each["metadata"]["name"] for each in rest["items"]] == ["c"]
+    assert "continue" not in rest["metadata"]
+
+
+def running(ask: Asked, name: str, **more: Any) -> str:
+    path = f"{NAMESPACE}/pods"
+    spec = {**TEMPLATE["spec"], **more}
+    ask.make(path, {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec})
+    return f"{path}/{name}"
+
+
+async def test_a_pod_that_is_going_is_only_hurried(ask: Asked):
+    pod = running(ask, "p", nodeName="n")
+    assert ask("DELETE", pod)[1]["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert ask("DELETE", f"{pod}?gracePeriodSeconds=50")[1]["metadata"]["deletionGracePeriodSeconds"] == 30
+    hurried = ask("DELETE", f"{pod}?gracePeriodSeconds=5&propagationPolicy=Foreground")[1]["metadata"]
+    assert (hurried["deletionGracePeriodSeconds"], hurried["finalizers"]) == (5, ["foregroundDeletion"])
+    assert ask("DELETE", f"{pod}?propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["foregroundDeletion"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, (400, "Name parameter required.")),
+        ({"name": "none"}, (404, 'pods "none" not found')),
+        ({"name": "p", "namespace": "x"}, (400, "the namespace of the provided object does not match")),
+        ({"name": "p", "resourceVersion": "1"}, (409, "ResourceVersion in precondition: 1")),
+    ],
+)
+async def test_a_binding_names_a_pod_of_its_namespace(ask: Asked, metadata: JSON, expected: tuple[int, str]):
+    running(ask, "p")
+    status, answer = ask("POST", f"{NAMESPACE}/bindings", {"metadata": metadata, "target": {"name": "n"}})
+    assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
+
+
+async def test_a_bound_pod_is_not_bound_again(ask: Asked):
+    pod = running(ask, "p")
+    binding = {"metadata": {"name": "p"}, "target": {"name": "n"}}
+    assert ask("POST", f"{NAMESPACE}/bindings", binding)[0] == 201
+    status, answer = ask("POST", f"{pod}/binding", binding)
+    assert (status, answer["details"]["kind"]) == (409, "pods/binding")
+
+
+@pytest.mark.parametrize(
+    ("eviction", "expected"),
+    [
+        ({}, (400, "name in URL does not match name in Eviction object")),
+        ({"metadata": {"name": "p", "namespace": "x"}}, (400, "the namespace of the provided object does not match")),
+        ({"metadata": {"name": "p"}, "deleteOptions": {"dryRun": ["x"]}}, (500, "[All] and [x]")),
+        ({"metadata": {"name": "p"}, "deleteOptions": {"propagationPolicy": "x"}}, (422, "propagationPolicy")),
+        ({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "x"}}}, (409, "the UID")),
+        ({"metadata": {"name": "p"}, "apiVersion": "policy/v2"}, (400, "policy/v2")),
+    ],
+)
+async def test_wrong_evictions_are_refused(ask: Asked, eviction: JSON, expected: tuple[int, str]):
+    pod = running(ask, "p")
+    status, answer = ask("POST", f"{pod}/eviction?dryRun=All", eviction)
+    assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
+
+
+async def test_evictions_of_v1beta1_are_taken_and_unknown_fields_told(ask: Asked):
+    pod = running(ask, "p", nodeName="n")
+    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}, "foo": 1}
+    assert ask("POST", f"{pod}/eviction", body)[0] == 201
+    assert ["unknown field" in each for each in ask.warnings] == [True]
+    conditions = ask("GET", pod)[1]["status"]["conditions"]
+    assert [each["reason"] for each in conditions if each["type"] == "DisruptionTarget"] == ["EvictionByEvictionAPI"]
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        ({}, "is still being processed by the server"),
+        ({"currentHealthy": 1, "desiredHealthy": 1}, "needs 1 healthy pods and has 1 currently"),
+        ({"currentHealthy": 3, "desiredHealthy": 1}, "does not allow evicting pods currently"),
+    ],
+)
+async def test_a_budget_says_why_a_pod_may_not_go(ask: Asked, status: JSON, cause: str):
+    pod = running(ask, "p", nodeName="n")
+    patch = "application/merge-patch+json"
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    assert ask("PATCH", f"{pod}/status", {"status": ready}, patch)[0] == 200
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    ask.make(budgets, {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}})
+    if status:
+        counted = {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 1, **status}
+        assert ask("PATCH", f"{budgets}/b/status", {"status": counted}, patch)[0] == 200
+    code, answer = ask("POST", f"{pod}/eviction", {"metadata": {"name": "p"}})
+    assert (code, cause in answer["details"]["causes"][0]["message"]) == (429, True), answer
