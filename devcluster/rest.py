@@ -56,7 +56,7 @@ from kubeloop.devcluster.routes import Route, verb
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_stream
-from kubeloop.devcluster.subresources import PodSubresources, scale_of, scaled
+from kubeloop.devcluster.subresources import PodSubresources, check_uid, scale_of, scaled
 from kubeloop.devcluster.table import table
 from kubeloop.devcluster.tokens import granted, with_usual_duration
 from kubeloop.devcluster.validation import warnings_before, warnings_for
@@ -615,29 +615,36 @@ class Rest:
         return body
 
     def _scale(self, request: Request, found: Route, asked: str) -> Response:
+        target, custom = found.served, found.served.custom
         if asked == "get":
-            return self._object(request, found.served, 200, _scale_of(found.served, self._stored(found), reading=True))
+            return self._object(request, target, 200, _scale_of(target, self._stored(found), reading=True))
         kind = "UpdateOptions" if asked == "update" else "PatchOptions"
+        patch_type = "" if asked == "update" else media_type(request)
+        if patch_type and (patch_type not in PATCH_TYPES or patch_type == APPLY):
+            raise errors.unsupported_patch()
         dry_run = read_dry_run(request, kind)
         mode = field_validation(request, kind)
+        writer = self._writer(request)
         if asked == "update":
-            scale = read_object(request, _SCALE, mode).obj
+            body = read_object(request, _SCALE, mode)
+            request.warnings += body.warnings
+            self._check_names(found, body.obj)
             before = self._stored(found)
+            if uid := body.obj["metadata"].get("uid"):
+                check_uid(target.resource, uid, before.object)
         else:
-            patch_type = media_type(request)
-            if patch_type not in PATCH_TYPES or patch_type == APPLY:
-                raise errors.unsupported_patch()
+            check_patch_options(request, patch_type)
             before = self._stored(found)
-            whole = _whole_scale(_scale_of(found.served, before))
+            whole = _whole_scale(_scale_of(target, before))
             patched, patch, strict = patched_object(whole, request.body, patch_type, _SCALE)
-            scale = decoded_patch(patched, patch, strict, _SCALE, mode, patch_type).obj
-        live = from_stored(found.served, before.object)
-        custom = found.served.custom
-        wanted = scaled(found.served, live, scale) if custom is None else custom.scaled(live, scale)
-        obj = self._writing.update(
-            found.served, before, wanted, self._writer(request), dry_run=dry_run, subresource="scale"
-        )
-        return self._object(request, found.served, 200, scale_of(obj) if custom is None else custom.scale_of(obj))
+            body = decoded_patch(patched, patch, strict, _SCALE, mode, patch_type)
+            request.warnings += body.warnings
+            self._check_names(found, body.obj)
+        live = from_stored(target, before.object)
+        wanted = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
+        obj = self._writing.update(target, before, wanted, writer, dry_run=dry_run, subresource="scale")
+        scale = scale_of(obj) if custom is None else custom.scale_of(obj)
+        return self._object(request, target, 200, scale, warnings=body.warnings)
 
     def _token_request(self, request: Request, found: Route) -> Response:
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))

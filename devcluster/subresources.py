@@ -15,11 +15,12 @@ from kubeloop.devcluster.deleting import Deleting
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import Served, served
 from kubeloop.devcluster.storage import Store, Stored
-from kubeloop.devcluster.validation.field import quoted
+from kubeloop.devcluster.validation.field import Errors, dns_subdomain, quoted
+from kubeloop.devcluster.validation.metadata import object_meta
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.objects import LabelSelector, convert
-from kubeloop.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
+from kubeloop.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from kubeloop.kube.selectors import Selector, selector_from
 
 JSON = dict[str, Any]
@@ -64,21 +65,33 @@ def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
     """`obj` with the replicas of `scale`, whose metadata carries the preconditions. Raises StatusError."""
     name = obj["metadata"]["name"]
     given = scale.get("metadata", {})
-    if given.get("name") and given["name"] != name:
-        raise errors.bad_request(
-            f"the name of the object ({given['name']}) does not match the name on the URL ({name})"
-        )
     replicas = scale.get("spec", {}).get("replicas", 0)
+    wrong = Errors()
+    object_meta(
+        wrong,
+        {**given, "name": name, "namespace": obj["metadata"]["namespace"]},
+        namespaced=True,
+        name_check=dns_subdomain,
+    )
+    causes = [*wrong]
     if replicas < 0:
         text = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise errors.invalid("autoscaling", "Scale", name, [errors.cause("FieldValueInvalid", "spec.replicas", text)])
-    metadata = {
-        **obj["metadata"],
-        "resourceVersion": given.get("resourceVersion") or obj["metadata"]["resourceVersion"],
-    }
+        causes.append(errors.cause("FieldValueInvalid", "spec.replicas", text))
+    if causes:
+        raise errors.invalid("autoscaling", "Scale", name, causes)
     if given.get("uid"):
-        metadata["uid"] = given["uid"]
+        check_uid(served.resource, given["uid"], obj, subresource="scale")
+    version = given.get("resourceVersion") or obj["metadata"]["resourceVersion"]
+    metadata = {**obj["metadata"], "resourceVersion": version}
     return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
+
+
+def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str = "") -> None:
+    """Raises StatusError 409 if it is another one than the object's."""
+    found = obj["metadata"]["uid"]
+    if uid != found:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+        raise errors.conflict(resource, obj["metadata"]["name"], why, subresource=subresource)
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------

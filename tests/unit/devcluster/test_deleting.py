@@ -205,3 +205,23 @@ async def test_a_budget_says_why_a_pod_may_not_go(ask: Asked, status: JSON, caus
         assert ask("PATCH", f"{budgets}/b/status", {"status": counted}, patch)[0] == 200
     code, answer = ask("POST", f"{pod}/eviction", {"metadata": {"name": "p"}})
     assert (code, cause in answer["details"]["causes"][0]["message"]) == (429, True), answer
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        ({"spec": {"replicas": 3}}, (400, "name must be provided")),
+        ({"metadata": {"name": "a", "namespace": "x"}, "spec": {"replicas": 3}}, (400, "does not match the namespace")),
+        ({"metadata": {"name": "a"}, "spec": {"replicas": -1}}, (422, "spec.replicas: Invalid value: -1")),
+        ({"metadata": {"name": "a", "uid": "x"}, "spec": {"replicas": -1}}, (409, "deployments.apps")),
+        ({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"replicas": 3}}, (409, "deployments.apps")),
+        ({"metadata": {"name": "a", "labels": {"a b": ""}}, "spec": {"replicas": 3}}, (422, "metadata.labels")),
+    ],
+)
+async def test_wrong_scales_are_refused(ask: Asked, scale: JSON, expected: tuple[int, str]):
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    ask.make(path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}})
+    status, answer = ask("PUT", f"{path}/a/scale?dryRun=All", scale)
+    assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
+    status, answer = ask("PUT", f"{path}/a/scale", {"metadata": {"name": "a"}, "spec": {"replicas": 3}, "foo": 1})
+    assert (status, answer["spec"]["replicas"], len(ask.warnings)) == (200, 3, 1)
