@@ -37,10 +37,10 @@ _LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def job_create(errors: Errors, obj: JSON) -> None:
+def job_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
     _generated_selector(errors, metadata, spec)
-    _job_spec(errors, "spec", spec)
+    _job_spec(errors, "spec", spec, _template_of(old))
     _selected(errors, spec)
     completions, name = spec.get("completions", 0), metadata.get("name", "")
     if spec.get("completionMode") == "Indexed" and completions > 0:
@@ -79,7 +79,12 @@ def _selected(errors: Errors, spec: JSON) -> None:
             errors.invalid("spec.template.metadata.labels", found, told)
 
 
-def _job_spec(errors: Errors, path: str, spec: JSON) -> None:
+def _template_of(old: JSON | None) -> JSON | None:
+    """The pod template of a Job before an update; what it has wrong the new one may have, too."""
+    return None if old is None else old["spec"].get("template", {})
+
+
+def _job_spec(errors: Errors, path: str, spec: JSON, old_template: JSON | None = None) -> None:
     for name in _NOT_NEGATIVE:
         errors.not_negative(f"{path}.{name}", spec.get(name))
         if name == "maxFailedIndexes" and name in spec and "backoffLimitPerIndex" not in spec:
@@ -109,7 +114,7 @@ def _job_spec(errors: Errors, path: str, spec: JSON) -> None:
     supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
     if replacement is not None and replacement not in supported:
         errors.not_supported(f"{path}.podReplacementPolicy", replacement, supported)
-    pod_template_spec(errors, f"{path}.template", template)
+    pod_template_spec(errors, f"{path}.template", template, old_template)
     where, policy = f"{path}.template.spec.restartPolicy", template.get("spec", {}).get("restartPolicy", "")
     if policy in ("", "Always"):
         errors.required(where, 'valid values: "OnFailure", "Never"')
@@ -267,8 +272,8 @@ def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    job_create(errors, obj)
-    _job_spec(errors, "spec", spec)
+    job_create(errors, obj, old)
+    _job_spec(errors, "spec", spec, _template_of(old))
     _selected(errors, spec)
     completions = spec.get("completions")
     if spec.get("completionMode") != "Indexed":
@@ -338,7 +343,7 @@ _TEMPLATE_SPEC = "spec.jobTemplate.spec"
 
 def cron_job_create(errors: Errors, obj: JSON) -> None:
     name = obj["metadata"].get("name", "")
-    _cron_job(errors, obj["spec"], {})
+    _cron_job(errors, obj["spec"])
     if len(name) > _NAME_LENGTH:
         errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
 
@@ -348,7 +353,8 @@ def cron_job_update(errors: Errors, obj: JSON, old: JSON) -> None:
         _cron_job(errors, obj["spec"], old["spec"])
 
 
-def _cron_job(errors: Errors, spec: JSON, before: JSON) -> None:
+def _cron_job(errors: Errors, spec: JSON, old: JSON | None = None) -> None:
+    before = old or {}
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
     if not schedule:
         errors.required("spec.schedule")
@@ -363,7 +369,7 @@ def _cron_job(errors: Errors, spec: JSON, before: JSON) -> None:
     elif policy not in ("Allow", "Forbid", "Replace"):
         errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
     job = spec.get("jobTemplate", {}).get("spec", {})
-    _job_spec(errors, _TEMPLATE_SPEC, job)
+    _job_spec(errors, _TEMPLATE_SPEC, job, _template_of(before.get("jobTemplate")))
     if job.get("selector") is not None:
         told = "`selector` will be auto-generated"
         errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], told, _SELECTOR)

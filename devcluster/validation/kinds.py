@@ -82,7 +82,7 @@ RULES: dict[tuple[str, str], Rule] = {
         resize=pod_subresources.resize,
         whole_metadata=True,
     ),
-    ("", "PodTemplate"): Rule(create=workloads.pod_template_create, update=_again(workloads.pod_template_create)),
+    ("", "PodTemplate"): Rule(create=workloads.pod_template_create, update=workloads.pod_template_update),
     ("", "Node"): Rule(
         create=cluster.node_create,
         update=cluster.node_update,

@@ -56,8 +56,13 @@ def _always_restarts(errors: Errors, path: str, spec: JSON, owner: str) -> None:
         errors.forbidden(f"{path}.activeDeadlineSeconds", f"activeDeadlineSeconds in {owner} is not Supported")
 
 
-def pod_template_create(errors: Errors, obj: JSON) -> None:
-    pod_template_spec(errors, "template", obj.get("template", {}))
+def pod_template_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
+    pod_template_spec(errors, "template", obj.get("template", {}), None if old is None else old.get("template", {}))
+
+
+def pod_template_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj.get("template") != old.get("template"):
+        pod_template_create(errors, obj, old)
 
 
 def deployment_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
@@ -171,10 +176,12 @@ def replication_controller_update(errors: Errors, obj: JSON, old: JSON) -> None:
 
 
 def stateful_set_create(errors: Errors, obj: JSON) -> None:
-    _stateful_set(errors, obj["spec"], new=True)
+    _stateful_set(errors, obj["spec"])
 
 
-def _stateful_set(errors: Errors, spec: JSON, *, new: bool) -> None:
+def _stateful_set(errors: Errors, spec: JSON, old: JSON | None = None, *, templates: bool = True) -> None:
+    """A StatefulSet's spec. old: the one before an update. templates: look at the pod template, too."""
+    new = old is None
     policy = spec.get("podManagementPolicy", "")
     if not policy:
         errors.required("spec.podManagementPolicy")
@@ -212,9 +219,8 @@ def _stateful_set(errors: Errors, spec: JSON, *, new: bool) -> None:
         found = template.get("metadata", {}).get("labels")
         if selector != {} and not selector_matches(selector, found or {}):
             errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
-        whole = _as_the_controller_sets_it(template, spec.get("volumeClaimTemplates", ()))
-        pod_template_spec(errors, "spec.template", whole)
-        pod_template_metadata(errors, "spec.template", whole)  # a second time, as in Kubernetes
+        if templates:
+            _stateful_template(errors, spec, old)
     if template.get("spec", {}).get("restartPolicy") != "Always":
         policy = template.get("spec", {}).get("restartPolicy", "")
         errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -222,6 +228,13 @@ def _stateful_set(errors: Errors, spec: JSON, *, new: bool) -> None:
         errors.forbidden(
             "spec.template.spec.activeDeadlineSeconds", "activeDeadlineSeconds in StatefulSet is not Supported"
         )
+
+
+def _stateful_template(errors: Errors, spec: JSON, old: JSON | None) -> None:
+    template = _as_the_controller_sets_it(spec.get("template", {}), spec.get("volumeClaimTemplates", ()))
+    before = None if old is None else old.get("template", {})
+    pod_template_spec(errors, "spec.template", template, before)
+    pod_template_metadata(errors, "spec.template", template, before)  # a second time, as in Kubernetes
 
 
 def _as_the_controller_sets_it(template: JSON, claims: Sequence[JSON]) -> JSON:
@@ -265,7 +278,10 @@ def stateful_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    _stateful_set(errors, spec, new=False)
+    wrong_before = Errors()
+    _stateful_set(wrong_before, before, before)
+    # one that came to be under other rules can still be scaled, and given up
+    _stateful_set(errors, spec, before, templates=not wrong_before)
     if any(spec.get(name) != before.get(name) for name in {*spec, *before} - _STATEFUL_SET_OPEN):
         errors.forbidden(
             "spec",
@@ -355,5 +371,5 @@ def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
 
 def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        daemon_set_create(errors, obj, old)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), _SELECTOR)
+        daemon_set_create(errors, obj, old)
