@@ -348,11 +348,12 @@ class Rest:
         view: View | None = None,
         *,
         old: JSON | None = None,
+        subresource: str = "",
     ) -> Response:
         if target.custom is not None:
             warnings = [*warnings, *target.custom.warnings(obj, old)]
         else:
-            warnings = [*warnings, *warnings_for(target.resource, obj, old)]
+            warnings = [*warnings, *warnings_for(target.resource, obj, old, subresource=subresource)]
             warnings += warnings_of(target.resource, new=status == 201)
             if target.resource is CUSTOM_RESOURCE_DEFINITIONS:
                 warnings += definition_warnings(obj, old)
@@ -397,7 +398,7 @@ class Rest:
         obj = self._writing.update(
             stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
         )
-        return self._written(request, target, 200, obj, body.warnings, view, old=before.object)
+        return self._written(request, target, 200, obj, body.warnings, view, old=before.object, subresource=subresource)
 
     def _check_names(self, found: Route, obj: JSON) -> None:
         metadata = obj["metadata"]
@@ -448,7 +449,7 @@ class Rest:
             subresource=subresource,
             patched=True,
         )
-        return self._written(request, target, 200, obj, body.warnings, view, old=before.object)
+        return self._written(request, target, 200, obj, body.warnings, view, old=before.object, subresource=subresource)
 
     def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
@@ -483,7 +484,7 @@ class Rest:
         updated = self._writing.update(
             stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource, patched=True
         )
-        return self._written(request, target, 200, updated, warnings, view, old=before.object)
+        return self._written(request, target, 200, updated, warnings, view, old=before.object, subresource=subresource)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -496,7 +497,7 @@ class Rest:
         obj, gone = self.deleting.delete(stored_form(target), self._stored(found), options)
         if not gone or target.deleted_whole:
             accepted = not gone and options.orphan_dependents is False
-            return self._written(request, target, 202 if accepted else 200, obj, told, view)
+            return self._object(request, target, 202 if accepted else 200, obj, view=view, warnings=told)
         resource = target.resource
         details: JSON = {"name": found.name}
         if resource.group:

@@ -66,24 +66,27 @@ def _same_cluster_ip(spec: JSON) -> None:
         spec["clusterIPs"] = [spec["clusterIP"]]
 
 
+_OLD_DATA_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
 def _create_claim(claim: JSON, _now: str) -> None:
     claim["status"] = {"phase": "Pending"}
     _data_sources(claim["spec"])
 
 
-def _data_sources(spec: JSON) -> None:
-    """dataSource and dataSourceRef are the same thing; the older takes claims and snapshots alone."""
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if reference is not None and reference.get("namespace"):
+def _data_sources(spec: JSON, before: JSON | None = None) -> None:
+    """dataSource and dataSourceRef are the same thing; the older takes claims and snapshots alone, and no namespace."""
+    before = before or {}
+    if (spec.get("dataSourceRef") or {}).get("namespace") and before.get("dataSourceRef") is None:
         spec.pop("dataSourceRef")  # needs a feature that is off
-        reference = None
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         kind = (source.get("apiGroup") or "", source.get("kind"))
-        if kind in (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")):
-            spec["dataSourceRef"] = dict(source)
-        else:
+        if before.get("dataSource") is None and kind not in _OLD_DATA_SOURCES:
             spec.pop("dataSource")
-    elif reference is not None and source is None:
+        else:
+            spec["dataSourceRef"] = dict(source)
+    elif reference is not None and source is None and not reference.get("namespace"):
         spec["dataSource"] = dict(reference)
 
 
@@ -257,8 +260,8 @@ def _drop_what_the_type_has_not(spec: JSON, before: JSON) -> None:
         drop_if_same("externalTrafficPolicy")
 
 
-def _update_claim(claim: JSON, _old: JSON) -> None:
-    _data_sources(claim["spec"])
+def _update_claim(claim: JSON, old: JSON) -> None:
+    _data_sources(claim["spec"], old["spec"])
 
 
 _UPDATE: dict[str, PrepareUpdate] = {

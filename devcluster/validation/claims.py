@@ -39,7 +39,8 @@ def class_name(errors: Errors, path: str, name: str | None) -> None:
         errors.invalid_each(path, name, dns_subdomain(name))
 
 
-def claim_spec(errors: Errors, path: str, spec: JSON) -> None:
+def claim_spec(errors: Errors, path: str, spec: JSON, before: JSON | None = None) -> None:
+    """`before`: the stored one, whose data source may have a group that is wrong."""
     modes = spec.get("accessModes") or ()
     if not modes:
         errors.required(f"{path}.accessModes", "at least 1 access mode is required")
@@ -53,10 +54,12 @@ def claim_spec(errors: Errors, path: str, spec: JSON) -> None:
     class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
     volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    sources = [(before or {}).get(name) or {} for name in ("dataSource", "dataSourceRef")]
+    any_group = any(each.get("apiGroup") is not None for each in sources)
     if source is not None:
-        _data_source(errors, f"{path}.dataSource", source)
+        _data_source(errors, f"{path}.dataSource", source, any_group=any_group)
     if reference is not None:
-        _data_source(errors, f"{path}.dataSourceRef", reference)
+        _data_source(errors, f"{path}.dataSourceRef", reference, any_group=any_group)
         namespace = reference.get("namespace", "")
         if namespace:
             errors.invalid_each(f"{path}.dataSourceRef.namespace", namespace, dns_label(namespace))
@@ -68,7 +71,7 @@ def claim_spec(errors: Errors, path: str, spec: JSON) -> None:
     class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
 
 
-def _data_source(errors: Errors, path: str, source: JSON) -> None:
+def _data_source(errors: Errors, path: str, source: JSON, *, any_group: bool) -> None:
     for name in ("name", "kind"):
         if not source.get(name):
             errors.required(f"{path}.{name}")
@@ -76,7 +79,7 @@ def _data_source(errors: Errors, path: str, source: JSON) -> None:
     if not group and source.get("kind") != "PersistentVolumeClaim":
         wrong = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         errors.invalid(path, source.get("kind", ""), wrong)
-    elif group:
+    elif group and not any_group:
         errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
 
 
@@ -88,7 +91,7 @@ def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    claim_create(errors, obj)
+    claim_spec(errors, "spec", spec, before)
     _class_annotation(errors, obj, old)
     munged = _with_what_may_change(obj, old)
     if munged != before:
@@ -99,11 +102,12 @@ def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.forbidden("spec", f"{told}\n{difference}")
     _size(errors, spec, old)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
-    was, now = before.get("volumeAttributesClassName"), spec.get("volumeAttributesClassName")
-    if was is not None and now is None:
-        errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
-    elif was is not None and was != now and not now:
-        errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to an empty string is forbidden")
+    now = spec.get("volumeAttributesClassName")
+    applied = old.get("status", {}).get("currentVolumeAttributesClassName")
+    if applied is not None and now != before.get("volumeAttributesClassName") and not now:
+        given = "nil" if now is None else "empty string"
+        wrong = f"update to {given} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        errors.forbidden("spec.volumeAttributesClassName", wrong)
 
 
 def _class_annotation(errors: Errors, obj: JSON, old: JSON) -> None:
@@ -118,8 +122,7 @@ def _with_what_may_change(obj: JSON, old: JSON) -> JSON:
     munged, before = dict(obj["spec"]), old["spec"]
     free = [name for name in ("volumeName", "storageClassName") if not before.get(name) and before.get(name) != ""]
     if obj.get("status", {}).get("phase") == "Bound":
-        if munged.get("volumeAttributesClassName") is not None:
-            free.append("volumeAttributesClassName")
+        free.append("volumeAttributesClassName")
         requests = munged.get("resources", {}).get("requests")
         if requests is not None:
             kept = {**requests, "storage": before.get("resources", {}).get("requests", {}).get("storage")}

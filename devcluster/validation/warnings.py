@@ -59,11 +59,18 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) -> list[str]:
-    """Warnings about writing `obj`; about an update only where the spec changed."""
+def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
+    """Warnings about writing `obj`; about an update of what makes pods only where the spec changed."""
     key, metadata, spec = (resource.group, resource.kind), obj.get("metadata", {}), obj.get("spec", {})
     if found := warnings_of_kind(key, obj, old):
         return found
+    if not subresource:
+        if key == ("", "Service"):
+            return list(_service(metadata, spec))
+        if key == ("", "PersistentVolumeClaim"):
+            return [*_class_annotation(metadata), *_claim(spec, "spec")]
+        if key == ("", "PersistentVolume"):
+            return [*_class_annotation(metadata), *_volume(spec)]
     if old is not None and spec == old.get("spec") and key != ("", "PodTemplate"):
         return []
     if key == ("", "Pod"):
@@ -89,12 +96,6 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None) ->
         if old is not None and template == old.get("template", {}):
             return []
         return _pod(template.get("metadata", {}), template.get("spec", {}), "template.metadata", "template.spec")
-    if key == ("", "Service"):
-        return list(_service(metadata, spec))
-    if key == ("", "PersistentVolumeClaim"):
-        return [*_class_annotation(metadata), *_claim(spec, "spec")]
-    if key == ("", "PersistentVolume"):
-        return [*_class_annotation(metadata), *_volume(spec)]
     return []
 
 

@@ -225,3 +225,18 @@ async def test_wrong_scales_are_refused(ask: Asked, scale: JSON, expected: tuple
     assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
     status, answer = ask("PUT", f"{path}/a/scale", {"metadata": {"name": "a"}, "spec": {"replicas": 3}, "foo": 1})
     assert (status, answer["spec"]["replicas"], len(ask.warnings)) == (200, 3, 1)
+
+
+async def test_warnings_about_an_object_are_told_when_it_is_written_and_not_when_it_goes(ask: Asked):
+    services = f"{NAMESPACE}/services"
+    service = {"metadata": {"name": "a", "finalizers": ["example.com/x"]}, "spec": {"externalIPs": ["1.2.3.4"]}}
+    ask.make(services, {**service, "spec": {**service["spec"], "ports": [{"port": 80}]}})
+    assert any("externalIPs is deprecated" in each for each in ask.warnings)
+    _, kept = ask("GET", f"{services}/a")
+    kept["metadata"]["labels"] = {"a": "b"}
+    assert ask("PUT", f"{services}/a", kept)[0] == 200
+    assert any("externalIPs is deprecated" in each for each in ask.warnings)
+    assert ask("PUT", f"{services}/a/status", ask("GET", f"{services}/a")[1])[0] == 200
+    assert not ask.warnings
+    assert ask("DELETE", f"{services}/a")[0] == 200
+    assert not ask.warnings
