@@ -20,6 +20,7 @@ from kubeloop.devcluster.descriptions import field_descriptions
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi_protobuf import encode
+from kubeloop.devcluster.paths import KEY_SET_TYPE
 from kubeloop.devcluster.registry import Served, api_groups, group_versions, of_version
 from kubeloop.devcluster.request import JSON_TYPE
 from kubeloop.kube import schema
@@ -403,6 +404,7 @@ _ABOVE_RESOURCES = {
     "version": ("/version/", "getCodeVersion", ""),
 }
 """Documents about one path each: the path, the operation's name and the type of the answer, "" for a JSON object."""
+_ODD_TYPES = {"openid/v1/jwks": KEY_SET_TYPE}
 
 
 @cache
@@ -415,7 +417,7 @@ def one_path(name: str) -> bytes:
     schemas = Schemas(v3=True)
     answer = schemas.reference(type_name) if type_name else {"type": "object"}
     responses = {
-        "200": {"description": "OK", "content": {JSON_TYPE: {"schema": answer}}},
+        "200": {"description": "OK", "content": {_ODD_TYPES.get(name, JSON_TYPE): {"schema": answer}}},
         "401": {"description": "Unauthorized"},
     }
     return document({path: {"get": {"operationId": identifier, "responses": responses}}}, schemas.schemas)

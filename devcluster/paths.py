@@ -16,7 +16,7 @@ from kubeloop.devcluster.tokens import ISSUER
 JSON = dict[str, Any]
 
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-_KEY_SET_TYPE = "application/jwk-set+json"
+KEY_SET_TYPE = "application/jwk-set+json"
 _OPENID_CONFIGURATION: JSON = {
     "issuer": ISSUER,
     "jwks_uri": f"{ISSUER}{_KEYS}",
@@ -78,10 +78,10 @@ def openid(request: Request) -> Response | None:
     if path == _CONFIGURATION:
         return json_response(200, _OPENID_CONFIGURATION)
     accepted = [each.partition(";")[0].strip() for each in request.headers.get("accept", "*/*").split(",")]
-    if not {_KEY_SET_TYPE, "application/*", "*/*", ""}.intersection(accepted):
-        raise errors.only_acceptable(_KEY_SET_TYPE)
+    if not {KEY_SET_TYPE, "application/*", "*/*", ""}.intersection(accepted):
+        raise errors.only_acceptable(KEY_SET_TYPE)
     response = json_response(200, {"keys": []})
-    response.content_type = _KEY_SET_TYPE
+    response.content_type = KEY_SET_TYPE
     return response
 
 

@@ -16,12 +16,13 @@ import pytest
 
 from support.driving import ROOT
 
-# kr8s warns of a server newer than itself
+# kr8s warns of a server newer than itself; aiohttp, below kubernetes_asyncio, does not wait for TLS to be closed
 INI = """
 [pytest]
 asyncio_default_fixture_loop_scope = function
 filterwarnings =
     error
+    ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning
     ignore:Kubernetes version .* is not supported:UserWarning
 """
 DEPLOYMENT = """
