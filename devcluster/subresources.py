@@ -34,23 +34,21 @@ _BUDGETS = served(POD_DISRUPTION_BUDGETS)
 
 def scale_of(obj: JSON) -> JSON:
     """The autoscaling/v1 Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
-    metadata = obj["metadata"]
     spec, status = obj.get("spec", {}), obj.get("status", {})
-    scale: JSON = {
+    return scale_document(obj, spec.get("replicas"), status.get("replicas"), _selector_text(spec.get("selector")))
+
+
+def scale_document(obj: JSON, replicas: int | None, present: int | None, selector: str) -> JSON:
+    """An autoscaling/v1 Scale. replicas: wished; present: by the object's status; selector: of its pods, or ""."""
+    metadata = obj["metadata"]
+    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {
-            name: metadata[name]
-            for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-            if name in metadata
-        },
-        "spec": {"replicas": spec["replicas"]} if spec.get("replicas") else {},
-        "status": {"replicas": status.get("replicas", 0)},
+        "metadata": {name: metadata[name] for name in names if name in metadata},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": {"replicas": present or 0, **({"selector": selector} if selector else {})},
     }
-    selector = _selector_text(spec.get("selector"))
-    if selector:
-        scale["status"]["selector"] = selector
-    return scale
 
 
 def _selector_text(selector: Any) -> str:

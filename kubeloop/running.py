@@ -62,7 +62,7 @@ def running_processes() -> list[RunningProcess]:
             process = msgspec.json.decode(path.read_bytes(), type=RunningProcess)
         except (FileNotFoundError, msgspec.DecodeError):
             continue
-        if _alive(process.pid):
+        if is_alive(process.pid):
             found.append(process)
         else:
             path.unlink(missing_ok=True)
@@ -78,7 +78,8 @@ def process_to_ask() -> RunningProcess:
     return next((each for each in processes if wanted and each.kubeconfig == wanted), processes[0])
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Is there a process with this id, whoever's it is?"""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

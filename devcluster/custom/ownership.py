@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster import errors
 from kubeloop.devcluster.apply import with_wishes
 from kubeloop.devcluster.custom.structural import (
     EMBEDDED,
@@ -315,8 +314,6 @@ def apply_configuration(
     now: str,
 ) -> JSON:
     """As apply.apply_configuration(). `config` has its canonical values; nulls in it are values. Raises StatusError."""
-    if config.get("metadata", {}).get("managedFields"):
-        raise errors.bad_request("metadata.managedFields must be nil")
     whole = typed(schema)
     return with_wishes(
         served,

@@ -98,9 +98,11 @@ def _metadata(given: Any, path: str) -> tuple[JSON, list[str]]:
     return metadata, [text.removeprefix('unknown field "').removesuffix('"') for text in unknown]
 
 
-def _pruned(value: Any, schema: Schema | None, path: str, unknown: list[str]) -> Any:
-    if schema is not None and schema.get(PRESERVE):
-        return _kept(value, schema, path, unknown)
+def _pruned(value: Any, schema: Schema | None, path: str, unknown: list[str], *, keeping: bool = False) -> Any:
+    """keeping: unknown fields are preserved here; those that are known are looked at all the same."""
+    keeping = bool(schema.get(PRESERVE)) or keeping if schema is not None else keeping
+    if keeping and schema is None:
+        return value
     if isinstance(value, dict):
         if schema is None:
             unknown.extend(f"{path}.{name}" if path else name for name in value)
@@ -117,37 +119,14 @@ def _pruned(value: Any, schema: Schema | None, path: str, unknown: list[str]) ->
                 result[name] = _pruned(each, properties[name], below, unknown)
             elif foreseen:
                 result[name] = _pruned(each, more, below, unknown)
+            elif keeping:
+                result[name] = each
             elif path or name not in META:
                 unknown.append(below)
         return result
     if isinstance(value, list):
         items = schema.get("items") if schema is not None else None
-        return [_pruned(each, items, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
-    return value
-
-
-def _kept(value: Any, schema: Schema | None, path: str, unknown: list[str]) -> Any:
-    """As _pruned, where unknown fields are preserved: those that are known are looked at all the same."""
-    if schema is None:
-        return value
-    if isinstance(value, dict):
-        properties = schema.get("properties") or {}
-        foreseen, more = additional(schema)
-        embedded = schema.get(EMBEDDED)
-        result = {}
-        for name, each in value.items():
-            below = f"{path}.{name}" if path else name
-            if embedded and name in META:
-                result[name] = each
-            elif name in properties:
-                result[name] = _pruned(each, properties[name], below, unknown)
-            elif foreseen:
-                result[name] = _pruned(each, more, below, unknown)
-            else:
-                result[name] = each
-        return result
-    if isinstance(value, list):
-        return [_kept(each, schema.get("items"), f"{path}[{index}]", unknown) for index, each in enumerate(value)]
+        return [_pruned(each, items, f"{path}[{index}]", unknown, keeping=keeping) for index, each in enumerate(value)]
     return value
 
 

@@ -29,6 +29,7 @@ from kubeloop.devcluster.custom.values import validate
 from kubeloop.devcluster.decoding import DecodeError
 from kubeloop.devcluster.managed import Writer
 from kubeloop.devcluster.registry import ALL_VERBS, CustomResource, Served
+from kubeloop.devcluster.subresources import scale_document
 from kubeloop.devcluster.validation.field import Errors, dns_subdomain, qualified_name, quoted
 from kubeloop.devcluster.validation.metadata import (
     STANDARD_FINALIZERS,
@@ -325,21 +326,7 @@ class Version:
         if replicas is None and reading:
             message = f"Internal error occurred: the spec replicas field {quoted(spec_path)} does not exist"
             raise errors.internal(message, reason="InternalError", details={"causes": [{"message": message[25:]}]})
-        metadata = obj["metadata"]
-        scale: JSON = {
-            "kind": "Scale",
-            "apiVersion": "autoscaling/v1",
-            "metadata": {
-                name: metadata[name]
-                for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-                if name in metadata
-            },
-            "spec": {"replicas": replicas} if replicas else {},
-            "status": {"replicas": status or 0},
-        }
-        if selector:
-            scale["status"]["selector"] = selector
-        return scale
+        return scale_document(obj, replicas, status, selector)
 
     def scaled(self, obj: JSON, scale: JSON) -> JSON:
         """`obj` with the replicas of `scale`, whose resourceVersion is a precondition. Raises StatusError."""

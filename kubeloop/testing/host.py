@@ -37,6 +37,7 @@ from kubeloop.devcluster.tls import ServerCertificate, make_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.logs import configure_logging
+from kubeloop.running import RunningProcess, announced, is_alive
 from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
 from kubeloop.testing.options import ClusterOptions
@@ -163,8 +164,6 @@ class Host:
             return
         running.kept = True
         where = running.address
-        from kubeloop.running import RunningProcess, announced
-
         process = RunningProcess(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
         with announced(process):  # kubeloop trace and explain find it
             self._say(Done(id))
@@ -311,15 +310,5 @@ def _remove_what_the_dead_left() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         pid = path.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
-            if pid.isdecimal() and path.stat().st_uid == os.getuid() and not _alive(int(pid)):
+            if pid.isdecimal() and path.stat().st_uid == os.getuid() and not is_alive(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
