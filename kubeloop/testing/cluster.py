@@ -161,7 +161,7 @@ class _View:
     def kubernetes_asyncio(self) -> kubernetes_asyncio.client.ApiClient:
         """A new client of the library kubernetes_asyncio, for the running event loop; close it (`async with`)."""
         address = self._place.connection.address
-        return clients.kubernetes_asyncio_client(address.server, address.token, str(address.certificate))
+        return clients.kubernetes_asyncio_client(address.plain_server, address.token)
 
     @property
     def address(self) -> Address:

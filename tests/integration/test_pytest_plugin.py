@@ -16,13 +16,12 @@ import pytest
 
 from support.driving import ROOT
 
-# kr8s warns of a server newer than itself; aiohttp, below kubernetes_asyncio, does not wait for TLS to be closed
+# kr8s warns of a server newer than itself
 INI = """
 [pytest]
 asyncio_default_fixture_loop_scope = function
 filterwarnings =
     error
-    ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning
     ignore:Kubernetes version .* is not supported:UserWarning
 """
 DEPLOYMENT = """
