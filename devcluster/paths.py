@@ -11,6 +11,7 @@ from typing import Any
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.registry import VERSIONS
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
+from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import ISSUER
 
 JSON = dict[str, Any]
@@ -22,9 +23,8 @@ _OPENID_CONFIGURATION: JSON = {
     "jwks_uri": f"{ISSUER}{_KEYS}",
     "response_types_supported": ["id_token"],
     "subject_types_supported": ["public"],
-    "id_token_signing_alg_values_supported": ["none"],
+    "id_token_signing_alg_values_supported": ["ES256"],
 }
-"""What is said of service account tokens: this server does not sign them."""
 
 HEALTH: dict[str, tuple[str, ...]] = {
     "/healthz": ("ping", "log", "etcd"),
@@ -66,7 +66,7 @@ def root(more_groups: Iterable[str]) -> Response:
     return json_response(200, {"paths": sorted(paths)})
 
 
-def openid(request: Request) -> Response | None:
+def openid(request: Request, keys: TokenKey) -> Response | None:
     """The OpenID documents of tokens; None elsewhere. Raises StatusError 404, 405, 406."""
     path = request.path.rstrip("/")
     if path not in (_CONFIGURATION, _KEYS):
@@ -80,7 +80,7 @@ def openid(request: Request) -> Response | None:
     accepted = [each.partition(";")[0].strip() for each in request.headers.get("accept", "*/*").split(",")]
     if not {KEY_SET_TYPE, "application/*", "*/*", ""}.intersection(accepted):
         raise errors.only_acceptable(KEY_SET_TYPE)
-    response = json_response(200, {"keys": []})
+    response = json_response(200, {"keys": [keys.web_key()]})
     response.content_type = KEY_SET_TYPE
     return response
 

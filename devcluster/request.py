@@ -30,7 +30,7 @@ def _query(text: str) -> dict[str, list[str]]:
 class Request:
     """`path` is decoded; `query` keeps every value of a key; header names are lower-case.
 
-    warnings: what its sender is told of it, whether it succeeds or fails.
+    warnings: what its sender is told of it, whether it succeeds or fails. user: its sender, as UserInfo, once known.
     """
 
     method: str
@@ -39,6 +39,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     warnings: list[str] = field(default_factory=list)
+    user: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:

@@ -16,6 +16,7 @@ import yaml
 from kubeloop.devcluster import decoding, errors, protobuf
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.apply import apply_configuration
+from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.bodies import (
     PROTOBUF_TYPE,
     Body,
@@ -58,6 +59,7 @@ from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_stream
 from kubeloop.devcluster.subresources import PodSubresources, check_uid, scale_of, scaled
 from kubeloop.devcluster.table import table
+from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import granted, with_usual_duration
 from kubeloop.devcluster.validation import warnings_before, warnings_for
 from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
@@ -84,7 +86,7 @@ _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status"
 
 
 class Rest:
-    """All verbs. `token` is the one that token reviews know; `bookmark_seconds` and `watch_buffer` are of watches."""
+    """All verbs. `keys` sign service account tokens; `bookmark_seconds` and `watch_buffer` are of watches."""
 
     def __init__(
         self,
@@ -92,14 +94,16 @@ class Rest:
         *,
         clock: Clock,
         rng: random.Random,
-        token: str | None,
+        authentication: Authentication,
+        keys: TokenKey,
         bookmark_seconds: float,
         watch_buffer: int,
     ) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._token = token
+        self._authentication = authentication
+        self._keys = keys
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
         admission = Admission(store, clock)
@@ -368,7 +372,7 @@ class Rest:
         target = found.served
         body = read_object(request, target.resource, field_validation(request, "CreateOptions"))
         track_create(target, body.obj, self._writer(request), self._writing.now)
-        obj = review(target.resource, body.obj, self._token)
+        obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = self._writing.now()
         return self._object(request, target, 201, obj, warnings=body.warnings)
@@ -655,7 +659,7 @@ class Rest:
         read_dry_run(request, "CreateOptions")
         with_usual_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, self._writer(request), self._writing.now, subresource="token")
-        obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng)
+        obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng, self._keys)
         return self._object(request, found.served, 201, obj, warnings=body.warnings)
 
 

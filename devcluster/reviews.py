@@ -1,4 +1,4 @@
-"""Reviews: questions about who asks and what they may do. One user, the administrator, may do everything.
+"""Reviews: questions about who asks and what they may do. Every user may do everything.
 
 Sources: pkg/registry/{authentication,authorization}, pkg/apis/authorization/validation of v1.36.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.registry import (
     LOCAL_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_ACCESS_REVIEWS,
@@ -23,7 +24,6 @@ from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
-USER: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _ATTRIBUTES = "spec.resourceAttributes"
 # As Go writes them where they are wrong.
 _METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation",
@@ -31,13 +31,16 @@ _METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "reso
                    "ownerReferences", "finalizers", "managedFields")  # fmt: skip
 
 
-def review(resource: Resource[Any], obj: JSON, token: str | None) -> JSON:
-    """The answer to one review: the object with its status. Raises StatusError 400, 422."""
+def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authentication) -> JSON:
+    """The answer to one review that `user` asks for: the object with its status. Raises StatusError 400, 422."""
     if resource is SELF_SUBJECT_REVIEWS:
         metadata = {name: each for name, each in obj["metadata"].items() if name == "creationTimestamp"}
-        return {**obj, "metadata": metadata, "status": {"userInfo": USER}}
+        return {**obj, "metadata": metadata, "status": {"userInfo": user}}
     if resource is TOKEN_REVIEWS:
-        return {**obj, "status": _token_status(obj.get("spec", {}).get("token", ""), token)}
+        spec = obj.get("spec", {})
+        if not spec.get("token"):
+            raise errors.bad_request("token is required for TokenReview in authentication")
+        return {**obj, "status": authentication.reviewed(spec["token"], spec.get("audiences") or ())}
     if resource is SELF_SUBJECT_RULES_REVIEWS:
         if not obj.get("spec", {}).get("namespace"):
             raise errors.bad_request("no namespace on request")
@@ -52,14 +55,6 @@ def review(resource: Resource[Any], obj: JSON, token: str | None) -> JSON:
     if causes := _access_causes(resource, obj):
         raise errors.invalid(resource.group, "", "", causes)
     return {**obj, "status": {"allowed": True}}
-
-
-def _token_status(given: str, token: str | None) -> JSON:
-    if not given:
-        raise errors.bad_request("token is required for TokenReview in authentication")
-    if token is None or given == token:
-        return {"authenticated": True, "user": USER}
-    return {"user": {}, "error": "invalid bearer token"}
 
 
 def _access_causes(resource: Resource[Any], obj: JSON) -> list[JSON]:

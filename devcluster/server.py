@@ -7,7 +7,6 @@ is open to the rest of the development cluster in the same process (simulated no
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import random
 import sqlite3
@@ -16,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeloop.devcluster import errors, paths, routes
+from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.bootstrap import bootstrap
 from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.documents import Documents
@@ -25,6 +25,7 @@ from kubeloop.devcluster.request import Request, Response, json_response, warnin
 from kubeloop.devcluster.rest import Rest
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
+from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.quantity import QuantityError
@@ -67,10 +68,17 @@ class ApiServer:
         self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
         self._journal = journal
         self.clock = clock
-        self._token = None if token is None else f"Bearer {token}".encode()
+        self._keys = TokenKey()
+        self._authentication = Authentication(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
         self._rest = Rest(
-            self.store, clock=clock, rng=rng, token=token, bookmark_seconds=bookmark_seconds, watch_buffer=watch_buffer
+            self.store,
+            clock=clock,
+            rng=rng,
+            authentication=self._authentication,
+            keys=self._keys,
+            bookmark_seconds=bookmark_seconds,
+            watch_buffer=watch_buffer,
         )
         self._event_seconds = event_seconds
         events = self.store.table(EVENTS).list()
@@ -147,11 +155,8 @@ class ApiServer:
         return routes.route(request.path) or self._definitions.route(request.path, request.method)
 
     def _authenticate(self, request: Request) -> None:
-        if self._token is None or request.path.rstrip("/") in _OPEN_PATHS:
-            return
-        given = request.headers.get("authorization", "").encode()
-        if not hmac.compare_digest(given, self._token):
-            raise errors.unauthorized()
+        if request.path.rstrip("/") not in _OPEN_PATHS:
+            request.user = self._authentication.user(request.headers.get("authorization", ""))
 
     def _elsewhere(self, request: Request) -> Response:
         path = request.path.rstrip("/")
@@ -167,7 +172,7 @@ class ApiServer:
             if found is not None:
                 return Response(200, found[0], found[1])
             return Response(404, b"", "") if path.startswith("/openapi/v3/") else paths.not_found()
-        known = paths.openid(request) or paths.health(request)
+        known = paths.openid(request, self._keys) or paths.health(request)
         if known is not None:
             return known
         if path in ("", "/index.html"):

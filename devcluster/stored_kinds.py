@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.reviews import USER
+from kubeloop.devcluster.authentication import ADMINISTRATOR
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -117,7 +117,7 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
 
 
 def _create_signing_request(obj: JSON, _now: str) -> None:
-    obj["spec"] = {**obj["spec"], **USER}
+    obj["spec"] = {**obj["spec"], **ADMINISTRATOR}
     obj["status"] = {}
 
 

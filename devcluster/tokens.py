@@ -1,19 +1,18 @@
-"""serviceaccounts/NAME/token: tokens that say whose they are and are good for nothing; there is one administrator.
+"""serviceaccounts/NAME/token: tokens that are signed, and with which one is that service account (`authentication`).
 
 Source: pkg/registry/core/serviceaccount/storage/token.go, pkg/apis/authentication/validation of v1.36.
 """
 
 from __future__ import annotations
 
-import base64
 import random
+import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
@@ -34,10 +33,12 @@ def with_usual_duration(obj: JSON) -> None:
         spec["expirationSeconds"] = USUAL_SECONDS
 
 
-def granted(store: Store, name: str, namespace: str, obj: JSON, now: datetime, rng: random.Random) -> JSON:
+def granted(
+    store: Store, name: str, namespace: str, obj: JSON, now: datetime, rng: random.Random, key: TokenKey
+) -> JSON:
     """The request as it is answered, with a token. Raises StatusError 400, 404, 409, 422.
 
-    name, namespace: the service account's, from the path. obj: decoded, with its usual duration.
+    name, namespace: the service account's, from the path. obj: decoded, with its usual duration. key: signs the token.
     """
     metadata = obj["metadata"]
     if (given := metadata.get("name")) and given != name:
@@ -54,14 +55,23 @@ def granted(store: Store, name: str, namespace: str, obj: JSON, now: datetime, r
     spec = {**obj["spec"], "audiences": obj["spec"].get("audiences") or [ISSUER]}
     spec.setdefault("boundObjectRef", None)
     _check_seconds(spec["expirationSeconds"])
-    if spec["boundObjectRef"] is not None:
-        _check_bound(store, spec["boundObjectRef"], name, namespace)
-    until = rfc3339(now + timedelta(seconds=spec["expirationSeconds"]))
-    claims = {"iss": ISSUER, "sub": f"system:serviceaccount:{namespace}:{name}", "aud": spec["audiences"], "exp": until}
-    parts = (b'{"alg":"none"}', msgspec.json.encode(claims), rng.randbytes(16))
-    token = ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+    about: JSON = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
+    if (reference := spec["boundObjectRef"]) is not None:
+        about |= _bound_claims(store, reference["kind"], _bound(store, reference, name, namespace))
+    begins = int(now.timestamp())
+    claims = {
+        "aud": spec["audiences"],
+        "exp": begins + spec["expirationSeconds"],
+        "iat": begins,
+        "iss": ISSUER,
+        "jti": str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+        "kubernetes.io": about,
+        "nbf": begins,
+        "sub": f"system:serviceaccount:{namespace}:{name}",
+    }
     identity = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": rfc3339(now)}
-    status = {"token": token, "expirationTimestamp": until}
+    until = rfc3339(now + timedelta(seconds=spec["expirationSeconds"]))
+    status = {"token": key.sign(claims), "expirationTimestamp": until}
     return {**obj, "metadata": {**metadata, **identity}, "spec": spec, "status": status}
 
 
@@ -75,7 +85,16 @@ def _check_seconds(seconds: int) -> None:
         raise errors.invalid(_GROUP, _KIND, "", wrong)
 
 
-def _check_bound(store: Store, reference: JSON, account: str, namespace: str) -> None:
+def _bound_claims(store: Store, kind: str, bound: JSON) -> JSON:
+    """What a token says of the object it is bound to; of a pod's node, too."""
+    claims: JSON = {kind.lower(): {"name": bound["metadata"]["name"], "uid": bound["metadata"]["uid"]}}
+    if kind == "Pod" and (name := bound["spec"].get("nodeName")):
+        node = store.get(NODES, "", name)
+        claims["node"] = {"name": name} if node is None else {"name": name, "uid": node["metadata"]["uid"]}
+    return claims
+
+
+def _bound(store: Store, reference: JSON, account: str, namespace: str) -> JSON:
     kind, api_version, name = (reference.get(each, "") for each in ("kind", "apiVersion", "name"))
     # More than one slash is no API version: what it names is taken for a kind of the core group.
     group, version = ("", "") if api_version.count("/") > 1 else api_version.rpartition("/")[::2]
@@ -96,3 +115,4 @@ def _check_bound(store: Store, reference: JSON, account: str, namespace: str) ->
             "The object might have been deleted and then recreated"
         )
         raise errors.kind_conflict("", kind, name, why)
+    return bound
