@@ -15,6 +15,7 @@ from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.managed import (
     Fields,
     all_fields,
+    fields_set,
     intersect,
     item_key,
     new_entry,
@@ -67,6 +68,7 @@ def apply_configuration(
         merged=lambda base: _merge_struct(struct, base, wished),
         without=lambda merged, dropped: _without(struct, merged, dropped),
         changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
+        already_set=lambda base: fields_set(served, _without_owners(base), subresource=subresource),
     )
 
 
@@ -82,13 +84,17 @@ def with_wishes(
     merged: Callable[[JSON], JSON],
     without: Callable[[JSON, Fields], JSON],
     changed: Callable[[JSON, JSON, Fields], Fields],
+    already_set: Callable[[JSON], Fields],
 ) -> JSON:
     """`base` with what the manager wishes, without what it wished before and nobody else does, and who owns what then.
 
     merged: the object with the wished values; without: one less these fields; changed: those of `wishes` whose value
-    differs between two. They know the type of the object. Raises StatusError: see apply_configuration().
+    differs between two; already_set: those of an object that has no owners yet. They know the type of the object.
+    Raises StatusError: see apply_configuration().
     """
     entries: list[JSON] = base["metadata"].get("managedFields", [])
+    if not entries and "uid" in base["metadata"] and (present := already_set(base)):
+        entries = [new_entry(served, _BEFORE, "Update", subresource, present, now)]
     mine = next((entry for entry in entries if _is(entry, manager, subresource)), None)
     others = [entry for entry in entries if entry is not mine]
     dropped = subtract(mine.get("fieldsV1", {}) if mine is not None else {}, wishes)
@@ -116,12 +122,20 @@ def with_wishes(
     return {**result, "metadata": {**result.get("metadata", {}), "managedFields": sorted_entries(kept)}}
 
 
+_BEFORE = "before-first-apply"
+"""Who owns what nobody has owned until somebody applies."""
+
+
 def _is(entry: JSON, manager: str, subresource: str) -> bool:
     return (
         entry.get("manager") == manager
         and entry.get("operation") == "Apply"
         and entry.get("subresource", "") == subresource
     )
+
+
+def _without_owners(obj: JSON) -> JSON:
+    return {**obj, "metadata": {name: each for name, each in obj["metadata"].items() if name != "managedFields"}}
 
 
 def _normal(struct: schema.StructType, config: JSON) -> JSON:

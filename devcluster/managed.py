@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -62,13 +62,18 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
         served.custom.track_create(obj, writer, now)
         return
     metadata = obj["metadata"]
-    metadata.pop("managedFields", None)
-    struct = _struct(served)
-    if struct is None:
+    entries = starting_entries(metadata.pop("managedFields", None), [])
+    if _struct(served) is None:
         return
-    owned = owned_fields(served, _difference_of(struct, _empty(served.resource), obj), subresource="")
-    if owned:
-        metadata["managedFields"] = [new_entry(served, writer.manager, "Update", subresource, owned, now())]
+    owned = fields_set(served, obj, subresource="")
+    set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
+
+
+def fields_set(served: Served, obj: JSON, *, subresource: str) -> Fields:
+    """What of an object of a built-in kind is more than an empty one has."""
+    struct = _struct(served)
+    assert struct is not None, served.resource.kind
+    return owned_fields(served, _difference_of(struct, _empty(served.resource), obj), subresource=subresource)
 
 
 def track_update(
@@ -81,27 +86,61 @@ def track_update(
         served.custom.track_update(obj, old, writer, now, subresource)
         return
     metadata = obj["metadata"]
-    given = metadata.get("managedFields")
     entries = old["metadata"].get("managedFields", [])
     struct = _struct(served)
-    if given in ([], [{}]):
-        entries = []  # the way to reset them
+    if not subresource:
+        entries = starting_entries(metadata.get("managedFields"), entries)
     if struct is None or not entries:
         # an object that nobody tracks (its creator owns nothing, or somebody has reset them) stays untracked
         metadata.pop("managedFields", None)
         return
-    if subresource == "scale" and not any("f:replicas" in each["fieldsV1"].get("f:spec", {}) for each in entries):
-        metadata["managedFields"] = entries  # the Scale that is written has no owner, so it stays untracked
-        return
     before, after = _without_managed(old), _without_managed(obj)
     if before == after:
-        _set_entries(metadata, entries)
+        set_entries(metadata, entries)
         return
     changed = owned_fields(served, _difference_of(struct, before, after), subresource=subresource)
     removed = owned_fields(served, _removed_of(struct, before, after), subresource=subresource)
-    if subresource == "scale" and not after["spec"].get("replicas"):
-        changed, removed = {}, changed  # a Scale does not write 0, which takes the field from everybody
-    _set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
+    set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
+
+
+def starting_entries(given: Any, live: list[JSON]) -> list[JSON]:
+    """The entries that a write starts from: those that its object brings, if they can be read, else the live object's.
+
+    Source: apimachinery pkg/util/managedfields decodeLiveOrNew, DecodeManagedFields.
+    """
+    if given in ([], [{}]):
+        return []  # the way to reset them
+    if not given or given == live or not all(_is_readable(each) for each in given):
+        return live
+    # of entries with one identity the last counts
+    return sorted_entries(list({_identity(each): {"fieldsV1": {}, **each} for each in given}.values()))
+
+
+def _is_readable(entry: JSON) -> bool:
+    return (
+        entry.get("operation") in ("Apply", "Update")
+        and bool(entry.get("apiVersion"))
+        and entry.get("fieldsType") == "FieldsV1"
+        and _is_set(entry.get("fieldsV1") or {})
+    )
+
+
+def _is_set(fields: Any) -> bool:
+    return isinstance(fields, dict) and all(
+        name == "." or (name[:2] in ("f:", "k:", "v:", "i:") and _is_set(inner)) for name, inner in fields.items()
+    )
+
+
+def _identity(entry: JSON) -> str:
+    """Who an entry speaks of, in the form by which Kubernetes orders entries of one second."""
+    applied = entry.get("operation") == "Apply"
+    return msgspec.json.encode(
+        {
+            name: entry[name]
+            for name in ("manager", "operation", "apiVersion", "subresource")
+            if entry.get(name) and not (applied and name == "apiVersion")
+        }
+    ).decode()
 
 
 def merge_entries(
@@ -127,11 +166,47 @@ def merge_entries(
     old_fields = own.get("fieldsV1", {}) if own is not None else {}
     fields = union(without(old_fields, removed), changed)
     if fields:
-        if own is not None and fields == old_fields:
+        if own is not None and fields == old_fields and not changed:
             result.append(own)
         else:
             result.append(new_entry(served, manager, "Update", subresource, fields, now))
-    return sorted_entries(result)
+    return sorted_entries(_capped(result))
+
+
+_MOST_UPDATERS = 10
+
+
+def _capped(entries: list[JSON]) -> list[JSON]:
+    """No more than ten entries of updates: the oldest of a version become one. Source: capManagersManager."""
+    surplus = len(entries) - _MOST_UPDATERS
+    if surplus <= 0:
+        return entries
+    updaters = [each for each in entries if each["operation"] == "Update"]
+    surplus = len(updaters) - _MOST_UPDATERS
+    updaters.sort(key=lambda each: (each.get("time", ""), _identity(each)))
+    oldest: dict[str, JSON] = {}  # by version
+    joined: dict[int, JSON] = {}
+    gone: set[int] = set()
+    for entry in updaters:
+        if surplus <= 0:
+            break
+        first = oldest.setdefault(entry["apiVersion"], entry)
+        if first is entry:
+            continue
+        bucket = joined.get(id(first), first)
+        fields = union(entry.get("fieldsV1", {}), bucket.get("fieldsV1", {}))
+        joined[id(first)] = {
+            "manager": "ancient-changes",
+            "operation": "Update",
+            "apiVersion": entry["apiVersion"],
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+        }
+        if "time" in entry:
+            joined[id(first)]["time"] = entry["time"]
+        gone.add(id(entry))
+        surplus -= 1
+    return [joined.get(id(each), each) for each in entries if id(each) not in gone]
 
 
 def sorted_entries(entries: list[JSON]) -> list[JSON]:
@@ -160,12 +235,11 @@ def new_entry(served: Served, manager: str, operation: str, subresource: str, fi
     }
     if subresource:
         entry["subresource"] = subresource
-    if subresource == "scale":
-        del entry["time"]  # kube-apiserver notes none there
     return entry
 
 
-def _set_entries(metadata: JSON, entries: list[JSON]) -> None:
+def set_entries(metadata: JSON, entries: list[JSON]) -> None:
+    """Put them into an object's metadata; no entries, no field."""
     if entries:
         metadata["managedFields"] = entries
     else:
@@ -329,10 +403,13 @@ def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fie
     if field.list_type == "set" or element is None or element.struct is None:
         return {f"v:{msgspec.json.encode(item).decode()}": {} for item in new if item not in old}
     before = {item_key(field, item): item for item in old}
-    result: Fields = {}
-    for item in new:
-        key = item_key(field, item)
-        known = before.get(key)
+    after = {item_key(field, item): item for item in new}
+    same = repeated(partial(item_key, field), old, new, before, after)
+    result: Fields = {key: {} for key in same.changed}
+    for key, item in after.items():
+        if key in same.after:
+            continue
+        known = before.get(key) if key not in same.before else None
         if known == item:
             continue
         if element.struct.atomic:
@@ -344,6 +421,44 @@ def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fie
         elif changed:
             result[key] = changed
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The keys that several items of a list have, where a list before a write is compared with the one after it.
+
+    Such items are owned as a whole. Source: structured-merge-diff typed/compare.go visitListItems.
+    """
+
+    before: frozenset[str]
+    after: frozenset[str]
+    changed: frozenset[str]
+    """Those of `after` that were single, or others, or not there."""
+
+    @classmethod
+    def of(cls, key_of: Callable[[Any], str], old: list[Any], new: list[Any]) -> Repeated:
+        before, after = ({}, {})  # type: tuple[dict[str, list[Any]], dict[str, list[Any]]]
+        for found, items in ((before, old), (after, new)):
+            for item in items:
+                found.setdefault(key_of(item), []).append(item)
+        now = frozenset(key for key, same in after.items() if len(same) > 1)
+        return cls(
+            before=frozenset(key for key, same in before.items() if len(same) > 1),
+            after=now,
+            changed=frozenset(key for key in now if before.get(key) != after[key]),
+        )
+
+
+_NOTHING_REPEATED = Repeated(frozenset(), frozenset(), frozenset())
+
+
+def repeated(
+    key_of: Callable[[Any], str], old: list[Any], new: list[Any], before: dict[str, Any], after: dict[str, Any]
+) -> Repeated:
+    """Of lists whose items by key are `before` and `after`, which are shorter where a key is repeated."""
+    if len(before) == len(old) and len(after) == len(new):
+        return _NOTHING_REPEATED
+    return Repeated.of(key_of, old, new)
 
 
 def _removed_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
@@ -376,11 +491,14 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
         element = field.type.element
         if field.list_type == "set" or element is None or element.struct is None:
             return {f"v:{msgspec.json.encode(item).decode()}": {} for item in old if item not in new}
+        before = {item_key(field, item): item for item in old}
         after = {item_key(field, item): item for item in new}
+        same = repeated(partial(item_key, field), old, new, before, after)
         result: Fields = {}
-        for item in old:
-            key = item_key(field, item)
-            if key not in after:
+        for key, item in before.items():
+            if key in same.before and key in after:
+                continue
+            if key not in after or key in same.after:
                 result[key] = {}
             elif not element.struct.atomic and (below := _removed_of(element.struct, item, after[key])):
                 result[key] = below

@@ -53,17 +53,18 @@ from kubeloop.devcluster.registry import (
 )
 from kubeloop.devcluster.request import Request, Response, json_response, warning_headers
 from kubeloop.devcluster.reviews import review
-from kubeloop.devcluster.routes import Route, verb
+from kubeloop.devcluster.routes import OTHER_NAMESPACE, Route, check_names, verb
+from kubeloop.devcluster.scales import read_scale, write_scale
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_stream
-from kubeloop.devcluster.subresources import PodSubresources, check_uid, scale_of, scaled
-from kubeloop.devcluster.table import table
+from kubeloop.devcluster.subresources import PodSubresources
+from kubeloop.devcluster.table import check_include_object, table
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import granted, with_usual_duration
 from kubeloop.devcluster.validation import warnings_before, warnings_for
 from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
-from kubeloop.devcluster.write_options import MAX_MANAGER, read_dry_run
+from kubeloop.devcluster.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.writing import Writing, check_version
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.resources import NAMESPACES, PODS, Resource
@@ -76,8 +77,6 @@ def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
     return Resource(group, version, kind, "", True, dict)
 
 
-_SCALE = _plain("autoscaling", "v1", "Scale")
-_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _BINDING = _plain("", "v1", "Binding")
 _EVICTION = _plain("policy", "v1", "Eviction")
 _TOKEN_REQUEST = _plain("authentication.k8s.io", "v1", "TokenRequest")
@@ -144,6 +143,8 @@ class Rest:
 
     def _get(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
+        if request.flag("export"):
+            raise errors.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
         try:
             revision = parse_revision(request.option("resourceVersion"))
         except ValueError as error:
@@ -169,7 +170,8 @@ class Rest:
         if view.form == "table":
             return self._send(200, self._table(request, target, objects, metadata, view), view)
         if view.form == "metadata":
-            items = [_metadata_of(obj, view, whole=False) for obj in objects]
+            # an empty list has none at all, as Go writes a slice that nothing was put into
+            items = [_metadata_of(obj, view, whole=False) for obj in objects] or None
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
         else:
             left_out = () if target.custom is not None else ("kind", "apiVersion")
@@ -208,16 +210,16 @@ class Rest:
                 return lambda type_, obj: plain_frame(type_, from_stored(target, obj))
             return None
         if view.form == "metadata":
+            if view.listed:
+                return lambda type_, obj: b""  # no event has a list
             return lambda type_, obj: plain_frame(type_, _metadata_of(obj, view, whole=True))
+        check_include_object(request.option("includeObject"))
         first = True
 
         def frame(type_: str, obj: JSON) -> bytes:
             nonlocal first
-            objects = [] if type_ == "BOOKMARK" else [from_stored(target, obj)]
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            if type_ == "BOOKMARK" and "annotations" in obj["metadata"]:
-                metadata["annotations"] = obj["metadata"]["annotations"]
-            content = self._table(request, target, objects, metadata, view)
+            content = self._table(request, target, [from_stored(target, obj)], metadata, view)
             if not first:  # only the first event says what the columns are
                 content["columnDefinitions"] = None
             first = False
@@ -284,10 +286,6 @@ class Rest:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _writer(self, request: Request) -> Writer:
-        manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
-        return Writer(manager)
-
     def _read(self, request: Request, target: Served, options_kind: str) -> Body:
         body = read_object(request, target.resource, field_validation(request, options_kind))
         request.warnings += body.warnings  # whatever becomes of it
@@ -330,7 +328,7 @@ class Rest:
         if not target.stored:
             return self._virtual(request, found)
         body = self._incoming(request, target, self._read(request, target, "CreateOptions"))
-        writer = self._track(target, body, self._writer(request), None)
+        writer = self._track(target, body, writer_of(request), None)
         body.warnings += self._said_before(request, target, body.obj)
         obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
         return self._written(request, target, 201, obj, body.warnings, view)
@@ -371,7 +369,7 @@ class Rest:
     def _virtual(self, request: Request, found: Route) -> Response:
         target = found.served
         body = read_object(request, target.resource, field_validation(request, "CreateOptions"))
-        track_create(target, body.obj, self._writer(request), self._writing.now)
+        track_create(target, body.obj, writer_of(request), self._writing.now)
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = self._writing.now()
@@ -382,11 +380,11 @@ class Rest:
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "UpdateOptions")
         body = self._read(request, target, "UpdateOptions")
-        self._check_names(found, body.obj)
+        check_names(found, body.obj)
         body = self._incoming(request, target, body)
         resource = target.resource
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
-        writer = self._track(target, body, self._writer(request), before)
+        writer = self._track(target, body, writer_of(request), before)
         if before is None:
             if subresource or not target.create_on_update:
                 raise errors.not_found(resource, found.name)
@@ -403,24 +401,6 @@ class Rest:
             stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
         )
         return self._written(request, target, 200, obj, body.warnings, view, old=before.object, subresource=subresource)
-
-    def _check_names(self, found: Route, obj: JSON) -> None:
-        metadata = obj["metadata"]
-        if not found.served.resource.namespaced:
-            metadata.pop("namespace", None)
-        elif (metadata.get("namespace") or found.namespace) != found.namespace:
-            raise errors.bad_request(_OTHER_NAMESPACE)
-        else:
-            metadata["namespace"] = found.namespace
-        name = metadata.get("name")
-        if not name:
-            raise errors.bad_request(
-                f"the name of the object ({found.name} based on URL) was undeterminable: name must be provided"
-            )
-        if name != found.name:
-            raise errors.bad_request(
-                f"the name of the object ({name}) does not match the name on the URL ({found.name})"
-            )
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
@@ -441,9 +421,9 @@ class Rest:
         patched, patch, strict = patched_object(live, request.body, kind, target.resource)
         body = decoded_patch(patched, patch, strict, target.resource, mode, kind)
         request.warnings += body.warnings
-        self._check_names(found, body.obj)
+        check_names(found, body.obj)
         body = self._incoming(request, target, body)
-        writer = self._track(target, body, self._writer(request), before)
+        writer = self._track(target, body, writer_of(request), before)
         obj = self._writing.update(
             stored_form(target),
             before,
@@ -464,7 +444,7 @@ class Rest:
         given["metadata"] = given.get("metadata") or {}
         if before is not None and not given["metadata"].get("name"):
             given["metadata"]["name"] = found.name  # a configuration need not say what is there already
-        self._check_names(found, given)
+        check_names(found, given)
         if before is None and (uid := given["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(resource, found.name, why)
@@ -614,51 +594,26 @@ class Rest:
             body.warnings.append(told)
         request.warnings += body.warnings
         if (metadata.get("namespace") or found.namespace) != found.namespace:
-            raise errors.bad_request(_OTHER_NAMESPACE)
+            raise errors.bad_request(OTHER_NAMESPACE)
         if self._store.table(NAMESPACES).get(found.namespace) is None:
             raise errors.not_found(NAMESPACES, found.namespace)
         return body
 
     def _scale(self, request: Request, found: Route, asked: str) -> Response:
-        target, custom = found.served, found.served.custom
+        target, stored = found.served, self._stored
         if asked == "get":
-            return self._object(request, target, 200, _scale_of(target, self._stored(found), reading=True))
-        kind = "UpdateOptions" if asked == "update" else "PatchOptions"
-        patch_type = "" if asked == "update" else media_type(request)
-        if patch_type and (patch_type not in PATCH_TYPES or patch_type == APPLY):
-            raise errors.unsupported_patch()
-        dry_run = read_dry_run(request, kind)
-        mode = field_validation(request, kind)
-        writer = self._writer(request)
-        if asked == "update":
-            body = read_object(request, _SCALE, mode)
-            request.warnings += body.warnings
-            self._check_names(found, body.obj)
-            before = self._stored(found)
-            if uid := body.obj["metadata"].get("uid"):
-                check_uid(target.resource, uid, before.object)
-        else:
-            check_patch_options(request, patch_type)
-            before = self._stored(found)
-            whole = _whole_scale(_scale_of(target, before))
-            patched, patch, strict = patched_object(whole, request.body, patch_type, _SCALE)
-            body = decoded_patch(patched, patch, strict, _SCALE, mode, patch_type)
-            request.warnings += body.warnings
-            self._check_names(found, body.obj)
-        live = from_stored(target, before.object)
-        wanted = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
-        obj = self._writing.update(target, before, wanted, writer, dry_run=dry_run, subresource="scale")
-        scale = scale_of(obj) if custom is None else custom.scale_of(obj)
-        return self._object(request, target, 200, scale, warnings=body.warnings)
+            return self._object(request, target, 200, read_scale(target, stored(found)))
+        scale, warnings = write_scale(request, found, asked, lambda: stored(found), self._writing)
+        return self._object(request, target, 200, scale, warnings=warnings)
 
     def _token_request(self, request: Request, found: Route) -> Response:
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         request.warnings += body.warnings
         if (body.obj["metadata"].get("namespace") or found.namespace) != found.namespace:
-            raise errors.bad_request(_OTHER_NAMESPACE)
+            raise errors.bad_request(OTHER_NAMESPACE)
         read_dry_run(request, "CreateOptions")
         with_usual_duration(body.obj)
-        track_create(_TOKEN_REQUESTS, body.obj, self._writer(request), self._writing.now, subresource="token")
+        track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writing.now, subresource="token")
         obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng, self._keys)
         return self._object(request, found.served, 201, obj, warnings=body.warnings)
 
@@ -672,18 +627,6 @@ _DELETED_TOGETHER = 10_000
 
 
 _PODS = served(PODS)
-
-
-def _scale_of(target: Served, stored: Stored, *, reading: bool = False) -> JSON:
-    if target.custom is None:
-        return scale_of(stored.object)
-    return target.custom.scale_of(stored.object, reading=reading)
-
-
-def _whole_scale(scale: JSON) -> JSON:
-    """The Scale as a patch meets it: in the server's memory replicas are there even if they are 0."""
-    scale["spec"].setdefault("replicas", 0)
-    return scale
 
 
 def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:

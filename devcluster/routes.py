@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.discovery import subresource_verbs
 from kubeloop.devcluster.registry import BY_PATH, VERSIONS, Served
+
+JSON = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +96,24 @@ def verb(found: Route, method: str) -> str:
     if asked not in found.served.verbs or (found.name and asked == "create") or (across and asked != "list"):
         raise errors.method_not_allowed()
     return asked
+
+
+OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
+
+
+def check_names(found: Route, obj: JSON) -> None:
+    """Is an object the one that its path names? A namespace that is left out is filled in. Raises StatusError 400."""
+    metadata = obj["metadata"]
+    if not found.served.resource.namespaced:
+        metadata.pop("namespace", None)
+    elif (metadata.get("namespace") or found.namespace) != found.namespace:
+        raise errors.bad_request(OTHER_NAMESPACE)
+    else:
+        metadata["namespace"] = found.namespace
+    name = metadata.get("name")
+    if not name:
+        raise errors.bad_request(
+            f"the name of the object ({found.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != found.name:
+        raise errors.bad_request(f"the name of the object ({name}) does not match the name on the URL ({found.name})")

@@ -1,6 +1,6 @@
-"""scale, binding, eviction, finalize and token: subresources whose body is another kind than the object's.
+"""binding and eviction: subresources of pods whose body is another kind than the object's.
 
-Source: pkg/registry/core/pod/storage, pkg/registry/apps/*/storage, pkg/registry/core/namespace/storage of v1.36.
+Source: pkg/registry/core/pod/storage of v1.36.
 """
 
 from __future__ import annotations
@@ -15,81 +15,17 @@ from kubeloop.devcluster.deleting import Deleting
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import Served, served
 from kubeloop.devcluster.storage import Store, Stored
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, quoted
-from kubeloop.devcluster.validation.metadata import object_meta
+from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.objects import LabelSelector, convert
-from kubeloop.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
+from kubeloop.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
 from kubeloop.kube.selectors import Selector, selector_from
 
 JSON = dict[str, Any]
 
 _MAX_DISRUPTED_PODS = 2000
 _BUDGETS = served(POD_DISRUPTION_BUDGETS)
-
-
-# --- scale ------------------------------------------------------------------------------------------------------------
-
-
-def scale_of(obj: JSON) -> JSON:
-    """The autoscaling/v1 Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
-    spec, status = obj.get("spec", {}), obj.get("status", {})
-    return scale_document(obj, spec.get("replicas"), status.get("replicas"), _selector_text(spec.get("selector")))
-
-
-def scale_document(obj: JSON, replicas: int | None, present: int | None, selector: str) -> JSON:
-    """An autoscaling/v1 Scale. replicas: wished; present: by the object's status; selector: of its pods, or ""."""
-    metadata = obj["metadata"]
-    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in names if name in metadata},
-        "spec": {"replicas": replicas} if replicas else {},
-        "status": {"replicas": present or 0, **({"selector": selector} if selector else {})},
-    }
-
-
-def _selector_text(selector: Any) -> str:
-    if not selector:
-        return ""
-    if "matchLabels" in selector or "matchExpressions" in selector:
-        return str(selector_from(convert(LabelSelector, selector)))
-    return ",".join(f"{name}={value}" for name, value in sorted(selector.items()))
-
-
-def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
-    """`obj` with the replicas of `scale`, whose metadata carries the preconditions. Raises StatusError."""
-    name = obj["metadata"]["name"]
-    given = scale.get("metadata", {})
-    replicas = scale.get("spec", {}).get("replicas", 0)
-    wrong = Errors()
-    object_meta(
-        wrong,
-        {**given, "name": name, "namespace": obj["metadata"]["namespace"]},
-        namespaced=True,
-        name_check=dns_subdomain,
-    )
-    causes = [*wrong]
-    if replicas < 0:
-        text = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        causes.append(errors.cause("FieldValueInvalid", "spec.replicas", text))
-    if causes:
-        raise errors.invalid("autoscaling", "Scale", name, causes)
-    if given.get("uid"):
-        check_uid(served.resource, given["uid"], obj, subresource="scale")
-    version = given.get("resourceVersion") or obj["metadata"]["resourceVersion"]
-    metadata = {**obj["metadata"], "resourceVersion": version}
-    return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
-
-
-def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str = "") -> None:
-    """Raises StatusError 409 if it is another one than the object's."""
-    found = obj["metadata"]["uid"]
-    if uid != found:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-        raise errors.conflict(resource, obj["metadata"]["name"], why, subresource=subresource)
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------

@@ -7,12 +7,18 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.managed import Writer
 from kubeloop.devcluster.request import Request
 
 JSON = dict[str, Any]
 MAX_MANAGER = 128
 """Bytes of a field manager's name."""
 _encode = msgspec.json.Encoder().encode
+
+
+def writer_of(request: Request) -> Writer:
+    """?fieldManager, or the user agent up to its first slash."""
+    return Writer(request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown")
 
 
 def read_dry_run(request: Request, options_kind: str) -> bool:

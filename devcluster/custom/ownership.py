@@ -8,7 +8,7 @@ FieldsV1, as in `managed`. Source: sigs.k8s.io/structured-merge-diff typed and m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -29,8 +29,10 @@ from kubeloop.devcluster.managed import (
     Fields,
     Writer,
     merge_entries,
-    new_entry,
     owned_fields,
+    repeated,
+    set_entries,
+    starting_entries,
 )
 from kubeloop.devcluster.patching import go_text
 from kubeloop.devcluster.registry import Served
@@ -218,14 +220,19 @@ def changed_fields(schema: Schema | None, old: Any, new: Any) -> Fields | None:
     if isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
         if not new:
             return {} if fresh else None
-        before_items = {item_key(schema, item): item for item in old} if isinstance(old, list) else {}
-        for item in new:
-            key = item_key(schema, item)
-            if _list_type(schema) == "set":
-                if key not in before_items:
-                    result[key] = {}
+        known = old if isinstance(old, list) else []
+        before_items = {item_key(schema, item): item for item in known}
+        after_items = {item_key(schema, item): item for item in new}
+        if _list_type(schema) == "set":
+            result = {key: {} for key in after_items if key not in before_items}
+            return {".": {}, **result} if fresh else result or None
+        same = repeated(partial(item_key, schema), known, new, before_items, after_items)
+        result = {key: {} for key in same.changed}
+        for key, item in after_items.items():
+            if key in same.after:
                 continue
-            below = changed_fields(schema.get("items"), before_items.get(key, _MISSING), item)
+            before = before_items.get(key, _MISSING) if key not in same.before else _MISSING
+            below = changed_fields(schema.get("items"), before, item)
             if below is not None:
                 result[key] = below
         return {".": {}, **result} if fresh else result or None
@@ -242,10 +249,13 @@ def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
             elif below := removed_fields(_field(schema, name), each, new[name]):
                 result[f"f:{name}"] = below
     elif isinstance(old, list) and isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
+        before = {item_key(schema, item): item for item in old}
         after = {item_key(schema, item): item for item in new}
-        for item in old:
-            key = item_key(schema, item)
-            if key not in after:
+        same = repeated(partial(item_key, schema), old, new, before, after)
+        for key, item in before.items():
+            if key in same.before and key in after:
+                continue
+            if key not in after or key in same.after:
                 result[key] = {}
             elif _list_type(schema) == "map" and (below := removed_fields(schema.get("items"), item, after[key])):
                 result[key] = below
@@ -266,12 +276,16 @@ def _owned(served: Served, fields: Fields, subresource: str) -> Fields:
 def track_create(served: Served, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
     """As managed.track_create()."""
     metadata = obj["metadata"]
-    metadata.pop("managedFields", None)
+    entries = starting_entries(metadata.pop("managedFields", None), [])
+    owned = _fields_set(served, schema, obj, "")
+    set_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
+
+
+def _fields_set(served: Served, schema: Schema, obj: JSON, subresource: str) -> Fields:
+    """What of an object somebody has set."""
     given = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
     changed = changed_fields(typed(schema), {"metadata": {}}, given) or {}
-    owned = _owned(served, changed, "")
-    if owned:
-        metadata["managedFields"] = [new_entry(served, writer.manager, "Update", "", owned, now())]
+    return _owned(served, changed, subresource)
 
 
 def track_update(
@@ -279,8 +293,9 @@ def track_update(
 ) -> None:
     """As managed.track_update()."""
     metadata = obj["metadata"]
-    given = metadata.get("managedFields")
-    entries = [] if given in ([], [{}]) else old["metadata"].get("managedFields", [])
+    entries = old["metadata"].get("managedFields", [])
+    if not subresource:
+        entries = starting_entries(metadata.get("managedFields"), entries)
     if not entries:
         metadata.pop("managedFields", None)
         return
@@ -293,10 +308,7 @@ def track_update(
     removed = _owned(served, removed_fields(whole, before, after), subresource)
     if changed or removed:
         entries = merge_entries(served, entries, writer.manager, subresource, changed, removed, now())
-    if entries:
-        metadata["managedFields"] = entries
-    else:
-        metadata.pop("managedFields", None)
+    set_entries(metadata, entries)
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------
@@ -326,6 +338,7 @@ def apply_configuration(
         merged=lambda base: _merged(whole, base, config),
         without=lambda merged, dropped: _without(whole, merged, dropped),
         changed=lambda base, merged, wishes: _overwritten(whole, base, merged, wishes) or {},
+        already_set=lambda base: _fields_set(served, schema, base, subresource),
     )
 
 

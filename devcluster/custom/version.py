@@ -29,7 +29,7 @@ from kubeloop.devcluster.custom.values import validate
 from kubeloop.devcluster.decoding import DecodeError
 from kubeloop.devcluster.managed import Writer
 from kubeloop.devcluster.registry import ALL_VERBS, CustomResource, Served
-from kubeloop.devcluster.subresources import scale_document
+from kubeloop.devcluster.scales import Places, scale_document
 from kubeloop.devcluster.validation.field import Errors, dns_subdomain, qualified_name, quoted
 from kubeloop.devcluster.validation.metadata import (
     STANDARD_FINALIZERS,
@@ -46,6 +46,7 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 """In the order in which discovery tells them."""
 
 _MAX_INT32 = (1 << 31) - 1
+_NOT_SET = -(1 << 31)
 _BLOCKING = (
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 )  # fmt: skip
@@ -328,9 +329,31 @@ class Version:
             raise errors.internal(message, reason="InternalError", details={"causes": [{"message": message[25:]}]})
         return scale_document(obj, replicas, status, selector)
 
+    def scale_to_write(self, obj: JSON) -> JSON:
+        """As scale_of(), for an update: replicas that are not there are a number that nobody asks for."""
+        scale = self.scale_of(obj)
+        assert self._scale is not None
+        if _integer_at(obj, self._scale["specReplicasPath"]) is None:
+            scale["spec"] = {"replicas": _NOT_SET}
+        return scale
+
+    @property
+    def replicas_places(self) -> Places:
+        """Where the versions of the definition have their replicas; None for those without scale."""
+        found: dict[str, tuple[str, ...] | None] = {}
+        for each in self.definition["spec"]["versions"]:
+            scale = (each.get("subresources") or {}).get("scale")
+            place = tuple(jsonpath.dotted(scale["specReplicasPath"])) if scale else None
+            found[f"{self.served.resource.group}/{each['name']}"] = place
+        return found
+
     def scaled(self, obj: JSON, scale: JSON) -> JSON:
         """`obj` with the replicas of `scale`, whose resourceVersion is a precondition. Raises StatusError."""
         assert self._scale is not None
+        if (scale.get("spec") or {}).get("replicas") == _NOT_SET:
+            raise errors.bad_request(
+                f"the spec replicas field {quoted(self._scale['specReplicasPath'])} cannot be empty"
+            )
         result = deepcopy(obj)
         parent: JSON = result
         *parents, last = jsonpath.dotted(self._scale["specReplicasPath"])

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import msgspec
 import pytest
 
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.kube.clock import SystemClock
+from support.asked import Asked
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
 TEMPLATE: JSON = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 PODS_STAY = "child pods are preserved by default when jobs are deleted"
-
-
-class Asked:
-    """A server, asked in its own process."""
-
-    def __init__(self) -> None:
-        self._server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
-        self.warnings: list[str] = []
-
-    def __call__(self, method: str, path: str, body: Any = None, media: str = "application/json") -> tuple[int, JSON]:
-        data = b"" if body is None else msgspec.json.encode(body)
-        answer = self._server.answer(Request.of(method, path, {"content-type": media}, data))
-        assert isinstance(answer.body, bytes)
-        self.warnings = [text for name, text in answer.headers if name == "Warning"]
-        return answer.status, msgspec.json.decode(answer.body)
-
-    def make(self, path: str, body: JSON) -> None:
-        status, told = self("POST", path, body)
-        assert status == 201, told
 
 
 @pytest.fixture

@@ -1,0 +1,145 @@
+"""Scales as kube-apiserver v1.36 takes them: who owns the replicas, whoever writes them by which path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.asked import Asked
+
+JSON = dict[str, Any]
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+DEPLOYMENT: JSON = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {
+        "replicas": 3,
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    },
+}
+
+
+def scale(replicas: Any, **more: Any) -> JSON:
+    spec = {} if replicas is None else {"replicas": replicas}
+    return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d", **more}, "spec": spec}
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    asked = Asked()
+    asked.make(f"{DEPLOYMENTS}?fieldManager=maker", DEPLOYMENT)
+    return asked
+
+
+def apply(ask: Asked, manager: str, replicas: Any, *, force: bool = False, **more: Any) -> tuple[int, JSON]:
+    query = f"fieldManager={manager}{'&force=true' if force else ''}"
+    return ask("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", scale(replicas, **more), APPLY)
+
+
+def owners(ask: Asked) -> list[str]:
+    """Who owns the replicas: "maker Update", "one Apply scale"."""
+    entries = ask("GET", f"{DEPLOYMENTS}/d")[1]["metadata"].get("managedFields", [])
+    held = [each for each in entries if "f:replicas" in each["fieldsV1"].get("f:spec", {})]
+    assert {each["apiVersion"] for each in held} <= {"apps/v1"}
+    return [" ".join(filter(None, (e["manager"], e["operation"], e.get("subresource")))) for e in held]
+
+
+async def test_applying_another_number_than_the_owners_is_a_conflict_in_the_scales_version(ask: Asked):
+    status, told = apply(ask, "one", 4)
+    assert (status, told["message"]) == (
+        409,
+        'Apply failed with 1 conflict: conflict with "maker" using autoscaling/v1: .spec.replicas',
+    )
+    assert owners(ask) == ["maker Update"]
+
+
+async def test_whoever_applies_the_same_number_owns_it_too_and_force_takes_it(ask: Asked):
+    assert apply(ask, "one", 3)[0] == apply(ask, "two", 3)[0] == 200
+    assert owners(ask) == ["one Apply scale", "two Apply scale"]
+    status, told = apply(ask, "one", 5)
+    assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "two" with subresource "scale"')
+    status, told = apply(ask, "one", 5, force=True)
+    assert (status, told["spec"]) == (200, {"replicas": 5})
+    assert owners(ask) == ["one Apply scale"]
+
+
+async def test_an_applied_scale_is_noted_without_a_time(ask: Asked):
+    apply(ask, "one", 7, force=True)
+    entries = ask("GET", f"{DEPLOYMENTS}/d")[1]["metadata"]["managedFields"]
+    assert [(each["manager"], "time" in each) for each in entries] == [("one", False), ("maker", True)]
+
+
+async def test_who_applies_no_replicas_any_more_gives_them_up(ask: Asked):
+    apply(ask, "one", 7, force=True)
+    status, told = ask("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", {**scale(None), "spec": None}, APPLY)
+    assert (status, told["spec"]) == (200, {})
+    bare = {name: value for name, value in scale(None).items() if name != "spec"}
+    assert ask("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", bare, APPLY)[0] == 200
+    assert owners(ask) == []
+
+
+async def test_the_replicas_of_an_applied_deployment_are_its_appliers(ask: Asked):
+    whole = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 5}}
+    assert ask("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole&force=true", whole, APPLY)[0] == 200
+    assert apply(ask, "other", 5)[0] == 200
+    assert sorted(owners(ask)) == ["other Apply scale", "whole Apply"]
+    assert apply(ask, "other", 4)[1]["details"]["causes"][0]["message"] == 'conflict with "whole"'
+    assert apply(ask, "other", 4, force=True)[0] == 200
+    assert owners(ask) == ["other Apply scale"]
+    status, told = ask("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole", DEPLOYMENT, APPLY)
+    assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "other" with subresource "scale"')
+
+
+async def test_replicas_that_nobody_owns_are_taken_from_whoever_was_there_before_the_first_apply(ask: Asked):
+    ask("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"managedFields": [{}]}}, MERGE)
+    status, told = apply(ask, "first", 4)
+    message = 'conflict with "before-first-apply" with subresource "scale" using autoscaling/v1'
+    assert (status, told["details"]["causes"][0]["message"]) == (409, message)
+    assert apply(ask, "first", 4, force=True)[0] == 200
+    assert owners(ask) == ["first Apply scale"]
+
+
+async def test_a_scale_that_is_put_is_its_writers(ask: Asked):
+    path = f"{DEPLOYMENTS}/d/scale?fieldManager=putter"
+    assert ask("PUT", path, scale(6))[0] == 200
+    assert owners(ask) == ["putter Update scale"]
+    assert ask("PUT", path, scale(0))[0] == 200
+    assert owners(ask) == []
+    assert ask("PUT", path, scale(6))[0] == 200
+    assert owners(ask) == [], "what nobody owns stays so until somebody applies"
+
+
+@pytest.mark.parametrize(
+    ("query", "config", "status", "told"),
+    [
+        ("force=true", scale(3), 422, "fieldManager: Required value: is required for apply patch"),
+        ("fieldManager=m", {**scale(3), "apiVersion": "apps/v1"}, 400, "invalid object type: apps/v1, Kind=Scale"),
+        ("fieldManager=m", scale(3, name="e"), 400, "the name of the object (e) does not match the name on the URL"),
+        ("fieldManager=m", scale(3, namespace="x"), 400, "does not match the namespace sent on the request"),
+        ("fieldManager=m", scale(3, managedFields=[]), 400, "metadata.managedFields must be nil"),
+        ("fieldManager=m", scale(3, uid="x"), 409, 'on deployments/scale.apps "d": Precondition failed'),
+        ("fieldManager=m", scale(3, resourceVersion="1"), 409, "the object has been modified"),
+        ("fieldManager=m&force=true", scale(-1), 422, "spec.replicas: Invalid value: -1: must be greater than or"),
+        ("fieldManager=m&force=true", scale("3"), 500, ".spec.replicas: expected numeric (int or float), got string"),
+        ("fieldManager=m", {**scale(3), "foo": 1}, 500, ".foo: field not declared in schema"),
+    ],
+)
+async def test_wrong_configurations_are_refused(ask: Asked, query: str, config: JSON, status: int, told: str):
+    answer = ask("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", config, APPLY)
+    assert (answer[0], told in answer[1]["message"]) == (status, True), answer
+    assert owners(ask) == ["maker Update"]
+
+
+async def test_the_scale_of_nothing_is_not_made(ask: Asked):
+    status, told = ask("PATCH", f"{DEPLOYMENTS}/none/scale?fieldManager=m", scale(3), APPLY)
+    assert (status, told["message"]) == (404, 'deployments.apps "none" not found')
+
+
+async def test_a_dry_run_leaves_number_and_owner(ask: Asked):
+    path = f"{DEPLOYMENTS}/d/scale?fieldManager=m&force=true&dryRun=All"
+    assert ask("PATCH", path, scale(9), APPLY)[1]["spec"] == {"replicas": 9}
+    assert owners(ask) == ["maker Update"]
