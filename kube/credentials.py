@@ -1,26 +1,34 @@
 """The way to an API server: kubeconfig, in-cluster service account, exec plugin, token, client certificate.
 
-kubernetes_asyncio reads all of these, and renews them; it is imported when `connect` is called, because that takes half
-a second. `connect_token` is for who already has address and token (the development cluster).
+`connect_token` is for who already has address and token (the development cluster).
 """
 
 from __future__ import annotations
 
-import logging
+import base64
 import os
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kubeloop.kube.authorization import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
+from kubeloop.kube.authorization import Authorization, AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
 from kubeloop.kube.endpoint import Endpoint, endpoint_at
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.kubeconfig import Entry, read_kubeconfig
 from kubeloop.kube.transport import Transport
 
 HttpClient = Literal["asyncio", "aiohttp"]
 
 _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_INSECURE = "insecure-skip-tls-verify"
+_IMPERSONATION = {"as", "as-uid", "as-groups", "as-user-extra"}
+_RENEWED_BY_LIBRARY = {"exec", "auth-provider"}
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds what its service account may show."""
 
 
 async def connect(
@@ -36,11 +44,10 @@ async def connect(
     found = _files(paths)
     if not found:
         if not kubeconfig and os.environ.get(_IN_CLUSTER):
-            return await _connect_in_cluster(http)
+            return _connect_in_cluster(http)
         hint = "give --kubeconfig FILE, or set KUBECONFIG"
         raise UserError(f"no kubeconfig at {paths}", hint=hint)
-    _check_readable(found, context)
-    return await _connect_kubeconfig(os.pathsep.join(found), context, http)
+    return await _connect_kubeconfig(found, context, http)
 
 
 def connect_token(server_url: str, token: str, ca: bytes | None = None, *, http: HttpClient = "asyncio") -> Transport:
@@ -59,123 +66,119 @@ def _files(paths: str) -> list[str]:
     return [path for path in expanded if path and os.path.isfile(path)]
 
 
-def _check_readable(paths: list[str], context: str | None) -> None:
-    """Say in one line what is wrong with the files. Raises UserError."""
-    import yaml
-
-    contexts: list[str] = []
-    current = ""
-    for path in paths:
-        try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read kubeconfig {path}: {error}", hint="check the file's permissions") from error
-        except yaml.YAMLError as error:
-            where = getattr(error, "problem_mark", None)
-            line = f" (line {where.line + 1})" if where else ""
-            problem = getattr(error, "problem", None) or "not YAML"
-            raise UserError(f"kubeconfig {path} is not valid YAML{line}: {problem}", hint="check the file") from error
-        if not isinstance(content, dict) or not isinstance(content.get("clusters") or [], list):
-            raise UserError(f"{path} is not a kubeconfig", hint="it has clusters, contexts and users")
-        contexts += [
-            each["name"] for each in content.get("contexts") or [] if isinstance(each, dict) and "name" in each
-        ]
-        current = current or content.get("current-context") or ""
-    wanted = context or current
-    choices = f"contexts there: {', '.join(contexts)}" if contexts else "it has no contexts"
-    if not wanted:
-        raise UserError(f"kubeconfig {paths[0]} has no current-context", hint=choices)
-    if wanted not in contexts:
-        raise UserError(f"no context {wanted!r} in kubeconfig {' or '.join(paths)}", hint=choices)
-
-
-async def _connect_kubeconfig(paths: str, context: str | None, http: HttpClient) -> Transport:
-    from kubernetes_asyncio import client, config
-
-    # It logs what it also raises.
-    logging.getLogger("kubernetes_asyncio.config.kube_config").setLevel(logging.CRITICAL)
-    configuration = client.Configuration()
-    try:
-        loader: Any = await config.load_kube_config(
-            config_file=paths, context=context, client_configuration=configuration, persist_config=False
+async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpClient) -> Transport:
+    config = read_kubeconfig(paths, context)
+    cluster, user = config.cluster, config.user
+    server = cluster.text("server")
+    if not server:
+        raise UserError(
+            f"kubeconfig {cluster.file} names no server for its cluster", hint="set clusters[].cluster.server"
         )
-    except Exception as error:  # whatever it stumbles over: its exceptions are of many types
-        raise _kubeconfig_error(paths, error) from error
-    if loader._cluster is None or "server" not in loader._cluster:
-        raise UserError(f"kubeconfig {paths} names no server for its cluster", hint="set clusters[].cluster.server")
-    endpoint = _endpoint(configuration, paths)
+    if user.values.keys() & _IMPERSONATION:
+        raise UserError(f"kubeconfig {user.file}: kubeloop does not act as somebody else", hint="leave out users[].as")
+    if user.values.keys() & _RENEWED_BY_LIBRARY:
+        from kubeloop.kube.renewed_credentials import connect_renewed
+
+        return await connect_renewed(
+            paths, config.context, lambda configuration: _library_transport(configuration, http)
+        )
+    tls = None
+    if not server.startswith("http://"):
+        source = f"kubeconfig {cluster.file}"
+        ca = cluster.content("certificate-authority")
+        tls = _tls(ca.decode("latin-1") if ca else None, source, verify=not cluster.values.get(_INSECURE))
+        certificate, key = user.content("client-certificate"), user.content("client-key")
+        if certificate:
+            _load_certificate(tls, certificate, key, f"kubeconfig {user.file}")
+    endpoint = _behind_proxy(server, tls, cluster.text("tls-server-name"), cluster.text("proxy-url"))
     transport = _transport(endpoint, http)
-    value = configuration.api_key.get("BearerToken", "")
-    certificate = configuration.cert_file
+    authorization = _authorization(user)
+    return AuthorizedTransport(transport, authorization) if authorization is not None else transport
 
-    async def load(rejected: bool) -> str:
-        nonlocal certificate
-        if rejected and hasattr(loader, "exec_plugin_expiry"):
-            del loader.exec_plugin_expiry  # whatever it says: the server does not take it
+
+def _authorization(user: Entry) -> Authorization | None:
+    """Of a token file, a token, or name and password. Raises UserError."""
+    path = user.text("tokenFile")
+    if path:
+
+        async def load(_rejected: bool) -> str:
+            return _bearer(user.read(path, "tokenFile"))
+
+        return ReloadedAuthorization(_bearer(user.read(path, "tokenFile")), load, every_seconds=_RELOAD_SECONDS)
+    token = user.text("token")
+    if token:
+        return StaticAuthorization(f"Bearer {token}")
+    if "username" in user.values and "password" in user.values:
+        both = f"{user.values['username']}:{user.values['password']}"
+        return StaticAuthorization(f"Basic {base64.b64encode(both.encode()).decode()}")
+    return None
+
+
+def _bearer(content: bytes) -> str:
+    return f"Bearer {content.decode('latin-1').strip()}"
+
+
+def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
+    """Show the server this certificate. Raises UserError."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile() as file:  # OpenSSL takes files only; ours to read, and gone at once
+        file.write(certificate + b"\n" + key)
+        file.flush()
         try:
-            await loader.load_and_set(configuration)
-        except Exception as error:
-            raise _kubeconfig_error(paths, error) from error
-        if configuration.cert_file and configuration.cert_file != certificate and endpoint.tls is not None:
-            certificate = configuration.cert_file
-            endpoint.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
-            transport.forget_idle()
-        return str(configuration.api_key.get("BearerToken", ""))
-
-    user = loader._user.value if loader._user is not None else {}
-    if not ({"exec", "auth-provider", "tokenFile"} & set(user)):
-        return AuthorizedTransport(transport, StaticAuthorization(value)) if value else transport
-    # An exec plugin that sets no expiry is only run again after a refusal.
-    expires = "exec" not in user or hasattr(loader, "exec_plugin_expiry")
-    every_seconds = _RELOAD_SECONDS if expires else None
-    authorization = ReloadedAuthorization(value, load, every_seconds=every_seconds)
-    return AuthorizedTransport(transport, authorization)
-
-
-def _kubeconfig_error(paths: str, error: Exception) -> UserError:
-    text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, FileNotFoundError) and "/" not in str(error.filename or ""):
-        plugin = f"exec plugin {error.filename!r}" if error.filename else "its exec plugin"  # uvloop does not say
-        return UserError(f"kubeconfig {paths}: {plugin} is not there", hint="install it, or put it on the PATH")
-    if isinstance(error, AssertionError | TypeError):  # its way to stumble over what is not there
-        return UserError(
-            f"kubeconfig {paths} is incomplete", hint="its context needs a cluster with a server, and a user (maybe {})"
-        )
-    if "exec:" in text:
-        return UserError(f"kubeconfig {paths}: {text}", hint="run the exec plugin by hand to see what it says")
-    return UserError(f"kubeconfig {paths}: {text}", hint="try it with: kubectl version")
+            tls.load_cert_chain(file.name)
+        except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
+            raise UserError(
+                f"{source}: bad client certificate: {error}", hint="check its certificates and keys"
+            ) from error
 
 
 # --- in a cluster ----------------------------------------------------------------------------------------------------
 
 
-async def _connect_in_cluster(http: HttpClient) -> Transport:
-    from kubernetes_asyncio import client, config
-
-    configuration = client.Configuration()
-    try:
-        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError) as error:
-        hint = "the pod needs a service account token (automountServiceAccountToken)"
-        raise UserError(f"in-cluster configuration: {error}", hint=hint) from error
+def _connect_in_cluster(http: HttpClient) -> Transport:
+    """Source: client-go rest.InClusterConfig."""
+    host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not port:
+        raise UserError(
+            "in-cluster configuration: KUBERNETES_SERVICE_PORT is not set", hint="or give --kubeconfig FILE"
+        )
+    ca = _mounted("ca.crt").decode("latin-1")
 
     async def load(_rejected: bool) -> str:
-        try:
-            return str(await configuration.get_api_key_with_prefix("BearerToken")).strip()
-        except (config.ConfigException, OSError) as error:
-            raise UserError(f"in-cluster configuration: {error}", hint="is the token still mounted?") from error
+        return _bearer(_mounted("token"))
 
-    endpoint = _endpoint(configuration, "in-cluster configuration")
-    authorization = ReloadedAuthorization(await load(False), load, every_seconds=_RELOAD_SECONDS)
+    tls = _tls(ca, "in-cluster configuration", verify=True)
+    endpoint = _behind_proxy(f"https://{f'[{host}]' if ':' in host else host}:{port}", tls)
+    authorization = ReloadedAuthorization(_bearer(_mounted("token")), load, every_seconds=_RELOAD_SECONDS)
     return AuthorizedTransport(_transport(endpoint, http), authorization)
+
+
+def _mounted(name: str) -> bytes:
+    """A file of the pod's service account. Raises UserError."""
+    path = SERVICE_ACCOUNT / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        problem = error.strerror
+    else:
+        if content.strip():
+            return content
+        problem = "it is empty"
+    raise UserError(
+        f"in-cluster configuration: {path}: {problem}",
+        hint="the pod needs a service account token (automountServiceAccountToken)",
+    )
 
 
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def _endpoint(configuration: Any, source: str) -> Endpoint:
+def _library_transport(configuration: Any, http: HttpClient) -> tuple[Any, Endpoint]:
+    """The transport that a kubernetes_asyncio Configuration describes. Raises UserError."""
     tls = None
     if not configuration.host.startswith("http://"):
+        source = "kubeconfig"
         try:
             ca = Path(configuration.ssl_ca_cert).read_text(encoding="ascii") if configuration.ssl_ca_cert else None
             tls = _tls(ca, source, verify=bool(configuration.verify_ssl))
@@ -183,9 +186,8 @@ def _endpoint(configuration: Any, source: str) -> Endpoint:
                 tls.load_cert_chain(configuration.cert_file, configuration.key_file)
         except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
             raise UserError(f"{source}: bad certificate: {error}", hint="check its certificates and keys") from error
-    endpoint = endpoint_at(configuration.host, tls, tls_name=configuration.tls_server_name or "")
-    proxy = configuration.proxy or _proxy_from_environment(endpoint)
-    return endpoint_at(configuration.host, tls, tls_name=endpoint.tls_name, proxy=proxy)
+    endpoint = _behind_proxy(configuration.host, tls, configuration.tls_server_name or "", configuration.proxy or "")
+    return _transport(endpoint, http), endpoint
 
 
 def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
@@ -201,11 +203,20 @@ def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
     return tls
 
 
+def _behind_proxy(server: str, tls: ssl.SSLContext | None, tls_name: str = "", proxy: str = "") -> Endpoint:
+    """The endpoint, and the proxy given for it or found in the environment. Raises UserError."""
+    endpoint = endpoint_at(server, tls, tls_name=tls_name, proxy=proxy)
+    found = proxy or _proxy_from_environment(endpoint)
+    return replace(endpoint, proxy=found) if found else endpoint
+
+
 def _proxy_from_environment(endpoint: Endpoint) -> str:
     """HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback says otherwise, as in client-go."""
+    if endpoint.host in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
     import urllib.request
 
-    if endpoint.host in {"localhost", "127.0.0.1", "::1"} or urllib.request.proxy_bypass(endpoint.host):
+    if urllib.request.proxy_bypass(endpoint.host):
         return ""
     return urllib.request.getproxies().get("https" if endpoint.tls else "http", "")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import ssl
 import stat
@@ -9,6 +11,7 @@ import sys
 
 import pytest
 import yaml
+from kubernetes_asyncio import client, config
 
 from kubeloop.kube.credentials import connect, connect_token
 from kubeloop.kube.endpoint import endpoint_at
@@ -127,9 +130,88 @@ async def test_an_exec_plugin_is_asked_again_when_the_server_refuses_its_token(s
 async def test_in_a_cluster_the_service_account_is_used(monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    with pytest.raises(UserError, match="in-cluster configuration: Service token file does not exist") as wrong:
+    with pytest.raises(UserError, match=r"in-cluster configuration: .*/ca.crt: No such file") as wrong:
         await connect()
     assert "service account" in wrong.value.hint
+
+
+async def test_a_service_account_token_is_read_again_when_the_server_refuses_it(
+    serving, monkeypatch, tmp_path, certificate
+):
+    cert, key = (str(path) for path in certificate)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    (tmp_path / "ca.crt").write_bytes(certificate[0].read_bytes())
+    (tmp_path / "token").write_text("old\n")
+    monkeypatch.setattr("kubeloop.kube.credentials.SERVICE_ACCOUNT", tmp_path)
+    async with serving(whoami, tls) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
+        transport = await connect()
+        (tmp_path / "token").write_text("right\n")
+        assert (await ask(transport)).status == 200
+    (tmp_path / "token").write_text("")
+    with pytest.raises(UserError, match="token: it is empty"):
+        await connect()
+    monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
+    with pytest.raises(UserError, match="KUBERNETES_SERVICE_PORT is not set"):
+        await connect()
+
+
+async def test_of_several_kubeconfigs_the_first_entry_of_a_name_counts_and_paths_are_relative_to_their_file(
+    serving, tmp_path, monkeypatch
+):
+    first, second = tmp_path / "first" / "config", tmp_path / "second" / "config"
+    for path in (first, second):
+        path.parent.mkdir()
+    (second.parent / "token").write_text("right")
+    async with serving(whoami) as server:
+        contexts = [{"name": "dev", "context": {"cluster": "c", "user": "u"}}]
+        clusters = [{"name": "c", "cluster": {"server": server.url}}]
+        first.write_text(yaml.safe_dump({"current-context": "dev", "contexts": contexts, "clusters": clusters}))
+        clusters = [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]
+        users = [{"name": "u", "user": {"tokenFile": "token"}}]
+        second.write_text(yaml.safe_dump({"current-context": "other", "clusters": clusters, "users": users}))
+        monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
+        assert (await ask(await connect())).status == 200
+
+
+async def test_name_and_password_are_sent(serving, kubeconfig):
+    async with serving(whoami) as server:
+        await ask(await connect(kubeconfig(server.url, {"username": "a", "password": "b"})))
+        assert server.requests[0].headers["authorization"] == "Basic YTpi"
+
+
+async def test_what_needs_no_library_does_not_import_it(serving, kubeconfig):
+    async with serving(whoami) as server:
+        path = kubeconfig(server.url, {"token": "right"})
+        program = (
+            "import asyncio, sys; from kubeloop.kube.credentials import connect;"
+            f"asyncio.run(connect({path!r})); sys.exit('kubernetes_asyncio' in sys.modules)"
+        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+        assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"token": "secret"}, id="token"),
+        pytest.param({"tokenFile": "secret-file"}, id="token file"),
+        pytest.param({"username": "u", "password": "p"}, id="name and password"),
+        pytest.param({"token": "secret", "username": "u", "password": "p"}, id="token before password"),
+        pytest.param({}, id="nobody"),
+    ],
+)
+async def test_we_are_who_kubernetes_asyncio_is_with_the_same_kubeconfig(serving, kubeconfig, tmp_path, user):
+    (tmp_path / "secret-file").write_text("from the file")
+    async with serving(whoami) as server:
+        path = kubeconfig(server.url, user)
+        await ask(await connect(path))
+        configuration = client.Configuration()
+        await config.load_kube_config(config_file=path, client_configuration=configuration)
+        theirs = configuration.api_key.get("BearerToken")
+        assert server.requests[0].headers.get("authorization") == theirs
 
 
 async def test_a_known_server_and_token_need_no_kubeconfig(serving):
@@ -152,6 +234,10 @@ async def test_a_client_certificate_opens_the_connection(serving, kubeconfig, ce
         user = {"client-certificate": cert, "client-key": key}
         transport = await connect(kubeconfig(url, user, **{"certificate-authority": cert}))
         assert (await ask(transport)).body == b"come in"
+        files = dict(zip(user, certificate, strict=True))
+        data = {f"{name}-data": base64.b64encode(file.read_bytes()).decode() for name, file in files.items()}
+        authority = {"certificate-authority-data": data["client-certificate-data"]}
+        assert (await ask(await connect(kubeconfig(url, data, **authority)))).body == b"come in"
         transport = await connect(kubeconfig(url, {}, **{"insecure-skip-tls-verify": True}))
         with pytest.raises(TransportError):
             await ask(transport)
@@ -173,7 +259,7 @@ async def test_a_proxy_is_used(serving, kubeconfig, monkeypatch):
 
 
 BAD = [
-    pytest.param("a: [1", "config is not valid YAML (line 1)", "check the file", id="not YAML"),
+    pytest.param("a: [1", "config is not valid YAML (line ", "check the file", id="not YAML"),
     pytest.param("just text", "is not a kubeconfig", "clusters", id="something else"),
     pytest.param("{}", "has no current-context", "it has no contexts", id="empty"),
     pytest.param(
@@ -181,16 +267,52 @@ BAD = [
     ),
     pytest.param(
         "{current-context: a, clusters: [], contexts: [{name: a, context: {cluster: c}}]}",
-        "Expected object with name c",
-        "kubectl version",
+        "context 'a' names the cluster 'c', which is not there",
+        "it has no clusters",
         id="cluster",
     ),
     pytest.param(
         "{current-context: a, clusters: [{name: c, cluster: {}}], contexts: [{name: a, context: {cluster: c}}]}",
-        "is incomplete",
-        "a cluster with a server",
+        "names no server",
+        "clusters[].cluster.server",
         id="nothing about the cluster",
     ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c}], users: [{name: v}], contexts: [{name: a, context: {cluster: c,"
+        " user: u}}]}",
+        "context 'a' names the user 'u', who is not there",
+        "users there: v",
+        id="user",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x'}}],"
+        " users: [{name: u, user: {as: root}}], contexts: [{name: a, context: {cluster: c, user: u}}]}",
+        "does not act as somebody else",
+        "users[].as",
+        id="impersonation",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x'}}],"
+        " users: [{name: u, user: {tokenFile: missing}}], contexts: [{name: a, context: {cluster: c, user: u}}]}",
+        "tokenFile: cannot read missing: No such file",
+        "check the path",
+        id="token file",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'https://x', certificate-authority-data: ä}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "certificate-authority-data is not base64",
+        "check",
+        id="data",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 8080}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "server must be text",
+        "quotes",
+        id="a number",
+    ),
+    pytest.param("{current-context: a, contexts: {a: {}}}", "is not a kubeconfig", "a list of entries", id="mapping"),
     pytest.param(
         "{current-context: a, clusters: [{name: c, cluster: {tls-server-name: x}}],"
         " contexts: [{name: a, context: {cluster: c}}]}",
