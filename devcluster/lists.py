@@ -22,7 +22,7 @@ from kubeloop.devcluster.decoding import decode, json_kind
 from kubeloop.devcluster.json_syntax import json_error
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.selection import Selection, selection
+from kubeloop.devcluster.selection import Selection, selection, the_name
 from kubeloop.devcluster.storage import Stored, Table
 from kubeloop.devcluster.watch import INITIAL_EVENTS_END, Frame, Watcher, WatchStream, plain_frame
 
@@ -44,6 +44,8 @@ class ListOptions:
 
     watch: bool
     namespace: str
+    name: str
+    """The only object that can be selected, where the field selector says so; else ""."""
     select: Selection | None
     limit: int
     continue_token: str
@@ -115,6 +117,7 @@ def parse_list_options(request: Request, served: Served, namespace: str, name: s
     return ListOptions(
         watch=watch,
         namespace=namespace,
+        name=the_name(fields) if namespace or not served.resource.namespaced else "",
         select=select,
         limit=limit or 0,
         continue_token=token,
@@ -227,6 +230,7 @@ def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
         asked, start = _parse_continue(options.continue_token)
         if asked >= 0:
             revision = asked
+            _not_in_the_future(revision, revision_now)
             try:
                 items = table.snapshot_at(revision, options.namespace)
             except errors.StatusError as gone:
@@ -234,8 +238,9 @@ def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
                 failure.list_metadata = {"continue": _continue_token(-1, start)}
                 raise failure from gone
         else:
-            items = table.list(options.namespace)
-        items = [stored for stored in items if stored.key >= start]
+            items = _present(table, options)
+        first = _prefix(options) + start.removeprefix("/")
+        items = [stored for stored in items if stored.key >= first]
     elif options.match == "Exact" or (
         options.limit > 0 and options.resource_version and options.match != "NotOlderThan"
     ):
@@ -246,8 +251,21 @@ def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
     else:
         if options.resource_version:
             _not_in_the_future(options.resource_version, revision_now)
-        items = table.list(options.namespace)
+        items = _present(table, options)
     return _cut(items, revision, options)
+
+
+def _present(table: Table, options: ListOptions) -> list[Stored]:
+    """The objects there are now; the only one that can be selected is looked up, and so there are never more of it."""
+    if not options.name:
+        return table.list(options.namespace)
+    stored = table.get(_prefix(options) + options.name)
+    return [] if stored is None else [stored]
+
+
+def _prefix(options: ListOptions) -> str:
+    """What the keys of a list begin with; a continue token is without it, and so goes for any namespace."""
+    return f"{options.namespace}/" if options.namespace else ""
 
 
 def _not_in_the_future(revision: int, now: int) -> None:
@@ -256,17 +274,31 @@ def _not_in_the_future(revision: int, now: int) -> None:
 
 
 def _cut(items: list[Stored], revision: int, options: ListOptions) -> Page:
+    """The first objects that are selected, up to the limit.
+
+    Whether there are more is said as kube-apiserver knows it: of objects, not of selected ones.
+    """
     select, limit = options.select, options.limit
     metadata: JSON = {"resourceVersion": str(revision)}
-    if select is not None:
-        items = [stored for stored in items if select(stored.object)]
     # resourceVersion=0 is answered from the watch cache, which does not page
-    if limit > 0 and len(items) > limit and not (options.resource_version == 0 and not options.continue_token):
-        metadata["continue"] = _continue_token(revision, items[limit].key)
-        if select is None:
-            metadata["remainingItemCount"] = len(items) - limit
-        items = items[:limit]
-    return Page(items, metadata)
+    unlimited = limit <= 0 or (options.resource_version == 0 and not options.continue_token)
+    if unlimited or len(items) <= limit:
+        return Page(items if select is None else [each for each in items if select(each.object)], metadata)
+    if select is None:
+        metadata["remainingItemCount"] = len(items) - limit
+        chosen, more = items[:limit], True
+    else:
+        chosen, more = [], False
+        for position, each in enumerate(items, 1):
+            if select(each.object):
+                chosen.append(each)
+                if len(chosen) == limit:
+                    more = position < len(items)
+                    break
+    if more:
+        after = chosen[-1].key.removeprefix(_prefix(options)) + "\0"
+        metadata["continue"] = _continue_token(revision, after)
+    return Page(chosen, metadata)
 
 
 def list_json(served: Served, page: Page) -> bytes:
@@ -322,7 +354,7 @@ def open_watch(
         if revision:
             _not_in_the_future(revision, revision_now())
         changes = []
-        for stored in table.list(options.namespace):
+        for stored in _present(table, options):
             if options.select is None or options.select(stored.object):
                 watcher.add(stored)
     else:

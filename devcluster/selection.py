@@ -91,21 +91,26 @@ FIELDS: dict[str, dict[str, Getter]] = {
         "spec.hostNetwork": _boolean("spec", "hostNetwork"),
         "status.phase": _at("status", "phase"),
         "status.podIP": _at("status", "podIP"),
-        "status.podIPs": _at("status", "podIP"),
+        "status.podIPs": lambda _pod: "",  # may be asked for, and no pod has it: ToSelectableFields leaves it out
         "status.nominatedNodeName": _at("status", "nominatedNodeName"),
     },
     "nodes": {"metadata.name": _METADATA["metadata.name"], "spec.unschedulable": _boolean("spec", "unschedulable")},
-    "namespaces": {
-        "metadata.name": _METADATA["metadata.name"],
-        "name": _METADATA["metadata.name"],
-        "status.phase": _at("status", "phase"),
-    },
+    "namespaces": {"metadata.name": _METADATA["metadata.name"], "status.phase": _at("status", "phase")},
     "replicationcontrollers": {**_METADATA, "status.replicas": _number("status", "replicas")},
     "events": _EVENT,
     "events.events.k8s.io": _REGARDING,
     "secrets": {**_METADATA, "type": _at("type")},
     "services": {**_METADATA, "spec.clusterIP": _at("spec", "clusterIP"), "spec.type": _at("spec", "type")},
     "jobs.batch": {**_METADATA, "status.successful": _number("status", "succeeded")},
+    "certificatesigningrequests.certificates.k8s.io": {
+        "metadata.name": _METADATA["metadata.name"],
+        "spec.signerName": _at("spec", "signerName"),
+    },
+    "resourceslices.resource.k8s.io": {
+        "metadata.name": _METADATA["metadata.name"],
+        "spec.driver": _at("spec", "driver"),
+        "spec.nodeName": _at("spec", "nodeName"),
+    },
 }
 """Getters of the kinds that have selectable fields of their own."""
 
@@ -163,6 +168,14 @@ def parse_fields(text: str) -> list[tuple[str, bool, str]]:
     return terms
 
 
+def the_name(field_selector: str) -> str:
+    """The name that a field selector asks for; "" if it asks for none. Raises StatusError 400."""
+    if "metadata.name" not in field_selector:
+        return ""
+    terms = parse_fields(field_selector)
+    return next((value for field, equal, value in terms if equal and field == "metadata.name"), "")
+
+
 def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
     own = FIELDS.get(served.resource.group_resource) if served.custom is None else served.custom.getters()
     getters = _METADATA if own is None else own
@@ -175,6 +188,9 @@ def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> li
                 raise errors.bad_request(f'"{field}" is not a known field selector: only {known}')
             if served.resource.group_resource == "jobs.batch":
                 raise errors.bad_request(f'field label "{field}" not supported for Job')
+            if served.resource.group_resource == "resourceslices.resource.k8s.io":
+                kind = f"{served.resource.api_version}, Kind=ResourceSlice"
+                raise errors.bad_request(f"field label not supported for {kind}: {field}")
             raise errors.bad_request(f"field label not supported: {field}")
         bound.append((getter, equal, value))
     return bound

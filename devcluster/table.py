@@ -65,6 +65,15 @@ def partial_metadata_list(objects: Iterable[JSON], list_metadata: JSON) -> JSON:
     }
 
 
+def check_include_object(include_object: str) -> None:
+    """Raises StatusError 400 for what is neither one of INCLUDE_OBJECT nor ""."""
+    if include_object and include_object not in INCLUDE_OBJECT:
+        raise errors.bad_request(
+            f'Unable to convert to Table as requested: includeObject: Invalid value: "{include_object}": '
+            "must be 'Metadata', 'Object', 'None', or empty"
+        )
+
+
 def table(
     served: Served,
     objects: list[JSON],
@@ -81,19 +90,15 @@ def table(
     apiVersion. `columns` is false in the second and later events of a watch. Raises StatusError 400 for another
     include_object.
     """
-    if include_object not in INCLUDE_OBJECT:
-        raise errors.bad_request(
-            f'Unable to convert to Table as requested: includeObject: Invalid value: "{include_object}": '
-            "must be 'Metadata', 'Object', 'None', or empty"
-        )
+    check_include_object(include_object)
     key = served.resource.group_resource
     if objects and objects[0].get("kind") == "Scale":
         key = "scale"
     key = _ALIASES.get(key, key)
     declared = served.columns if key in ("", served.resource.group_resource) else ()
-    key = key if key in PRINTERS else ""
+    key = key if declared or key in PRINTERS else ""
     cells: Print = partial(declared_cells, declared) if declared else PRINTERS[key]
-    defined = _columns()[key] if not declared else declared_columns(declared)
+    defined = _columns().get(key) or declared_columns(declared)
     if served.custom is not None and key != "scale":
         cells, defined = served.custom.cells, served.custom.column_definitions(defined)
     rows: list[JSON] = []

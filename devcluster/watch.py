@@ -19,6 +19,7 @@ from kubeloop.devcluster.storage import Change, Stored, Table, with_revision
 JSON = dict[str, Any]
 Selection = Callable[[JSON], bool]
 Frame = Callable[[str, JSON], bytes]
+"""Words an event as a line; b"" if the object has no such form, which ends the watch without a word."""
 
 _encode = msgspec.json.Encoder().encode
 BOOKMARK_SECONDS = 60.0
@@ -71,13 +72,15 @@ class Watcher:
         """Begin with `changes`, which end at the table's present, and receive all that follow."""
         for change in changes:
             self._take(change)
-        self._unsubscribe = self.table.subscribe(self._receive)
+        if not self._overflowed:
+            self._unsubscribe = self.table.subscribe(self._receive)
 
     def add(self, stored: Stored) -> None:
         """Put an initial ADDED event into the stream."""
-        self._pending.append(
-            plain_frame("ADDED", stored.object) if self._frame is None else self._frame("ADDED", stored.object)
-        )
+        if self._frame is None:
+            self._pending.append(plain_frame("ADDED", stored.object))
+        else:
+            self._put(self._frame("ADDED", stored.object))
 
     def close(self) -> None:
         if self._unsubscribe is not None:
@@ -119,13 +122,22 @@ class Watcher:
         if self._pending:
             self._wake.set()
 
+    def _put(self, line: bytes) -> None:
+        if line:
+            self._pending.append(line)
+        else:
+            self.cut()
+
     def _take(self, change: Change) -> None:
         if self._prefix and not change.now.key.startswith(self._prefix):
             return
         selection = self._selection
         if selection is None:
             frame = self._frame
-            self._pending.append(change.frame() if frame is None else frame(change.type, change.now.object))
+            if frame is None:
+                self._pending.append(change.frame())
+            else:
+                self._put(frame(change.type, change.now.object))
             return
         before, now = change.before, change.now
         was_in = before is not None and selection(before.object)
@@ -140,7 +152,7 @@ class Watcher:
         else:
             return
         if self._frame is not None:
-            self._pending.append(self._frame(type_, obj))
+            self._put(self._frame(type_, obj))
         elif obj is now.object and type_ == change.type:
             self._pending.append(change.frame())
         else:
