@@ -6,7 +6,7 @@ knows one metric, the use of CPU, and carries all else in annotations. Source: p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,16 @@ _METRICS, _CURRENT = f"{_PREFIX}metrics", f"{_PREFIX}current-metrics"
 _CONDITIONS, _BEHAVIOR = f"{_PREFIX}conditions", f"{_PREFIX}behavior"
 _DEFAULT_CPU_PERCENT = 80
 
+_OLD_ORDER = (
+    "target", "metricName", "name", "metricSelector", "targetValue", "currentValue", "targetAverageUtilization",
+    "currentAverageUtilization", "targetAverageValue", "currentAverageValue", "container", "selector", "averageValue",
+)  # fmt: skip
+"""How Go writes the fields of v1's metrics, whichever their source; and those of what they hold."""
+_REFERENCE_ORDER = ("kind", "name", "apiVersion")
+_CONDITION_ORDER = ("type", "status", "lastTransitionTime", "reason", "message")
+_RULES_ORDER = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
+_POLICY_ORDER = ("type", "value", "periodSeconds")
+
 _SOURCES = ("resource", "containerResource", "pods", "object", "external")
 _NAMED = ("resource", "containerResource")
 
@@ -51,7 +61,7 @@ def _old_metric(metric: JSON, which: str) -> JSON:
             if selector := given["metric"].get("selector"):
                 old["metricSelector" if source == "external" else "selector"] = selector
         if "describedObject" in given:
-            old["target"] = given["describedObject"]
+            old["target"] = _in_order(given["describedObject"], _REFERENCE_ORDER)
         average = "averageValue" if source == "object" else f"{which}AverageValue"
         for name, old_name in (
             ("averageUtilization", f"{which}AverageUtilization"),
@@ -60,9 +70,9 @@ def _old_metric(metric: JSON, which: str) -> JSON:
         ):
             if name in values:
                 old[old_name] = values[name]
-        if source == "object":
+        if source == "object" or (source == "external" and which == "current"):
             old.setdefault(f"{which}Value", "0")
-        result[source] = old
+        result[source] = _in_order(old, _OLD_ORDER)
     return result
 
 
@@ -114,15 +124,35 @@ def _cpu_metric(which: str, percent: int) -> JSON:
     return {"type": "Resource", "resource": {"name": "cpu", which: target}}
 
 
-def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
-    """Behaviour stands in its annotation under Go's names of its fields."""
+def _in_order(value: JSON, order: Iterable[str]) -> JSON:
+    return {name: value[name] for name in order if name in value}
+
+
+def _in_go(rules: JSON | None) -> JSON | None:
+    """Rules of scaling as their annotation has them: all fields, set or not, under Go's names."""
+    if rules is None:
+        return None
+    result = {_capital(name): rules.get(name) for name in _RULES_ORDER}
+    if rules.get("policies") is not None:
+        result["Policies"] = [{_capital(name): each.get(name) for name in _POLICY_ORDER} for each in rules["policies"]]
+    return result
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def _from_go(value: Any) -> Any:
+    """Behaviour from its annotation."""
     if isinstance(value, dict):
-        return {rename(name): _renamed(each, rename) for name, each in value.items() if each is not None}
-    return [_renamed(each, rename) for each in value] if isinstance(value, list) else value
+        return {name[:1].lower() + name[1:]: _from_go(each) for name, each in value.items() if each is not None}
+    return [_from_go(each) for each in value] if isinstance(value, list) else value
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """JSON as Go writes it: with what HTML reads as markup escaped."""
+    text = msgspec.json.encode(value).decode()
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 # --- autoscalers ------------------------------------------------------------------------------------------------------
@@ -150,9 +180,9 @@ def autoscaler_in_v1(obj: JSON) -> JSON:
     if current:
         kept[_CURRENT] = _text([_old_metric(metric, "current") for metric in current])
     if conditions:
-        kept[_CONDITIONS] = _text(conditions)
+        kept[_CONDITIONS] = _text([_in_order(each, _CONDITION_ORDER) for each in conditions])
     if behavior:
-        kept[_BEHAVIOR] = _text(_renamed(behavior, lambda name: name[:1].upper() + name[1:]))
+        kept[_BEHAVIOR] = _text({_capital(name): _in_go(behavior.get(name)) for name in ("scaleUp", "scaleDown")})
     metadata = dict(obj["metadata"])
     if kept:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **kept}
@@ -186,7 +216,7 @@ def autoscaler_from_v1(obj: JSON) -> JSON:
         if kept.get(_CONDITIONS):
             status["conditions"] = kept[_CONDITIONS]
         if kept.get(_BEHAVIOR):
-            spec["behavior"] = _renamed(kept[_BEHAVIOR], lambda name: name[:1].lower() + name[1:])
+            spec["behavior"] = _from_go(kept[_BEHAVIOR])
         if annotations:
             metadata["annotations"] = annotations
         else:

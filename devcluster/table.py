@@ -18,6 +18,7 @@ from kubeloop.devcluster import errors
 from kubeloop.devcluster.cells import PRINTERS
 from kubeloop.devcluster.cells.declared import declared_cells, declared_columns
 from kubeloop.devcluster.cells.parts import Print
+from kubeloop.devcluster.conversions import to_stored
 from kubeloop.devcluster.registry import Served
 
 JSON = dict[str, Any]
@@ -103,7 +104,8 @@ def table(
         cells, defined = served.custom.cells, served.custom.column_definitions(defined)
     rows: list[JSON] = []
     for obj in objects:
-        row: JSON = {"cells": cells(obj, now)}
+        # what a kind shows is worked out from its stored form, also where it is seen in an older one
+        row: JSON = {"cells": cells(obj if served.stored_as is None else to_stored(served, obj), now)}
         if key == "pods" and (conditions := _POD_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))):
             row["conditions"] = conditions
         match include_object:

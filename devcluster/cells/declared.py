@@ -63,10 +63,12 @@ def _claim_state(obj: JSON, _now: datetime) -> str:
 
 
 def _parent(obj: JSON, _now: datetime) -> str:
-    parent = spec_of(obj).get("parentRef") or {}
+    parent = spec_of(obj).get("parentRef")
+    if parent is None:
+        return NONE
     parts = (parent.get("resource"), parent.get("group"))
     named = [parent.get("namespace"), parent.get("name")]
-    return "/".join([".".join(each for each in parts if each), *(each for each in named if each)])
+    return "/".join([".".join(each for each in parts if each).lower(), *(each for each in named if each)])
 
 
 def _service(obj: JSON, _now: datetime) -> str:

@@ -46,7 +46,7 @@ def _secret(obj: JSON, now: datetime) -> Cells:
 
 
 def _service_account(obj: JSON, now: datetime) -> Cells:
-    return [name_of(obj), len(obj.get("secrets") or ()), age_of(obj, now)]
+    return [name_of(obj), age_of(obj, now)]
 
 
 def _lease(obj: JSON, now: datetime) -> Cells:

@@ -43,6 +43,10 @@ def _node(obj: JSON, now: datetime) -> Cells:
     def address(kind: str) -> str:
         return next((each["address"] for each in addresses if each.get("type") == kind), NONE)
 
+    kernel = info.get("kernelVersion") or UNKNOWN
+    if architecture := info.get("architecture"):
+        kernel += f" ({architecture})"
+
     return [
         name_of(obj),
         shown,
@@ -52,7 +56,7 @@ def _node(obj: JSON, now: datetime) -> Cells:
         address("InternalIP"),
         address("ExternalIP"),
         info.get("osImage") or UNKNOWN,
-        info.get("kernelVersion") or UNKNOWN,
+        kernel,
         info.get("containerRuntimeVersion") or UNKNOWN,
     ]
 
@@ -148,14 +152,9 @@ def _csi_driver(obj: JSON, now: datetime) -> Cells:
     ]
 
 
-def _csi_storage_capacity(obj: JSON, _now: datetime) -> Cells:
-    return [name_of(obj), obj.get("storageClassName", ""), obj.get("capacity") or UNSET]
-
-
 PRINTERS: dict[str, Print] = {
     "csidrivers.storage.k8s.io": _csi_driver,
     "csinodes.storage.k8s.io": _csi_node,
-    "csistoragecapacities.storage.k8s.io": _csi_storage_capacity,
     "nodes": _node,
     "persistentvolumeclaims": _volume_claim,
     "persistentvolumes": _volume,

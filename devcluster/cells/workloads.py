@@ -83,7 +83,8 @@ def _job_status(job: JSON) -> str:
             return text
     if is_deleted(job):
         return "Terminating"
-    return next((each for each in ("Suspended", "FailureTarget") if is_true(job, each)), "Running")
+    others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((each for each in others if is_true(job, each)), "Running")
 
 
 def _job(job: JSON, now: datetime) -> Cells:

@@ -82,3 +82,25 @@ def test_an_annotation_that_is_not_json_is_refused():
     with pytest.raises(StatusError) as caught:
         autoscaler_from_v1(broken)
     assert caught.value.code == 400
+
+
+def test_annotations_are_written_as_go_writes_its_structs():
+    behavior = {"scaleUp": {"stabilizationWindowSeconds": 0, **BEHAVIOR["scaleUp"]}}
+    condition = {"message": "a<b", **CONDITION}
+    shown = autoscaler_in_v1(
+        autoscaler("v2", {"metrics": [REQUESTS], "behavior": behavior}, {"conditions": [condition]})
+    )
+    annotations = shown["metadata"]["annotations"]
+    prefix = "autoscaling.alpha.kubernetes.io/"
+    assert annotations[f"{prefix}metrics"] == (
+        '[{"type":"Object","object":{"target":{"kind":"Service","name":"web","apiVersion":"v1"},'
+        '"metricName":"requests","targetValue":"10k","selector":{"matchLabels":{"a":"b"}}}}]'
+    )
+    assert annotations[f"{prefix}behavior"] == (
+        '{"ScaleUp":{"StabilizationWindowSeconds":0,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,'
+        '"PeriodSeconds":15}],"Tolerance":null},"ScaleDown":null}'
+    )
+    assert annotations[f"{prefix}conditions"] == (
+        '[{"type":"AbleToScale","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"Ready",'
+        '"message":"a\\u003cb"}]'
+    )
