@@ -326,14 +326,17 @@ def item_prefix_length(kind: str, api_version: str) -> int:
 
 
 def _empty(served: Served) -> JSON:
-    """An object of the kind with nothing set, as bookmarks carry it."""
+    """An object of the kind with nothing set, as bookmarks carry it: converted from the server's own form."""
     empty = decode(served.resource, {})[0]
-    if served.resource.group_resource in _COUNTED:
-        empty["spec"]["replicas"] = 0  # a plain number in the server's memory, whence bookmarks come
+    name = served.resource.group_resource
+    if name in _COUNTED:
+        empty["spec"]["replicas"] = 0  # a plain number in the server's memory
+    elif name == "daemonsets.apps":
+        empty["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "0"}
     return empty
 
 
-_COUNTED = ("deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers")
+_COUNTED = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 
 
 def open_watch(
@@ -367,8 +370,12 @@ def open_watch(
 
     def bookmark(initial_events_end: bool) -> bytes:
         metadata: JSON = {"resourceVersion": str(revision_now())}
-        if initial_events_end:
-            metadata["annotations"] = INITIAL_EVENTS_END
+        annotations = {
+            **empty.get("metadata", {}).get("annotations", {}),
+            **(INITIAL_EVENTS_END if initial_events_end else {}),
+        }
+        if annotations:
+            metadata["annotations"] = annotations
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
         return plain_frame("BOOKMARK", obj) if frame is None else frame("BOOKMARK", obj)
 

@@ -305,9 +305,32 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
     update = _UPDATE.get(name)
     if update is not None:
         update(obj, old)
-    annotated = name == "deployments.apps" and metadata.get("annotations") != before.get("annotations")
+    watched = _COUNTED_METADATA.get(name)
+    annotated = watched is not None and metadata.get(watched) != before.get(watched)
     if annotated or any(obj.get(each) != old.get(each) for each in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
+
+
+_COUNTED_METADATA = {"deployments.apps": "annotations", "endpointslices.discovery.k8s.io": "labels"}
+"""Metadata whose change is a new generation. Source: the strategies' PrepareForUpdate."""
+
+_WRITTEN_THOUGH_EMPTY: dict[str, tuple[tuple[str, str], ...]] = {
+    "clusterroles.rbac.authorization.k8s.io": (("", "rules"),),
+    "csinodes.storage.k8s.io": (("spec", "drivers"),),
+    "endpointslices.discovery.k8s.io": (("", "endpoints"), ("", "ports")),
+    "horizontalpodautoscalers.autoscaling": (("status", "currentMetrics"),),
+    "limitranges": (("spec", "limits"),),
+    "roles.rbac.authorization.k8s.io": (("", "rules"),),
+}
+"""Lists that JSON shows also where nothing is in them: (field of the object or "", list)."""
+
+
+def forget_empty_lists(served: Served, obj: JSON) -> None:
+    """Turn lists without items into none, in place: what is stored in protobuf comes back so. Decoding drops others."""
+    for parent, name in _WRITTEN_THOUGH_EMPTY.get(served.resource.group_resource, ()):
+        inside = obj.get(parent) if parent else obj
+        if inside is not None and inside.get(name) == []:
+            inside[name] = None
 
 
 _RESIZED = ("resources", "resizePolicy")

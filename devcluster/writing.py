@@ -66,6 +66,7 @@ class Writing:
             metadata["name"] = self.new_uid()
         if not writer.applied:
             track_create(served, obj, writer, self.now)
+        strategies.forget_empty_lists(served, obj)
         metadata["uid"] = self.new_uid()
         metadata["creationTimestamp"] = self.now()
         self._admission.admit_create(resource, obj, namespace)
@@ -119,6 +120,7 @@ class Writing:
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
+        strategies.forget_empty_lists(served, obj)
         if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource)
         elif subresource in ("ephemeralcontainers", "resize"):
