@@ -56,11 +56,17 @@ def apply_configuration(
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
         raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
-    wished = _normal(struct, config)
+
+    def read(given: JSON) -> tuple[JSON, Fields]:
+        wished = _normal(struct, given)
+        return wished, owned_fields(served, all_fields(struct, wished), subresource=subresource)
+
+    wished, wishes = read(config)
     return with_wishes(
         served,
         live if live is not None else {"metadata": {}},
-        owned_fields(served, all_fields(struct, wished), subresource=subresource),
+        config,
+        wishes,
         manager=manager,
         force=force,
         subresource=subresource,
@@ -69,12 +75,14 @@ def apply_configuration(
         without=lambda merged, dropped: _without(struct, merged, dropped),
         changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
         already_set=lambda base: fields_set(served, _without_owners(base), subresource=subresource),
+        read=read,
     )
 
 
 def with_wishes(
     served: Served,
     base: JSON,
+    config: JSON,
     wishes: Fields,
     *,
     manager: str,
@@ -85,12 +93,13 @@ def with_wishes(
     without: Callable[[JSON, Fields], JSON],
     changed: Callable[[JSON, JSON, Fields], Fields],
     already_set: Callable[[JSON], Fields],
+    read: Callable[[JSON], tuple[JSON, Fields]],
 ) -> JSON:
     """`base` with what the manager wishes, without what it wished before and nobody else does, and who owns what then.
 
     merged: the object with the wished values; without: one less these fields; changed: those of `wishes` whose value
-    differs between two; already_set: those of an object that has no owners yet. They know the type of the object.
-    Raises StatusError: see apply_configuration().
+    differs between two; already_set: those of an object that has no owners yet; read: a configuration with canonical
+    values, and what it wishes. They know the type of the object. Raises StatusError: see apply_configuration().
     """
     entries: list[JSON] = base["metadata"].get("managedFields", [])
     if not entries and "uid" in base["metadata"] and (present := already_set(base)):
@@ -100,12 +109,17 @@ def with_wishes(
     dropped = subtract(mine.get("fieldsV1", {}) if mine is not None else {}, wishes)
     for entry in others:
         dropped = subtract(dropped, entry.get("fieldsV1", {}))
+    for fields in (wishes, *(entry.get("fieldsV1", {}) for entry in others)):
+        dropped = _unless_below(dropped, fields)
     result = without(merged(base), dropped)
     overwritten = changed(base, result, wishes)
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
     if conflicts and not force:
-        raise _conflict(conflicts)
+        allowed = _still_as_applied(served, base, changed, read) if manager == _KUBECTL else {}
+        conflicts = [(entry, both) for entry, fields in conflicts if (both := subtract(fields, allowed))]
+        if conflicts:
+            raise _conflict(conflicts)
     kept = []
     for entry in others:
         fields = entry.get("fieldsV1", {})
@@ -119,7 +133,66 @@ def with_wishes(
         if not time:
             own.pop("time", None)
         kept.append(own)
-    return {**result, "metadata": {**result.get("metadata", {}), "managedFields": sorted_entries(kept)}}
+    metadata = {**result.get("metadata", {}), "managedFields": sorted_entries(kept)}
+    if manager == _KUBECTL and metadata.get("annotations", {}).get(_LAST_APPLIED):
+        metadata["annotations"] = _with_last_applied(metadata["annotations"], config)
+    return {**result, "metadata": metadata}
+
+
+def _unless_below(dropped: Fields, wished: Fields) -> Fields:
+    """`dropped` without the leaves below which something is wished: what was taken whole before is now by its parts."""
+    if not dropped or not wished:
+        return dropped
+    result: Fields = {}
+    for name, inner in dropped.items():
+        below = wished.get(name)
+        if below is None or not below:
+            result[name] = inner
+        elif inner and (left := _unless_below(inner, below)):
+            result[name] = left
+    return result
+
+
+# --- from kubectl's own apply to the server's -------------------------------------------------------------------------
+
+_KUBECTL = "kubectl"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_MAX_ANNOTATIONS_BYTES = 256 * 1024
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def _still_as_applied(
+    served: Served,
+    live: JSON,
+    changed: Callable[[JSON, JSON, Fields], Fields],
+    read: Callable[[JSON], tuple[JSON, Fields]],
+) -> Fields:
+    """What kubectl has applied by itself and is still so: kubectl may take it, whoever owns it."""
+    try:
+        before = msgspec.json.decode(live["metadata"].get("annotations", {}).get(_LAST_APPLIED, ""))
+        if not isinstance(before, dict) or before.get("apiVersion") != served.resource.api_version:
+            return {}
+        wished, fields = read(before)
+    except (msgspec.DecodeError, decoding.DecodeError):
+        return {}  # whoever has written it; then these are conflicts
+    return subtract(fields, changed(live, wished, fields))
+
+
+def _with_last_applied(annotations: JSON, config: JSON) -> JSON:
+    """The annotation follows what is applied, so that kubectl's own apply can go on from there."""
+    metadata = dict(config.get("metadata", {}))
+    if annotated := metadata.get("annotations"):
+        metadata["annotations"] = {name: value for name, value in annotated.items() if name != _LAST_APPLIED}
+    text = _encode_sorted({**config, "metadata": metadata}).decode() + "\n"
+    for character in "<>&":  # as Go writes them
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    result = {**annotations, _LAST_APPLIED: text}
+    if sum(len(name.encode()) + len(value.encode()) for name, value in result.items()) > _MAX_ANNOTATIONS_BYTES:
+        del result[_LAST_APPLIED]
+    return result
+
+
+# --- who owns what ----------------------------------------------------------------------------------------------------
 
 
 _BEFORE = "before-first-apply"
@@ -139,20 +212,19 @@ def _without_owners(obj: JSON) -> JSON:
 
 
 def _normal(struct: schema.StructType, config: JSON) -> JSON:
-    """The configuration with canonical values, but without what the server's form adds: only wishes count."""
+    """The configuration with canonical values, but without what the server's form adds: only wishes count.
+
+    Nulls, zeros and what is empty are wishes, too, though the object will not have them.
+    """
     converted, _ = decoding.decode_struct(struct, config)
     wishes: JSON = _only(config, converted)
     return wishes
 
 
 def _only(given: Any, converted: Any) -> Any:
-    """`converted` where `given` says anything; nulls say nothing."""
+    """`converted` where `given` says anything, and what Go would leave out as it is given."""
     if isinstance(given, dict) and isinstance(converted, dict):
-        return {
-            name: _only(value, converted[name])
-            for name, value in given.items()
-            if value is not None and name in converted
-        }
+        return {name: _only(value, converted[name]) if name in converted else value for name, value in given.items()}
     if isinstance(given, list) and isinstance(converted, list) and len(given) == len(converted):
         return [_only(one, other) for one, other in zip(given, converted, strict=True)]
     return converted

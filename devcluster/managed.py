@@ -96,7 +96,7 @@ def track_update(
         return
     before, after = _without_managed(old), _without_managed(obj)
     if before == after:
-        set_entries(metadata, entries)
+        set_entries(metadata, [each for each in entries if each.get("fieldsV1")])
         return
     changed = owned_fields(served, _difference_of(struct, before, after), subresource=subresource)
     removed = owned_fields(served, _removed_of(struct, before, after), subresource=subresource)
@@ -110,25 +110,37 @@ def starting_entries(given: Any, live: list[JSON]) -> list[JSON]:
     """
     if given in ([], [{}]):
         return []  # the way to reset them
-    if not given or given == live or not all(_is_readable(each) for each in given):
+    if not given or given == live:
         return live
-    # of entries with one identity the last counts
-    return sorted_entries(list({_identity(each): {"fieldsV1": {}, **each} for each in given}.values()))
+    try:
+        # of entries with one identity the last counts
+        entries = {_identity(each): {**each, "fieldsV1": _checked(each)} for each in given}
+    except (ValueError, msgspec.DecodeError):
+        return live
+    return sorted_entries(list(entries.values()))
 
 
-def _is_readable(entry: JSON) -> bool:
-    return (
-        entry.get("operation") in ("Apply", "Update")
-        and bool(entry.get("apiVersion"))
-        and entry.get("fieldsType") == "FieldsV1"
-        and _is_set(entry.get("fieldsV1") or {})
-    )
+def _checked(entry: JSON) -> Fields:
+    """The set of an entry that a client sends. Raises ValueError if the entry cannot be read."""
+    if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion"):
+        raise ValueError("no operation, or no apiVersion")
+    if entry.get("fieldsType") != "FieldsV1":
+        raise ValueError("not of type FieldsV1")
+    return _checked_set(entry.get("fieldsV1") or {})
 
 
-def _is_set(fields: Any) -> bool:
-    return isinstance(fields, dict) and all(
-        name == "." or (name[:2] in ("f:", "k:", "v:", "i:") and _is_set(inner)) for name, inner in fields.items()
-    )
+def _checked_set(fields: Any) -> Fields:
+    if not isinstance(fields, dict):
+        raise ValueError("a set is a map")
+    result: Fields = {}
+    for name, inner in fields.items():
+        if name != "." and name[1:2] != ":":
+            raise ValueError(f"no colon: {name}")
+        if name[:2] in ("k:", "v:", "i:"):
+            msgspec.json.decode(name[2:])
+        if name == "." or name[0] in "fkvi":  # others may come with later versions
+            result[name] = _checked_set(inner)
+    return result
 
 
 def _identity(entry: JSON) -> str:
@@ -303,6 +315,8 @@ def _struct_set(struct: schema.StructType, obj: JSON) -> Fields:
     result: Fields = {}
     for name, value in obj.items():
         field = struct.json.get(name)
+        if value == [] and field is not None and field.list_type in ("map", "set"):
+            continue  # a list by its items, of which there are none
         result[f"f:{name}"] = {} if field is None else _value_set(field, field.type, value)
     return result
 

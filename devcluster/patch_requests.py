@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import decoding, errors, patching
-from kubeloop.devcluster.bodies import Body, all_strict, parse_json, strict_text, unknown_kind
+from kubeloop.devcluster.bodies import Body, all_strict, keep_reset, parse_json, strict_text, unknown_kind
 from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.typed import conversion_error, type_error
+from kubeloop.devcluster.typed import conversion_error, type_error, with_go_numbers
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
@@ -136,11 +136,15 @@ def read_configuration(body: bytes, resource: Resource[Any], mode: str) -> tuple
         wrong = resource.rules.type_error(given)
     if wrong:
         raise errors.internal(f"failed to create typed patch object {what}: {wrong}")
+    if struct is not None:
+        ref = schema.TypeRef(struct.name, "struct", named=struct.name)
+        wrong = conversion_error(ref, given)
+        given = given if wrong else with_go_numbers(ref, given)
     try:
         decoding.decode(resource, given)
     except decoding.DecodeError as error:
         converting = f"unable to convert unstructured object to {_go_kind(given)}"
-        told = f"failed to convert new object {what} to proper version: {converting}: {error}"
+        told = f"failed to convert new object {what} to proper version: {converting}: {wrong or error}"
         raise errors.internal(told) from error
     return given, repeated if mode == "Warn" else []
 
@@ -201,8 +205,6 @@ def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resourc
         strict = all_strict(strict, unknown)
         if mode == "Strict":
             raise refused(f"strict decoding error: {strict_text(strict)}")
-    metadata = obj.setdefault("metadata", {})
-    given_metadata = patched.get("metadata")
-    if isinstance(given_metadata, dict) and given_metadata.get("managedFields") == []:
-        metadata["managedFields"] = []  # nobody owns anything from now on
+    obj.setdefault("metadata", {})
+    keep_reset(patched, obj)
     return Body(obj, strict if mode == "Warn" else [])

@@ -444,7 +444,7 @@ class Rest:
         given["metadata"] = given.get("metadata") or {}
         if before is not None and not given["metadata"].get("name"):
             given["metadata"]["name"] = found.name  # a configuration need not say what is there already
-        check_names(found, given)
+        check_names(found, {"metadata": {**given["metadata"]}})
         if before is None and (uid := given["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(resource, found.name, why)

@@ -185,6 +185,25 @@ def conversion_error(ref: schema.TypeRef, value: Any) -> str:
     return next((wrong for part, each in parts if (wrong := conversion_error(part, each))), "")
 
 
+_BITS = {"int32": 32, "int64": 64}
+
+
+def with_go_numbers(ref: schema.TypeRef, value: Any) -> Any:
+    """`value`, which has no conversion_error(), with its numbers as that converter leaves them: cut to their bits."""
+    if type(value) is dict:
+        fields = ref.struct.json if ref.struct is not None else None
+        if fields is not None:
+            return {k: with_go_numbers(fields[k].type, v) if k in fields else v for k, v in value.items()}
+        return {k: with_go_numbers(ref.element, v) for k, v in value.items()} if ref.element is not None else value
+    if type(value) is list:
+        return [with_go_numbers(ref.element, each) for each in value] if ref.element is not None else value
+    bits = _BITS.get(ref.kind)
+    if bits is None or type(value) not in (int, float):
+        return value
+    half = 1 << bits - 1
+    return (int(value) + half) % (2 * half) - half
+
+
 def _scalar_error(ref: schema.TypeRef, given: str, value: Any) -> str:
     kind = ref.kind
     if kind in _NUMBERS and given in ("int64", "float64"):

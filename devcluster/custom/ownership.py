@@ -327,10 +327,15 @@ def apply_configuration(
 ) -> JSON:
     """As apply.apply_configuration(). `config` has its canonical values; nulls in it are values. Raises StatusError."""
     whole = typed(schema)
+
+    def read(given: JSON) -> tuple[JSON, Fields]:
+        return given, _owned(served, all_fields(whole, given), subresource)
+
     return with_wishes(
         served,
         live if live is not None else {"metadata": {}},
-        _owned(served, all_fields(whole, config), subresource),
+        config,
+        read(config)[1],
         manager=manager,
         force=force,
         subresource=subresource,
@@ -339,6 +344,7 @@ def apply_configuration(
         without=lambda merged, dropped: _without(whole, merged, dropped),
         changed=lambda base, merged, wishes: _overwritten(whole, base, merged, wishes) or {},
         already_set=lambda base: _fields_set(served, schema, base, subresource),
+        read=read,
     )
 
 

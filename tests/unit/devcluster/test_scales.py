@@ -125,6 +125,7 @@ async def test_a_scale_that_is_put_is_its_writers(ask: Asked):
         ("fieldManager=m", scale(3, resourceVersion="1"), 409, "the object has been modified"),
         ("fieldManager=m&force=true", scale(-1), 422, "spec.replicas: Invalid value: -1: must be greater than or"),
         ("fieldManager=m&force=true", scale("3"), 500, ".spec.replicas: expected numeric (int or float), got string"),
+        ("fieldManager=m&force=true", scale(3_000_000_000), 422, "Invalid value: -1294967296: must be greater than or"),
         ("fieldManager=m", {**scale(3), "foo": 1}, 500, ".foo: field not declared in schema"),
     ],
 )

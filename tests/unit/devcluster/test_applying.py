@@ -1,0 +1,101 @@
+"""Server-side apply as kube-apiserver v1.36 does it: what counts as a wish, and who was there before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.asked import Asked
+
+JSON = dict[str, Any]
+PATH = "/api/v1/namespaces/default/configmaps/c"
+PODS = "/api/v1/namespaces/default/pods/p"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    return Asked()
+
+
+def config_map(data: Any, **metadata: Any) -> JSON:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", **metadata}, "data": data}
+
+
+def owned(answer: JSON) -> dict[str, JSON]:
+    return {each["manager"]: each["fieldsV1"] for each in answer["metadata"]["managedFields"]}
+
+
+async def test_nulls_zeros_and_empty_texts_are_wishes_that_somebody_owns(ask: Asked):
+    spec = {
+        "terminationGracePeriodSeconds": 0,
+        "hostNetwork": False,
+        "nodeName": None,
+        "tolerations": [],
+        "imagePullSecrets": [],  # by its items, of which there are none
+        "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": ""}]}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {}}, "spec": spec}
+    status, made = ask("PATCH", f"{PODS}?fieldManager=m", pod, APPLY)
+    assert status == 201, made
+    fields = owned(made)["m"]
+    assert fields["f:metadata"] == {"f:labels": {}}
+    container = fields["f:spec"].pop("f:containers")['k:{"name":"c"}']
+    assert container["f:env"] == {'k:{"name":"A"}': {".": {}, "f:name": {}, "f:value": {}}}
+    assert fields["f:spec"] == {
+        f"f:{name}": {} for name in ("terminationGracePeriodSeconds", "hostNetwork", "nodeName", "tolerations")
+    }
+
+
+async def test_what_was_applied_whole_and_is_now_by_its_parts_stays(ask: Asked):
+    ask("PATCH", f"{PATH}?fieldManager=m", config_map({"a": "1"}, labels={}), APPLY)
+    answer = ask("PATCH", f"{PATH}?fieldManager=m", config_map({"a": "1"}, labels={"x": "y"}), APPLY)[1]
+    assert answer["metadata"]["labels"] == {"x": "y"}
+
+
+async def test_what_was_there_before_the_first_apply_has_an_owner(ask: Asked):
+    ask.make("/api/v1/namespaces/default/configmaps", config_map({"a": "1"}))
+    ask("PATCH", PATH, {"metadata": {"managedFields": [{}]}}, MERGE)
+    status, told = ask("PATCH", f"{PATH}?fieldManager=m", config_map({"a": "2"}), APPLY)
+    assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "before-first-apply" using v1')
+    answer = ask("PATCH", f"{PATH}?fieldManager=m", config_map({"a": "1", "b": "2"}), APPLY)[1]
+    assert owned(answer) == {
+        "m": {"f:data": {"f:a": {}, "f:b": {}}},
+        "before-first-apply": {"f:data": {".": {}, "f:a": {}}},
+    }
+
+
+async def test_kubectl_takes_over_what_it_has_applied_by_itself_and_nothing_else(ask: Asked):
+    before = config_map({"a": "1", "b": "1"})
+    ask.make(
+        "/api/v1/namespaces/default/configmaps?fieldManager=kubectl-client-side-apply",
+        config_map({"a": "1", "b": "1"}, annotations={LAST_APPLIED: msgspec.json.encode(before).decode()}),
+    )
+    ask("PATCH", f"{PATH}?fieldManager=other", {"data": {"b": "7"}}, MERGE)
+    status, told = ask("PATCH", f"{PATH}?fieldManager=else", config_map({"a": "2"}), APPLY)
+    assert status == 409, "only kubectl may"
+    status, told = ask("PATCH", f"{PATH}?fieldManager=kubectl", config_map({"a": "2", "b": "2"}), APPLY)
+    assert (status, [each["field"] for each in told["details"]["causes"]]) == (409, [".data.b"])
+    status, told = ask("PATCH", f"{PATH}?fieldManager=kubectl", config_map({"a": "<2>"}), APPLY)
+    assert (status, told["data"]) == (200, {"a": "<2>", "b": "7"})
+    assert told["metadata"]["annotations"][LAST_APPLIED] == (
+        '{"apiVersion":"v1","data":{"a":"\\u003c2\\u003e"},"kind":"ConfigMap","metadata":{"name":"c"}}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status", "told"),
+    [
+        (1.5, 500, "cannot convert float64 to int64"),
+        (2.0, 201, ""),
+    ],
+)
+async def test_numbers_are_read_as_go_converts_them(ask: Asked, seconds: float, status: int, told: str):
+    containers = [{"name": "c", "image": "i"}]
+    spec = {"terminationGracePeriodSeconds": seconds, "containers": containers}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    answer = ask("PATCH", f"{PODS}?fieldManager=m", pod, APPLY)
+    assert (answer[0], told in answer[1].get("message", "")) == (status, True), answer
