@@ -223,7 +223,16 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
                 f"strict decoding error: {strict_text(strict)}"
             )
     obj.setdefault("metadata", {})
+    keep_reset(raw, obj)
     return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [])
+
+
+def keep_reset(sent: JSON, obj: JSON) -> None:
+    """Put `managedFields: []` of what was sent into `obj`, in place: decoding drops empty lists, this one means that
+    nobody owns anything from now on."""
+    metadata = sent.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        obj["metadata"]["managedFields"] = []
 
 
 def drop_repeated_owners(metadata: JSON) -> str:
