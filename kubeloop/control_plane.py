@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from prometheus_client import CollectorRegistry
-
 from kubeloop.dump import dump_on_request
 from kubeloop.endpoint import Endpoint
 from kubeloop.informers.factory import InformerFactory
@@ -28,6 +26,7 @@ from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSch
 from kubeloop.pod_resources import pod_resources
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_document
+from kubeloop.series import Registration
 from kubeloop.trace_metrics import PrometheusTraceMetrics
 from kubeloop.tracing.current import current_headers
 from kubeloop.tracing.provider import Tracing
@@ -130,7 +129,7 @@ class ControlPlane:
         *,
         clock: Clock,
         rng: random.Random,
-        registry: CollectorRegistry,
+        registry: Registration,
         endpoint: Endpoint | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -189,7 +188,7 @@ class ControlPlane:
             for name, part in parts.items():
                 group.create_task(part.run(), name=name)
 
-    def _new_tracing(self, clock: Clock, rng: random.Random, registry: CollectorRegistry) -> Tracing:
+    def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registration) -> Tracing:
         settings = self.settings
         metrics = PrometheusTraceMetrics(registry)
         tracing = Tracing(

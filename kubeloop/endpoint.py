@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import ipaddress
 import logging
 import math
@@ -19,13 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.request import JSON_TYPE, Request, Response
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
+from kubeloop.series import Collector
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class File:
 class Endpoint:
     """The pages of one process. Parts add checks and pages before `serving()`."""
 
-    def __init__(self, registry: CollectorRegistry, *, clock: Clock) -> None:
+    def __init__(self, registry: Collector, *, clock: Clock) -> None:
         self.clock = clock
         self._registry = registry
         self._live: dict[str, Check] = {}
@@ -130,7 +130,9 @@ class Endpoint:
 
     async def handle(self, request: Request) -> Response:
         if request.path == "/metrics":
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))  # exemplars: OpenMetrics only
+            exposition = await asyncio.to_thread(importlib.import_module, "prometheus_client.exposition")
+            # exemplars: OpenMetrics only
+            encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
             return Response(200, encode(self._registry), content_type)
         page = self._pages.get(request.path)
         if page is None:

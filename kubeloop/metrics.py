@@ -9,24 +9,25 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.controllers.metrics import ControllerMetrics, QueueMetrics, QueueState
 from kubeloop.kube.transport import Response, StreamedResponse, Transport, TransportError
 from kubeloop.scheduler.metrics import AttemptResult, EvictionResult, SchedulerMetrics, SchedulerState, VolumeStage
+from kubeloop.series import (
+    Counter,
+    CounterSeries,
+    Gauge,
+    Histogram,
+    HistogramSeries,
+    Registration,
+    Registry,
+)
 
-disable_created_metrics()  # type: ignore[no-untyped-call]
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 # Source: k8s.io/component-base/metrics/prometheus/workqueue: ExponentialBuckets(10e-9, 10, 12)
 _QUEUE_BUCKETS = tuple(1e-8 * 10**power for power in range(12))
@@ -40,19 +41,28 @@ _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
-def new_registry() -> CollectorRegistry:
+def new_registry() -> Registry:
     """A registry with the process' own metrics and kubeloop_build_info."""
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
+    registry = Registry()
+    registry.register(_ProcessMetrics())
     build = Gauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
     build.labels(__version__, KUBERNETES_VERSION).set(1)
     return registry
 
 
+class _ProcessMetrics:
+    """process_*: memory, CPU, file descriptors."""
+
+    def collect(self) -> Iterable[Metric]:
+        from prometheus_client import ProcessCollector
+
+        return ProcessCollector(registry=None).collect()
+
+
 class PrometheusControllerMetrics(ControllerMetrics):
     """workqueue_*, reconcile durations and errors, and what the ReplicaSet controller counts."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registration) -> None:
         self._queues = _QueueFamilies(registry)
         self._seconds = Histogram(
             "kubeloop_reconcile_duration_seconds",
@@ -101,7 +111,7 @@ class PrometheusControllerMetrics(ControllerMetrics):
 class _QueueFamilies:
     """The metrics of all work queues; gauges are read from the queues when somebody scrapes."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registration) -> None:
         self.states: dict[str, QueueState] = {}
         self.adds = Counter("workqueue_adds_total", "Keys added to the queue.", ["name"], registry=registry)
         self.retries = Counter("workqueue_retries_total", "Keys put back after a delay.", ["name"], registry=registry)
@@ -122,6 +132,8 @@ class _QueueFamilies:
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
         families = (
             ("workqueue_depth", "Keys that wait for a worker.", len),
             (
@@ -173,7 +185,7 @@ class LoopLag:
 
     _EVERY_SECONDS = 0.025
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registration) -> None:
         self._lag = Histogram(
             "kubeloop_event_loop_lag_seconds",
             "How late the event loop ran a timer, sampled forty times a second.",
@@ -200,7 +212,7 @@ class LoopLag:
 class PrometheusSchedulerMetrics(SchedulerMetrics):
     """scheduler_*, as kube-scheduler names them. Source: pkg/scheduler/metrics."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registration) -> None:
         self._attempts = Counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule pods, by the result.",
@@ -247,7 +259,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_doubling(0.0001, 12),
             registry=registry,
         )
-        self._extension_points: dict[tuple[str, str, str], Histogram] = {}
+        self._extension_points: dict[tuple[str, str, str], HistogramSeries] = {}
         self._plugin_seconds = Histogram(
             "scheduler_plugin_execution_duration_seconds",
             "How long one plugin took at one extension point; one cycle in ten is measured.",
@@ -305,7 +317,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_PLUGIN_BUCKETS,
             registry=registry,
         )
-        self._hints: dict[tuple[str, str, str], Histogram] = {}
+        self._hints: dict[tuple[str, str, str], HistogramSeries] = {}
         self._event_seconds = Histogram(
             "scheduler_event_handling_duration_seconds",
             "How long the scheduler worked on an event, the moves of waiting pods included.",
@@ -313,7 +325,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_doubling(0.0001, 12),
             registry=registry,
         )
-        self._events: dict[str, Histogram] = {}
+        self._events: dict[str, HistogramSeries] = {}
         self._state: SchedulerState | None = None
         registry.register(self)
 
@@ -322,6 +334,8 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
 
     def collect(self) -> Iterable[Metric]:
         """What is read from the scheduler when somebody scrapes."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
         in_flight = GaugeMetricFamily(
             "scheduler_inflight_events", "Events remembered for pods being scheduled, by event.", labels=["event"]
         )
@@ -419,7 +433,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
 class MeasuredTransport(Transport):
     """A transport whose requests are counted: rest_client_requests_total, rest_client_request_duration_seconds."""
 
-    def __init__(self, transport: Transport, registry: CollectorRegistry, now_ns: Callable[[], int]) -> None:
+    def __init__(self, transport: Transport, registry: Registration, now_ns: Callable[[], int]) -> None:
         self._transport = transport
         self._now_ns = now_ns
         self._host = urlsplit(transport.server).netloc or transport.server
@@ -436,8 +450,8 @@ class MeasuredTransport(Transport):
             buckets=_REQUEST_BUCKETS,
             registry=registry,
         )
-        self._counted: dict[tuple[str, str], Counter] = {}
-        self._timed: dict[str, Histogram] = {}
+        self._counted: dict[tuple[str, str], CounterSeries] = {}
+        self._timed: dict[str, HistogramSeries] = {}
 
     @property
     def server(self) -> str:

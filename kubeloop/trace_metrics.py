@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.metrics_core import HistogramMetricFamily, Metric
-from prometheus_client.samples import Exemplar
-
+from kubeloop.series import Counter, Gauge, Registration
 from kubeloop.tracing.metrics import DropReason, LostReason, TraceMetrics
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 _PHASE_BUCKETS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -20,10 +20,7 @@ _PHASE_BUCKETS_NS = tuple(round(seconds * 1e9) for seconds in _PHASE_BUCKETS)
 
 
 class _Durations:
-    """One series of a histogram: counts per bucket, and the trace of the last one in each.
-
-    prometheus_client's own takes 2 us an observation with an exemplar, ten of them a pod; this one a quarter.
-    """
+    """One series of a histogram: counts per bucket, and the trace of the last one in each."""
 
     __slots__ = ("counts", "examples", "sum_ns")
 
@@ -40,6 +37,8 @@ class _Durations:
 
     def buckets(self) -> list[Any]:
         """(upper bound, observations up to it, example or None), as HistogramMetricFamily takes them."""
+        from prometheus_client.samples import Exemplar
+
         found: list[Any] = []
         total = 0
         for bound, count, example in zip((*_PHASE_BUCKETS, float("inf")), self.counts, self.examples, strict=True):
@@ -52,7 +51,7 @@ class _Durations:
 class PrometheusTraceMetrics(TraceMetrics):
     """kubeloop_pod_*_duration_seconds and kubeloop_trace*."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registration) -> None:
         self._total = _Durations()
         self._phases: dict[str, _Durations] = {"total": self._total}
         registry.register(self)
@@ -82,6 +81,8 @@ class PrometheusTraceMetrics(TraceMetrics):
 
     def collect(self) -> Iterable[Metric]:
         """For the registry."""
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
         phases = HistogramMetricFamily(
             "kubeloop_pod_phase_duration_seconds",
             "How long pods were in each phase of their creation, summed over a pod's attempts; from their traces.",

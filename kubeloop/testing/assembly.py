@@ -21,10 +21,9 @@ from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.options import ClusterOptions
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from kubeloop.control_plane import ControlPlane, Settings
     from kubeloop.endpoint import Endpoint
+    from kubeloop.series import Registration
 
 
 @contextlib.asynccontextmanager
@@ -66,7 +65,7 @@ async def controlled(
     rng: random.Random,
     token: str | None = None,
     endpoint: Endpoint | None = None,
-    registry: CollectorRegistry | None = None,
+    registry: Registration | None = None,
     user_agent: str = "kubeloop",
 ) -> AsyncIterator[ControlPlane]:
     """Controllers and scheduler of a served cluster, for the length of the context; gives them once their caches are
@@ -75,18 +74,17 @@ async def controlled(
     Whatever crashes inside raises out of the context, in an ExceptionGroup. user_agent: faults on purpose spare
     SPARED_USER_AGENT.
     """
-    from prometheus_client import CollectorRegistry
-
     from kubeloop.control_plane import ControlPlane
     from kubeloop.kube.authorization import AuthorizedTransport, StaticAuthorization
     from kubeloop.kube.client import Client
     from kubeloop.kube.resources import DEPLOYMENTS
+    from kubeloop.series import Registry
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = Client(
         AuthorizedTransport(MemoryTransport(api.handle), authorization), clock=clock, rng=rng, user_agent=user_agent
     )
-    registry = registry or CollectorRegistry()
+    registry = registry or Registry()
     plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as acting:

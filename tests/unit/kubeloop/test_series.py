@@ -1,0 +1,67 @@
+"""Our series beside prometheus_client's own: the same observations give the same page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import prometheus_client
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+
+from kubeloop import series
+
+BUCKETS = (0.001, 0.5, 1, 2.5, 1000.0)
+NAMES = st.sampled_from(["a", 'quoted "b"', "line\nbreak"])
+VALUES = st.one_of(st.sampled_from([*BUCKETS, 0.0, 1e-9, 2e6]), st.floats(0, 1e6))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_created_series():
+    disable_created_metrics()
+    yield
+    prometheus_client.enable_created_metrics()
+
+
+def observed(library, registry, observations):
+    labelled = library.Histogram("h_seconds", "A histogram.", ["one", "two"], buckets=BUCKETS, registry=registry)
+    alone = library.Histogram("alone", "Another.", buckets=BUCKETS, registry=registry)
+    counter = library.Counter("c_total", "A counter.", ["one"], registry=registry)
+    total = library.Counter("all_total", "All.", registry=registry)
+    gauge = library.Gauge("g", "A gauge.", ["one"], registry=registry)
+    read = library.Gauge("read", "A gauge that is read.", registry=registry)
+    read.set_function(lambda: len(observations))
+    for name, value in observations:
+        labelled.labels(name, "x").observe(value)
+        alone.observe(value)
+        counter.labels(name).inc()
+        total.inc(value)
+        gauge.labels(name).set(value)
+    return registry
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=20))
+def test_a_page_of_our_series_is_that_of_prometheus_client(observations):
+    theirs = observed(prometheus_client, CollectorRegistry(), observations)
+    ours = observed(series, series.Registry(), observations)
+    assert generate_latest(ours) == generate_latest(theirs)
+    assert openmetrics(ours) == openmetrics(theirs)
+    assert generate_latest(observed(series, CollectorRegistry(), observations)) == generate_latest(theirs)
+
+
+def test_a_wrong_number_of_labels_is_refused():
+    counter = series.Counter("c_total", "A counter.", ["one"], registry=series.Registry())
+    with pytest.raises(ValueError, match="c_total has the labels"):
+        counter.labels("a", "b")
+
+
+def test_metrics_do_not_import_prometheus_client_until_somebody_scrapes():
+    program = (
+        "import sys; from kubeloop.metrics import *; registry = new_registry(); PrometheusSchedulerMetrics(registry);"
+        "assert 'prometheus_client' not in sys.modules; list(registry.collect());"
+        "assert 'prometheus_client' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
