@@ -7,7 +7,15 @@ import random
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.service_fields import (
+    begin_create,
+    begin_update,
+    needs_cluster_ip,
+    node_ports,
+    takes_node_ports,
+)
 from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.services import needs_health_check
 from kubeloop.kube.resources import SERVICES
 
@@ -31,36 +39,89 @@ class ServiceAddresses:
         for service in store.list(SERVICES):
             self._follow(service, gone=False)
 
-    def allocate(self, service: JSON, *, dry_run: bool) -> None:
-        """Fill in, in place, what the Service's type asks for. Raises StatusError if it is taken or out of range.
+    def create(self, service: JSON, *, dry_run: bool) -> None:
+        """Fill in, in place, what a new Service's type asks for. Raises StatusError where that cannot be had.
 
         What is not stored is not taken: a dry run gets an address and ports that nobody has, as in v1.36.
         """
         spec = service["spec"]
-        kind = spec.get("type", "ClusterIP")
-        if kind == "ExternalName":
-            for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-                spec.pop(name, None)
+        self._refuse(service, begin_create(spec))
+        self._address(service, dry_run=dry_run)
+        ports = _Ports(self._ports, self._rng, dry_run=dry_run)
+        if spec.get("type") in ("NodePort", "LoadBalancer"):
+            self._new_ports(service, ports)
+        if needs_health_check(spec):
+            _health_check(spec, ports)
+
+    def update(self, service: JSON, old: JSON, *, dry_run: bool) -> None:
+        """As create(), for the next version of `old`."""
+        spec, before = service["spec"], old["spec"]
+        self._refuse(service, begin_update(spec, before))
+        if before.get("type") == "ExternalName" and needs_cluster_ip(spec):
+            self._address(service, dry_run=dry_run)
+        ports = _Ports(self._ports, self._rng, dry_run=dry_run)
+        if spec.get("type") in ("NodePort", "LoadBalancer"):
+            self._changed_ports(service, old, ports)
+        if needs_health_check(spec) and not needs_health_check(before):
+            _health_check(spec, ports)
+
+    def _refuse(self, service: JSON, causes: list[JSON]) -> None:
+        if causes:
+            raise errors.invalid("", "Service", service["metadata"].get("name", ""), causes)
+
+    def _address(self, service: JSON, *, dry_run: bool) -> None:
+        spec = service["spec"]
+        addresses = spec.get("clusterIPs") or []
+        if not needs_cluster_ip(spec) or addresses[:1] == ["None"]:
             return
-        if not spec.get("clusterIP"):
+        if addresses:
+            self._claim_ip(service, addresses[0])
+        else:
             spec["clusterIP"] = str(_NETWORK.network_address) if dry_run else self._free_ip()
-        elif spec["clusterIP"] != "None":
-            self._claim_ip(service, spec["clusterIP"])
-        spec["clusterIPs"] = [spec["clusterIP"]]
-        if spec["clusterIP"] == "None" and not spec.get("selector") and spec.get("ipFamilyPolicy") != "SingleStack":
-            # nobody's addresses are chosen by the server, so both families may be among them
-            spec.setdefault("ipFamilies", ["IPv4", "IPv6"])
-            spec.setdefault("ipFamilyPolicy", "RequireDualStack")
-        spec.setdefault("ipFamilies", ["IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
-        if kind in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts", True):
-            for index, port in enumerate(spec.get("ports", ())):
-                if port.get("nodePort"):
-                    self._claim_port(service, index, port["nodePort"], dry_run=dry_run)
-                else:
-                    port["nodePort"] = _nobodys_port(spec) if dry_run else self._free_port(spec)
-        if needs_health_check(spec) and not spec.get("healthCheckNodePort"):
-            spec["healthCheckNodePort"] = _nobodys_port(spec) if dry_run else self._free_port(spec)
+            spec["clusterIPs"] = [spec["clusterIP"]]
+
+    def _new_ports(self, service: JSON, ports: _Ports) -> None:
+        """Ports of one number share a node port, unless they ask for two. Source: initNodePorts."""
+        spec = service["spec"]
+        chosen: dict[int, int] = {}
+        several = spec.get("ports", ())
+        for i, each in enumerate(several):
+            number, asked = each.get("port", 0), each.get("nodePort", 0)
+            if not asked and not takes_node_ports(spec):
+                continue
+            if number not in chosen:
+                wanted = next((p["nodePort"] for p in several if p.get("port", 0) == number and p.get("nodePort")), 0)
+                chosen[number] = self._take(service, i, wanted, ports) if wanted else ports.free()
+                each["nodePort"] = chosen[number]
+            elif not asked:
+                each["nodePort"] = chosen[number]
+            elif asked != chosen[number]:
+                self._take(service, i, asked, ports)
+
+    def _changed_ports(self, service: JSON, old: JSON, ports: _Ports) -> None:
+        """Source: updateNodePorts."""
+        spec, had = service["spec"], node_ports(old["spec"])
+        taken: set[int] = set()
+        seen: list[tuple[str, int]] = []
+        for i, each in enumerate(spec.get("ports", ())):
+            number = each.get("nodePort", 0)
+            if not number and not takes_node_ports(spec):
+                continue
+            if not number:
+                each["nodePort"] = number = ports.free()
+            elif number not in had and number not in taken:
+                taken.add(self._take(service, i, number, ports))
+            one = (each.get("protocol", ""), number)
+            if one in seen:
+                raise errors.internal(f"duplicate nodePort: {{{one[0]} {number}}}")
+            seen.append(one)
+
+    def _take(self, service: JSON, index: int, port: int, ports: _Ports) -> int:
+        if why := ports.take(port):
+            wrong = Errors()
+            wrong.invalid(f"spec.ports[{index}].nodePort", port, why)
+            self._refuse(service, wrong)
+        return port
 
     def _follow(self, service: JSON, *, gone: bool) -> None:
         uid, spec = service["metadata"]["uid"], service.get("spec", {})
@@ -79,19 +140,6 @@ class ServiceAddresses:
             self._ips[address] = uid
         self._ports |= dict.fromkeys(ports, uid)
 
-    def _claim_port(self, service: JSON, index: int, port: int, *, dry_run: bool) -> None:
-        owner = self._ports.get(port)
-        why = ""
-        if port not in _NODE_PORTS and not dry_run:  # v1.36 does not look at it then
-            why = (
-                "provided port is not in the valid range. "
-                f"The range of valid ports is {_NODE_PORTS[0]}-{_NODE_PORTS[-1]}"
-            )
-        elif owner is not None and owner != service["metadata"]["uid"]:
-            why = "provided port is already allocated"
-        if why:
-            raise self._invalid(service, f"spec.ports[{index}].nodePort", f"Invalid value: {port}: {why}")
-
     def _claim_ip(self, service: JSON, text: str) -> None:
         owner, why = self._ips.get(text), ""
         if owner is not None and owner != service["metadata"]["uid"]:
@@ -99,12 +147,9 @@ class ServiceAddresses:
         elif owner is None and ipaddress.ip_address(text) not in _NETWORK:
             why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {_NETWORK}"
         if why:
-            why = f"failed to allocate IP {text}: {why}"
-            raise self._invalid(service, "spec.clusterIPs", f'Invalid value: ["{text}"]: {why}')
-
-    def _invalid(self, service: JSON, field: str, message: str) -> errors.StatusError:
-        cause = errors.cause("FieldValueInvalid", field, message)
-        return errors.invalid("", "Service", service["metadata"]["name"], [cause])
+            wrong = Errors()
+            wrong.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
+            self._refuse(service, wrong)
 
     def _free_ip(self) -> str:
         for _ in range(_TRIES):
@@ -117,15 +162,47 @@ class ServiceAddresses:
                 return candidate
         raise errors.internal("failed to allocate a serviceIP: range is full", reason="InternalError")
 
-    def _free_port(self, spec: JSON) -> int:
-        taken = {port.get("nodePort") for port in spec.get("ports", ())}
-        free = [port for port in _NODE_PORTS if port not in self._ports and port not in taken]
-        if not free:
-            raise errors.internal("failed to allocate a nodePort: range is full", reason="InternalError")
-        return self._rng.choice(free)
+
+class _Ports:
+    """The node ports of one write; a dry run asks whether a port is taken and nothing else.
+
+    Source: pkg/registry/core/service/portallocator/operation.go.
+    """
+
+    def __init__(self, owners: dict[int, str], rng: random.Random, *, dry_run: bool) -> None:
+        self._owners, self._rng, self._dry_run = owners, rng, dry_run
+        self._mine: list[int] = []
+
+    def take(self, port: int) -> str:
+        """Take this port, or say why that cannot be."""
+        if port not in _NODE_PORTS and not self._dry_run:
+            first, last = _NODE_PORTS[0], _NODE_PORTS[-1]
+            return f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
+        if port in self._owners or port in self._mine:
+            return "provided port is already allocated"
+        self._mine.append(port)
+        return ""
+
+    def free(self) -> int:
+        """Take any. Raises StatusError where all are taken."""
+        port = max(self._mine, default=_NODE_PORTS.stop) + 1 if self._dry_run else self._any()
+        self._mine.append(port)
+        return port
+
+    def _any(self) -> int:
+        for _ in range(_TRIES):
+            port = self._rng.choice(_NODE_PORTS)
+            if port not in self._owners and port not in self._mine:
+                return port
+        left = [port for port in _NODE_PORTS if port not in self._owners and port not in self._mine]
+        if not left:
+            raise errors.internal_error("failed to allocate a nodePort: range is full")
+        return self._rng.choice(left)
 
 
-def _nobodys_port(spec: JSON) -> int:
-    """What a dry run says instead of a port of its own: the one after the highest there is."""
-    highest = max((port.get("nodePort", 0) for port in spec.get("ports", ())), default=0)
-    return (highest or _NODE_PORTS.stop) + 1
+def _health_check(spec: JSON, ports: _Ports) -> None:
+    asked = spec.get("healthCheckNodePort", 0)
+    if not asked:
+        spec["healthCheckNodePort"] = ports.free()
+    elif why := ports.take(asked):
+        raise errors.internal_error(f"failed to allocate requested HealthCheck NodePort {asked}: {why}")

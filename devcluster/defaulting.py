@@ -364,8 +364,6 @@ def _service(obj: JSON) -> None:
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if kind in ("NodePort", "LoadBalancer", "ClusterIP"):
         spec.setdefault("internalTrafficPolicy", "Cluster")
-    elif kind == "ExternalName":
-        spec.pop("internalTrafficPolicy", None)  # such a Service is shown without
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
         for ingress in obj.get("status", {}).get("loadBalancer", {}).get("ingress", ()):

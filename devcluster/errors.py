@@ -137,6 +137,12 @@ def internal(message: str, *, reason: str = "", details: Mapping[str, Any] | Non
     return StatusError(500, reason, message, details=details)
 
 
+def internal_error(why: str) -> StatusError:
+    """What NewInternalError makes of an error of Go."""
+    told = f"Internal error occurred: {why}"
+    return internal(told, reason="InternalError", details={"causes": [{"message": why}]})
+
+
 class NotDurable(StatusError):
     """A write that did not take place because the data directory cannot be written."""
 

@@ -14,8 +14,8 @@ from kubeloop.devcluster.disabled_fields import drop_disabled_fields, drop_disab
 from kubeloop.devcluster.label_keys import merge_label_keys
 from kubeloop.devcluster.quality_of_service import qos_class
 from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.service_fields import drop_what_the_type_has_not
 from kubeloop.devcluster.validation.profiles import adopt_app_armor
-from kubeloop.devcluster.validation.services import cluster_ips, is_externally_accessible, needs_health_check
 
 JSON = dict[str, Any]
 Prepare = Callable[[JSON, str], None]
@@ -57,13 +57,6 @@ def _create_volume(volume: JSON, now: str) -> None:
 
 def _create_service(service: JSON, _now: str) -> None:
     service["status"] = {"loadBalancer": {}}
-    _same_cluster_ip(service["spec"])
-
-
-def _same_cluster_ip(spec: JSON) -> None:
-    """clusterIP and clusterIPs[0] are the same thing; who gives one gives both."""
-    if spec.get("clusterIP") and not spec.get("clusterIPs"):
-        spec["clusterIPs"] = [spec["clusterIP"]]
 
 
 _OLD_DATA_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
@@ -187,79 +180,6 @@ def _update_namespace(namespace: JSON, old: JSON) -> None:
     namespace["spec"] = old.get("spec", {})
 
 
-def _update_service(service: JSON, old: JSON) -> None:
-    """What was allocated stays where the request leaves it out, and goes where its type has no use for it."""
-    spec, before = service["spec"], old["spec"]
-    if _has_cluster_ip(before) and _has_cluster_ip(spec):
-        _keep_cluster_ips(spec, before)
-    else:
-        _same_cluster_ip(spec)
-    if _has_node_ports(before) and _has_node_ports(spec):
-        _keep_node_ports(spec, before)
-    if needs_health_check(before) and needs_health_check(spec) and "healthCheckNodePort" in before:
-        spec.setdefault("healthCheckNodePort", before["healthCheckNodePort"])
-    _drop_what_the_type_has_not(spec, before)
-
-
-def _has_cluster_ip(spec: JSON) -> bool:
-    return spec.get("type") in ("ClusterIP", "NodePort", "LoadBalancer")
-
-
-def _has_node_ports(spec: JSON) -> bool:
-    kind = spec.get("type")
-    return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
-
-
-def _keep_cluster_ips(spec: JSON, before: JSON) -> None:
-    had = cluster_ips(before)
-    if spec.get("clusterIPs") == had and spec.get("clusterIP") not in ("", None, *had[:1]):
-        spec["clusterIPs"] = [spec["clusterIP"], *had[1:]]  # only the older field was changed
-    if not spec.get("clusterIP") and before.get("clusterIP"):
-        spec["clusterIP"] = before["clusterIP"]
-    if not spec.get("clusterIPs"):
-        spec["clusterIPs"] = had if spec.get("clusterIP") == before.get("clusterIP") else cluster_ips(spec)
-        if not spec["clusterIPs"]:
-            del spec["clusterIPs"]
-    for name in ("ipFamilies", "ipFamilyPolicy"):
-        if name in before:
-            spec.setdefault(name, before[name])
-
-
-def _keep_node_ports(spec: JSON, before: JSON) -> None:
-    def ports(of: JSON) -> set[int]:
-        return {port["nodePort"] for port in of.get("ports", ()) if port.get("nodePort")}
-
-    used = ports(before) & ports(spec)
-    known = {port.get("name", ""): port.get("nodePort") for port in before.get("ports", ())}
-    for port in spec.get("ports", ()):
-        was = known.get(port.get("name", ""))
-        if not port.get("nodePort") and was and was not in used:
-            port["nodePort"] = was
-
-
-def _drop_what_the_type_has_not(spec: JSON, before: JSON) -> None:
-    """Values that came along unchanged when the type changed."""
-
-    def drop_if_same(*names: str) -> None:
-        for name in names:
-            if spec.get(name) == before.get(name):
-                spec.pop(name, None)
-
-    if _has_cluster_ip(before) and not _has_cluster_ip(spec):
-        drop_if_same("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
-    if _has_node_ports(before) and not _has_node_ports(spec):
-        had = {port.get("nodePort") for port in before.get("ports", ())}
-        if all(port.get("nodePort", 0) in (0, *had) for port in spec.get("ports", ())):
-            for port in spec.get("ports", ()):
-                port.pop("nodePort", None)
-    if needs_health_check(before) and not needs_health_check(spec):
-        drop_if_same("healthCheckNodePort")
-    if before.get("type") == "LoadBalancer" != spec.get("type"):
-        drop_if_same("allocateLoadBalancerNodePorts", "loadBalancerClass")
-    if is_externally_accessible(before) and not is_externally_accessible(spec):
-        drop_if_same("externalTrafficPolicy")
-
-
 def _update_claim(claim: JSON, old: JSON) -> None:
     _data_sources(claim["spec"], old["spec"])
 
@@ -273,7 +193,7 @@ _UPDATE: dict[str, PrepareUpdate] = {
     "leases.coordination.k8s.io": _without_coordination,
     "pods": _update_pod,
     "namespaces": _update_namespace,
-    "services": _update_service,
+    "services": drop_what_the_type_has_not,
     **stored_kinds.UPDATE,
 }
 
@@ -374,7 +294,9 @@ def _resized(new: list[JSON], old: list[JSON]) -> list[JSON]:
     ]
 
 
-def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = "status") -> JSON:
+def prepare_for_status_update(
+    served: Served, obj: JSON, old: JSON, part: str = "status", *, now: Callable[[], str] = str
+) -> JSON:
     """What a write to the status subresource stores: the old object with the new status. (finalize: with the new spec.)
 
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
@@ -398,10 +320,25 @@ def prepare_for_status_update(served: Served, obj: JSON, old: JSON, part: str = 
             metadata.pop(name, None)
     if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
         metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]
+    if "deletionTimestamp" in obj["metadata"] and served.resource.group_resource not in _RESET:
+        metadata["deletionTimestamp"] = obj["metadata"]["deletionTimestamp"]
     result["metadata"] = metadata
     if served.resource.group_resource == "pods" and written == "status":
         result["status"] = _with_what_a_pod_status_keeps(result.get("status") or {}, old.get("status") or {})
+    if served.resource.group_resource == "persistentvolumes":
+        result["status"] = _with_transition_time(result.get("status") or {}, old.get("status") or {}, now)
     return result
+
+
+def _with_transition_time(status: JSON, old: JSON, now: Callable[[], str]) -> JSON:
+    """When a volume's phase changes, the server says when, unless the request does."""
+    name = "lastPhaseTransitionTime"
+    same = status.get("phase") == old.get("phase")
+    if same and name in old:
+        return {name: old[name], **status}
+    if not same and status.get(name) in (None, old.get(name)):
+        return {**status, name: now()}
+    return status
 
 
 def _with_what_a_pod_status_keeps(status: JSON, old: JSON) -> JSON:
@@ -428,6 +365,8 @@ def _with_what_a_pod_status_keeps(status: JSON, old: JSON) -> JSON:
     return status
 
 
+_RESET = ("pods", "volumeattachments.storage.k8s.io", "servicecidrs.networking.k8s.io")
+"""Kinds whose status strategy calls ResetObjectMetaForStatus."""
 _ALL_OPEN = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
 _STATUS_METADATA: dict[str, tuple[str, ...]] = {
     # pod status: ownerReferences stay as they are; deployments: labels stay as they are

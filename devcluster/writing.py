@@ -18,6 +18,7 @@ from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.service_fields import drop_internal_traffic
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.validation import validate_create, validate_update, warnings_for
 from kubeloop.devcluster.validation.field import quoted
@@ -70,10 +71,14 @@ class Writing:
         metadata["uid"] = self.new_uid()
         metadata["creationTimestamp"] = self.now()
         self._admission.admit_create(resource, obj, namespace)
+        if resource.group_resource == "services":
+            self._addresses.create(obj, dry_run=dry_run)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"])
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
+        if resource.group_resource == "services":
+            drop_internal_traffic(obj["spec"])
         try:
             self._admission.check_create(resource, obj)
         except errors.StatusError as refused:
@@ -89,8 +94,6 @@ class Writing:
                 raise errors.name_not_generated(resource, metadata["name"])
             raise refusal
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
-            if resource.group_resource == "services":
-                self._addresses.allocate(obj, dry_run=dry_run)
             if dry_run:
                 return obj
             return table.create(key, _ordered(served, obj)).object
@@ -122,18 +125,20 @@ class Writing:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
         strategies.forget_empty_lists(served, obj)
         if subresource in ("status", "finalize", "approval"):
-            obj = strategies.prepare_for_status_update(served, obj, old, subresource)
+            obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=self.now)
         elif subresource in ("ephemeralcontainers", "resize"):
             obj = strategies.prepare_for_part_of_pod(obj, old, subresource)
         else:
             self._admission.admit_update(resource, obj, old)
+            if resource.group_resource == "services":
+                self._addresses.update(obj, old, dry_run=dry_run)
             strategies.prepare_for_update(served, obj, old)
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
+        if resource.group_resource == "services":
+            drop_internal_traffic(obj["spec"])
         self._admission.check_update(resource, obj, old, subresource)
-        if resource.group_resource == "services" and not subresource:
-            self._addresses.allocate(obj, dry_run=dry_run)
         return self.replace(served, before, obj, dry_run=dry_run)
 
     def replace(self, served: Served, before: Stored, obj: JSON, *, dry_run: bool = False) -> JSON:

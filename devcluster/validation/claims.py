@@ -14,7 +14,7 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
     struct_differences,
 )
-from kubeloop.kube.quantity import milli_value, parse_quantity
+from kubeloop.kube.quantity import parse_quantity, value
 
 JSON = dict[str, Any]
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -49,7 +49,7 @@ def claim_spec(errors: Errors, path: str, spec: JSON, before: JSON | None = None
     storage = spec.get("resources", {}).get("requests", {}).get("storage")
     if storage is None:
         errors.required(f"{path}.resources[storage]")
-    elif milli_value(storage) <= 0:
+    elif parse_quantity(storage).sign <= 0:
         errors.invalid(f"{path}.resources[storage]", storage, NOT_POSITIVE)
     class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
     volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
@@ -155,19 +155,19 @@ def claim_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status", {})
     for name, quantity in sorted(status.get("capacity", {}).items()):
-        _basic(errors, f"status.capacity[{name}]", quantity)
+        basic_quantity(errors, f"status.capacity[{name}]", quantity)
     for name, state in sorted(status.get("allocatedResourceStatuses", {}).items()):
         _claim_resource(errors, "status.allocatedResourceStatus", name)
         if state not in _RESIZE_STATES:
             errors.not_supported("status.allocatedResourceStatus", name, sorted(_RESIZE_STATES))
     for name, quantity in sorted(status.get("allocatedResources", {}).items()):
         if _claim_resource(errors, "status.allocatedResources", name):
-            _basic(errors, f"status.allocatedResources[{name}]", quantity)
+            basic_quantity(errors, f"status.allocatedResources[{name}]", quantity)
 
 
-def _basic(errors: Errors, path: str, quantity: str) -> None:
-    if milli_value(quantity) < 0:
-        errors.invalid(path, milli_value(quantity) // 1000, "must be a valid resource quantity")
+def basic_quantity(errors: Errors, path: str, quantity: str) -> None:
+    if value(quantity) < 0:
+        errors.invalid(path, value(quantity), "must be a valid resource quantity")
 
 
 def _claim_resource(errors: Errors, path: str, name: str) -> bool:

@@ -61,10 +61,9 @@ def may_be_overcommitted(name: str) -> bool:
 
 def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
     """A quantity of a resource: not negative, whole where only whole ones exist."""
-    milli = milli_value(quantity)
-    if milli < 0:
+    if parse_quantity(quantity).sign < 0:
         errors.invalid(path, quantity, NOT_NEGATIVE)
-    if milli % 1000 and (name in _COUNTED or is_extended(name)):
+    if milli_value(quantity) % 1000 and (name in _COUNTED or is_extended(name)):
         errors.invalid(path, quantity, "must be an integer")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.validation.internal_types import HOST_FIELDS, ORDER
+from kubeloop.devcluster.validation.internal_types import HOST_FIELDS, ORDER, PLAIN
 from kubeloop.kube import schema
 
 JSON = dict[str, Any]
@@ -71,6 +71,8 @@ def internal(value: Any, type_name: str) -> Any:
             result |= _tagged(value.get(each.name, {}), each.type.named)
         else:
             result[each.go_name] = _internal_field(value.get(each.name), each.type)
+            if result[each.go_name] is None and (type_name, each.go_name) in PLAIN:
+                result[each.go_name] = 0
     order = ORDER.get(type_name)
     if order is None:
         return result

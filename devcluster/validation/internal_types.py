@@ -24,6 +24,14 @@ ORDER: dict[str, tuple[str, ...]] = {
         "DownwardAPI", "FC", "AzureFile", "ConfigMap", "VsphereVolume", "AzureDisk", "PhotonPersistentDisk",
         "Projected", "PortworxVolume", "ScaleIO", "StorageOS", "CSI", "Ephemeral", "Image",
     ),
+    "core/v1.PersistentVolumeSource": (
+        "GCEPersistentDisk", "AWSElasticBlockStore", "HostPath", "Glusterfs", "NFS", "RBD", "Quobyte", "ISCSI",
+        "FlexVolume", "Cinder", "CephFS", "FC", "Flocker", "AzureFile", "VsphereVolume", "AzureDisk",
+        "PhotonPersistentDisk", "PortworxVolume", "ScaleIO", "Local", "StorageOS", "CSI",
+    ),
+    "core/v1.NodeSpec": (
+        "PodCIDRs", "ProviderID", "Unschedulable", "Taints", "ConfigSource", "DoNotUseExternalID",
+    ),
     "core/v1.PodSecurityContext": (
         "HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers", "SELinuxOptions",
         "WindowsOptions", "RunAsUser", "RunAsGroup", "RunAsNonRoot", "SupplementalGroups",
@@ -38,3 +46,16 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Go names of the fields, in order."""
+
+PLAIN = frozenset(
+    {
+        ("apps/v1.DeploymentSpec", "Replicas"), ("apps/v1.ReplicaSetSpec", "Replicas"),
+        ("apps/v1.StatefulSetSpec", "Replicas"), ("apps/v1.RollingUpdateStatefulSetStrategy", "Partition"),
+        ("apps/v1.RollingUpdateDaemonSet", "MaxUnavailable"), ("apps/v1.RollingUpdateDaemonSet", "MaxSurge"),
+        ("apps/v1.RollingUpdateDeployment", "MaxUnavailable"), ("apps/v1.RollingUpdateDeployment", "MaxSurge"),
+        ("admissionregistration/v1.ServiceReference", "Port"),
+        ("core/v1.ServiceAccountTokenProjection", "ExpirationSeconds"),
+        ("flowcontrol/v1.LimitedPriorityLevelConfiguration", "NominalConcurrencyShares"),
+    }
+)  # fmt: skip
+"""Fields that are pointers in v1 and plain values inside: what nobody set is zero there."""

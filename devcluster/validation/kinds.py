@@ -102,7 +102,6 @@ RULES: dict[tuple[str, str], Rule] = {
         create=services.service_create,
         update=services.service_update,
         status=services.service_status_update,
-        whole_metadata=True,
     ),
     ("", "ReplicationController"): Rule(
         create=workloads.replication_controller_create,
@@ -112,9 +111,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
     ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
     ("", "ServiceAccount"): Rule(whole_metadata=True),
-    ("", "PersistentVolume"): Rule(
-        create=storage.volume_create, update=storage.volume_update, metadata_updates=0, whole_metadata=True
-    ),
+    ("", "PersistentVolume"): Rule(create=storage.volume_create, update=storage.volume_update, metadata_updates=0),
     ("", "PersistentVolumeClaim"): Rule(
         create=claims.claim_create,
         update=claims.claim_update,

@@ -50,28 +50,12 @@ def is_externally_accessible(spec: JSON) -> bool:
 
 
 def service_create(errors: Errors, obj: JSON) -> None:
-    """A new Service, whose addresses are not allocated yet. What is wrong with addresses is said alone."""
-    if wrong := _wrong_addresses(obj["spec"]):
-        errors[:] = wrong
-    else:
-        _service(errors, obj)
-
-
-def _wrong_addresses(spec: JSON) -> Errors:
-    errors = Errors()
-    _addresses(errors, spec)
-    if not errors:
-        _for_this_cluster(errors, spec)
-    return errors
+    """A new Service, whose addresses have been chosen."""
+    _service(errors, obj, None)
 
 
 def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
-    if spec == before:
-        return
-    if wrong := _wrong_addresses(spec):
-        errors[:] = wrong
-        return
     if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
         _changed_addresses(errors, spec, before)
     both_balance = spec.get("type") == before.get("type") == "LoadBalancer"
@@ -81,11 +65,12 @@ def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
     both_checked = needs_health_check(before) and needs_health_check(spec)
     if both_checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
         errors.forbidden("spec.healthCheckNodePort", "field is immutable")
-    _service(errors, obj)
+    _service(errors, obj, old)
 
 
-def _service(errors: Errors, obj: JSON) -> None:
+def _service(errors: Errors, obj: JSON, old: JSON | None) -> None:
     annotations, spec = obj["metadata"].get("annotations", {}), obj["spec"]
+    before = old["spec"] if old is not None else {}
     if _HINTS in annotations and annotations.get(_TOPOLOGY_MODE, annotations[_HINTS]) != annotations[_HINTS]:
         wrong = f"must match annotations[{_HINTS}] when both are specified"
         errors.invalid(f"metadata.annotations[{_TOPOLOGY_MODE}]", annotations[_TOPOLOGY_MODE], wrong)
@@ -100,8 +85,10 @@ def _service(errors: Errors, obj: JSON) -> None:
     _ports(errors, ports)
     labels(errors, "spec.selector", spec.get("selector"))
     _session_affinity(errors, spec)
+    errors += address_fields(spec, before)
+    known = before.get("externalIPs", ())
     for i, each in enumerate(spec.get("externalIPs", ())):
-        external_ip(errors, f"spec.externalIPs[{i}]", each)
+        (reachable_ip if each in known else external_ip)(errors, f"spec.externalIPs[{i}]", each)
     if kind not in _TYPES:
         errors.not_supported("spec.type", kind, _TYPES)
     if kind == "ClusterIP":
@@ -109,7 +96,7 @@ def _service(errors: Errors, obj: JSON) -> None:
             if port.get("nodePort"):
                 errors.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'")
     _repeated_ports(errors, ports)
-    _source_ranges(errors, spec, annotations)
+    _source_ranges(errors, obj, old)
     if spec.get("allocateLoadBalancerNodePorts") is not None and kind != "LoadBalancer":
         errors.forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCERS)
     _load_balancer_class(errors, spec)
@@ -205,18 +192,25 @@ def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
         taken.add(key)
 
 
-def _source_ranges(errors: Errors, spec: JSON, annotations: JSON) -> None:
-    ranges, where = spec.get("loadBalancerSourceRanges") or (), "spec.LoadBalancerSourceRanges"
+def _source_ranges(errors: Errors, obj: JSON, old: JSON | None) -> None:
+    """What was wrong before may stay."""
+    spec, before = obj["spec"], old["spec"] if old is not None else {}
+    annotations = obj["metadata"].get("annotations", {})
+    ranges, where, known = spec.get("loadBalancerSourceRanges") or (), "spec.LoadBalancerSourceRanges", set()
     indexed = bool(ranges)
-    if not ranges:
-        if _SOURCE_RANGES not in annotations:
-            return
-        text = annotations[_SOURCE_RANGES].strip()
-        ranges, where = text.split(",") if text else (), f"metadata.annotations[{_SOURCE_RANGES}]"
+    if ranges:
+        known = {each.strip() for each in before.get("loadBalancerSourceRanges", ())}
+    elif _SOURCE_RANGES not in annotations:
+        return
+    else:
+        text, where = annotations[_SOURCE_RANGES], f"metadata.annotations[{_SOURCE_RANGES}]"
+        same = old is not None and old["metadata"].get("annotations", {}).get(_SOURCE_RANGES) == text
+        ranges = text.strip().split(",") if text.strip() and not same else ()
     if spec.get("type") != "LoadBalancer":
         errors.forbidden(where, _ONLY_LOAD_BALANCERS)
     for i, each in enumerate(ranges):
-        cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
+        if each.strip() not in known:
+            cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
 
 
 def _load_balancer_class(errors: Errors, spec: JSON) -> None:
@@ -254,13 +248,19 @@ def _traffic(errors: Errors, spec: JSON) -> None:
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-def _addresses(errors: Errors, spec: JSON) -> None:
-    """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, as they hold together."""
+def address_fields(spec: JSON, before: JSON | None) -> Errors:
+    """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, as they hold together.
+
+    Source: ValidateServiceClusterIPsRelatedFields.
+    """
+    errors = Errors()
     if spec.get("type") == "ExternalName":
-        return
-    addresses, families = cluster_ips(spec), spec.get("ipFamilies") or ()
+        return errors
+    addresses, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or ()
     first, path = spec.get("clusterIP", ""), "spec.clusterIPs"
-    if first and addresses[0] != first:
+    if first and not addresses:
+        errors.required(path)
+    elif first and addresses[0] != first:
         errors.invalid(path, addresses, "first value must match `clusterIP`")
     elif not first and addresses:
         errors.invalid(path, addresses, "must be empty when `clusterIP` is not specified")
@@ -272,18 +272,18 @@ def _addresses(errors: Errors, spec: JSON) -> None:
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, _POLICIES)
-    bad = Errors()
+    bad, known = Errors(), (before or {}).get("clusterIPs") or ()
     for i, address in enumerate(addresses):
         if i == 0 and address == "None":
             if len(addresses) > 1:
                 bad.invalid(path, addresses, "'None' must be the first and only value")
-        else:
+        elif address not in known:
             ip(bad, f"{path}[{i}]", address)
     errors.extend(bad)
     if len(addresses) > 2:
         errors.invalid(path, addresses, "may only hold up to 2 values")
     if bad or is_headless(spec):
-        return
+        return errors
     versions = [ip_address(address).version for address in addresses]
     if len(addresses) > 1 and set(versions) != {4, 6}:
         errors.invalid(path, addresses, "may specify no more than one IP for each IP family")
@@ -291,51 +291,42 @@ def _addresses(errors: Errors, spec: JSON) -> None:
         if family in _FAMILIES and family != f"IPv{version}":
             wrong = f"expected an {family} value as indicated by `ipFamilies[{i}]`"
             errors.invalid(f"{path}[{i}]", address, wrong)
-
-
-def _for_this_cluster(errors: Errors, spec: JSON) -> None:
-    """What the allocator refuses: this cluster has IPv4 alone."""
-    if spec.get("type") == "ExternalName":
-        return
-    addresses, families, policy = cluster_ips(spec), spec.get("ipFamilies") or (), spec.get("ipFamilyPolicy")
-    headless = is_headless(spec)
-    without_selector = headless and not spec.get("selector")
-    default = "RequireDualStack" if without_selector else "SingleStack"
-    wanted, path = policy or default, "spec.ipFamilyPolicy"
-    if wanted == "SingleStack":
-        needed = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
-        if len(addresses) == 2:
-            errors.invalid(path, wanted, f"{needed} cluster IPs are specified")
-        if len(families) == 2:
-            errors.invalid(path, wanted, f"{needed} IP families are specified")
-    for i, address in enumerate(() if headless else addresses):
-        if i >= len(families) and ip_address(address).version == 6:
-            errors.invalid(f"spec.clusterIPs[{i}]", addresses, "IPv6 is not configured on this cluster")
-    if errors or without_selector:
-        return
-    if wanted == "RequireDualStack":
-        errors.invalid(path, wanted, "this cluster is not configured for dual-stack services")
-    for i, family in enumerate(families):
-        if family != "IPv4":
-            errors.invalid(f"spec.ipFamilies[{i}]", family, "not configured on this cluster")
+    return errors
 
 
 def _changed_addresses(errors: Errors, spec: JSON, before: JSON) -> None:
-    now, was, path = cluster_ips(spec), cluster_ips(before), "spec.clusterIPs"
+    """Source: validateUpgradeDowngradeClusterIPs and validateUpgradeDowngradeIPFamilies."""
+    now, was = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     headless, was_headless = is_headless(spec), is_headless(before)
     if headless and was_headless:
         return
+    policy, single = spec.get("ipFamilyPolicy"), spec.get("ipFamilyPolicy") == "SingleStack"
     if len(now) == len(was):
         for i, (new, old) in enumerate(zip(now, was, strict=True)):
             if new != old:
-                errors.invalid(f"{path}[{i}]", now, FIXED)
+                errors.invalid(f"spec.clusterIPs[{i}]", now, FIXED)
     elif not now:
-        errors.invalid(f"{path}[0]", now, "primary clusterIP can not be unset")
+        errors.invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
     elif was and now[0] != was[0]:
-        errors.invalid(f"{path}[0]", now, FIXED)
+        errors.invalid("spec.clusterIPs[0]", now, FIXED)
+    if len(now) == 1 < len(was) and not single:
+        wrong = "must be set to 'SingleStack' when releasing the secondary clusterIP"
+        errors.invalid("spec.ipFamilyPolicy", policy, wrong)
+    if headless or was_headless:
+        return
     families, had = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
-    if not headless and not was_headless and families and had and families[0] != had[0]:
-        errors.invalid("spec.ipFamilies[0]", families, FIXED)
+    if len(families) == len(had):
+        for new, old in zip(families, had, strict=True):
+            if new != old:
+                errors.invalid("spec.ipFamilies[0]", families, FIXED)
+        return
+    if len(families) < len(had) and not now:
+        errors.invalid("spec.ipFamilies[0]", families or None, "primary ipFamily can not be unset")
+    if families and had and families[0] != had[0]:
+        errors.invalid("spec.ipFamilies[0]", now or None, FIXED)
+    if len(families) == 1 < len(had) and not single:
+        wrong = "must be set to 'SingleStack' when releasing the secondary ipFamily"
+        errors.invalid("spec.ipFamilyPolicy", policy, wrong)
 
 
 def service_status_update(errors: Errors, obj: JSON, old: JSON) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
-from kubeloop.devcluster.validation.claims import access_modes, class_name, volume_mode
+from kubeloop.devcluster.validation.claims import access_modes, basic_quantity, class_name, volume_mode
 from kubeloop.devcluster.validation.field import (
     NOT_POSITIVE,
     Errors,
@@ -15,9 +15,10 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
     struct_differences,
 )
+from kubeloop.devcluster.validation.metadata import kube_finalizers, object_meta, object_meta_update
 from kubeloop.devcluster.validation.scheduling import node_selector
 from kubeloop.devcluster.validation.volumes import SHARED, TOLD_AS, csi_driver_name
-from kubeloop.kube.quantity import milli_value
+from kubeloop.kube.quantity import parse_quantity
 
 JSON = dict[str, Any]
 
@@ -51,14 +52,31 @@ _IN_ORDER = (
     "iscsi", "cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume",
     "azureDisk", "scaleIO", "local", "storageos", "csi",
 )  # fmt: skip
-_SOURCES = {**SHARED, "local": _local, "csi": _csi}
+
+
+def _glusterfs(errors: Errors, path: str, source: JSON) -> None:
+    SHARED["glusterfs"](errors, path, source)
+    namespace = source.get("endpointsNamespace")
+    if namespace == "":
+        wrong = "if the endpointnamespace is set, it must be a valid namespace name"
+        errors.invalid(f"{path}.endpointsNamespace", namespace, wrong)
+    elif namespace is not None:
+        errors.invalid_each(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
+
+
+def _azure_file(errors: Errors, path: str, source: JSON) -> None:
+    SHARED["azureFile"](errors, path, source)
+    if source.get("secretNamespace") == "":
+        errors.required(f"{path}.secretNamespace")
+
+
+_SOURCES = {**SHARED, "local": _local, "csi": _csi, "glusterfs": _glusterfs, "azureFile": _azure_file}
 
 
 _OTHERWISE = {"cephfs": "cephFS"}
 
 
-def volume_create(errors: Errors, obj: JSON) -> None:
-    spec = obj["spec"]
+def _volume(errors: Errors, spec: JSON) -> None:
     modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
     if not modes:
         errors.required("spec.accessModes")
@@ -68,9 +86,8 @@ def volume_create(errors: Errors, obj: JSON) -> None:
     if list(capacity) != ["storage"]:
         errors.not_supported("spec.capacity", spec.get("capacity"), ("storage",))
     for name, quantity in sorted(capacity.items()):
-        if milli_value(quantity) < 0:
-            errors.invalid(f"spec.capacity[{name}]", milli_value(quantity) // 1000, "must be a valid resource quantity")
-        if milli_value(quantity) <= 0:
+        basic_quantity(errors, f"spec.capacity[{name}]", quantity)
+        if parse_quantity(quantity).sign <= 0:
             errors.invalid(f"spec.capacity[{name}]", quantity, NOT_POSITIVE)
     policy = spec.get("persistentVolumeReclaimPolicy", "")
     if policy and policy not in ("Delete", "Recycle", "Retain"):
@@ -83,13 +100,13 @@ def volume_create(errors: Errors, obj: JSON) -> None:
     kinds = [name for name in _IN_ORDER if name in spec]
     for kind in kinds[:1]:
         _SOURCES[kind](errors, f"spec.{TOLD_AS.get(kind, kind)}", spec[kind])
+        if kind == "local" and affinity is None:
+            errors.required("spec.nodeAffinity", "Local volume requires node affinity")
     for kind in kinds[1:]:
         if kind == "flexVolume":  # the one that may stand beside another
             _SOURCES[kind](errors, "spec.flexVolume", spec[kind])
         else:
             errors.forbidden(f"spec.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
-    if "local" in kinds[:1] and affinity is None:
-        errors.required("spec.nodeAffinity", "Local volume requires node affinity")
     if not kinds:
         errors.required("spec", "must specify a volume type")
     if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
@@ -106,12 +123,35 @@ def volume_create(errors: Errors, obj: JSON) -> None:
             errors.required("spec.csi", "has to be specified when using volumeAttributesClassName")
 
 
+def volume_create(errors: Errors, obj: JSON) -> None:
+    _volume(errors, obj["spec"])
+    _mount_options(errors, obj)
+
+
+_MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
+_MOUNTED = (
+    "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs",
+    "azureFile", "vsphereVolume", "azureDisk", "photonPersistentDisk",
+)  # fmt: skip
+
+
+def _mount_options(errors: Errors, obj: JSON) -> None:
+    if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(name in obj["spec"] for name in _MOUNTED):
+        wrong = "may not specify mount options for this volume type"
+        errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", wrong)
+
+
 def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
-    if spec == before:
+    if spec == before and obj["metadata"] is old["metadata"]:
         return
-    volume_create(errors, obj)
-    volume_create(errors, obj)  # the strategy looks at the whole, and so does its update check
+    for again in (False, True):  # the strategy looks at the whole, and so does its update check
+        object_meta(errors, obj["metadata"], namespaced=False, name_check=dns_subdomain)
+        if "finalizers" in obj["metadata"]:
+            kube_finalizers(errors, obj["metadata"])
+        _volume(errors, spec)
+        if not again:
+            _mount_options(errors, obj)
     now = {name: spec[name] for name in _IN_ORDER if name in spec}
     was = {name: before[name] for name in _IN_ORDER if name in before}
     if "csi" in was and "csi" in now and "controllerExpandSecretRef" not in was["csi"]:
@@ -126,6 +166,12 @@ def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.invalid("nodeAffinity", spec.get("nodeAffinity"), wrong, "core/v1.VolumeNodeAffinity")
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
         errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+
+
+def volume_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["metadata"] != old["metadata"]:
+        object_meta_update(errors, obj["metadata"], old["metadata"])
+        kube_finalizers(errors, obj["metadata"])
 
 
 def storage_class_create(errors: Errors, obj: JSON) -> None:

@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.field import (
     quoted,
 )
 from kubeloop.devcluster.validation.metadata import annotation_map
-from kubeloop.kube.quantity import milli_value
+from kubeloop.kube.quantity import parse_quantity
 
 JSON = dict[str, Any]
 Check = Callable[[Errors, str, JSON], None]
@@ -88,7 +88,7 @@ def _item(errors: Errors, path: str, item: JSON) -> None:
 
 
 def _empty_dir(errors: Errors, path: str, source: JSON) -> None:
-    if "sizeLimit" in source and milli_value(source["sizeLimit"]) < 0:
+    if "sizeLimit" in source and parse_quantity(source["sizeLimit"]).sign < 0:
         errors.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 

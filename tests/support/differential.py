@@ -103,8 +103,11 @@ class Answer:
             return {
                 "status": self.status,
                 "reason": self.content.get("reason"),
-                "message": _INSIDE.sub("", self.content.get("message") or ""),
-                "causes": [f"{c.get('reason')} {c.get('field')} {c.get('message')}" for c in details.get("causes", ())],
+                "message": _without_chosen(_INSIDE.sub("", self.content.get("message") or "")),
+                "causes": [
+                    _without_chosen(f"{c.get('reason')} {c.get('field')} {c.get('message')}")
+                    for c in details.get("causes", ())
+                ],
                 "details": {name: value for name, value in details.items() if name not in ("causes", "uid")},
                 "warnings": self.warnings,
             }
@@ -118,14 +121,22 @@ _INSIDE = re.compile(
 """What kube-apiserver tells of its own inside, a place in its code, a key in etcd; and uids."""
 
 
+_CHOSEN = re.compile(r"\b10\.(?:9[6-9]|10\d|11[01])\.\d+\.\d+\b"), re.compile(r'(?<=odePort": )3[0-2]\d{3}\b')
+"""Addresses and node ports of Services, which a server chooses by chance."""
+
+
+def _without_chosen(text: str) -> str:
+    return _CHOSEN[1].sub("30000", _CHOSEN[0].sub("10.96.0.0", text))
+
+
 def without_server_fields(obj: JSON) -> JSON:
-    """A copy of an object without uid, versions and times, also where its parts repeat its uid."""
+    """A copy of an object without uid, versions, times and what is chosen by chance, also where uids repeat."""
     metadata = obj.get("metadata") or {}
     text = json.dumps({**obj, "metadata": {k: v for k, v in metadata.items() if k not in _SERVERS_OWN}})
     if metadata.get("uid"):
         text = text.replace(metadata["uid"], "UID")
     text = re.sub(r'"20[0-9-]{8}T[0-9:.]+Z"', lambda m: m[0] if m[0].startswith('"2024') else '"NOW"', text)
-    result: JSON = json.loads(text)
+    result: JSON = json.loads(_without_chosen(text) if obj.get("kind") == "Service" else text)
     if metadata.get("generateName"):
         result["metadata"]["name"] = "GENERATED"
     return result
@@ -350,7 +361,9 @@ def create_for_real(server: ApiServer, kind: ValidObjects) -> None:
 def delete_for_real(server: ApiServer, kind: ValidObjects) -> None:
     """The kind's valid objects, where they are: what is created afterwards is new."""
     for obj in kind.objects:
-        server.ask("DELETE", f"{kind.path}/{obj['metadata']['name']}?gracePeriodSeconds=0")
+        path = f"{kind.path}/{obj['metadata']['name']}"
+        server.ask("DELETE", f"{path}?gracePeriodSeconds=0")
+        server.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
 
 
 def main(arguments: list[str]) -> int:

@@ -10,8 +10,8 @@ from unit.devcluster.test_validation import container, created, pod, stored, tol
 
 from kubeloop.devcluster.errors import StatusError
 from kubeloop.devcluster.quota import charge
-from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
-from kubeloop.devcluster.strategies import prepare_for_part_of_pod, prepare_for_update
+from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS
+from kubeloop.devcluster.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation import validate_update, warnings_for
 from kubeloop.kube.resources import (
     DEPLOYMENTS,
@@ -172,86 +172,6 @@ def test_a_pod(body: JSON, causes: list[str]):
     assert created(PODS, body) == causes
 
 
-def service(**spec: Any) -> JSON:
-    return {"spec": {"ports": [{"port": 80}], **spec}}
-
-
-@pytest.mark.parametrize(
-    ("body", "causes"),
-    [
-        pytest.param(service(), [], id="a small service"),
-        pytest.param(
-            service(ipFamilyPolicy="RequireDualStack"),
-            [
-                'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": '
-                "this cluster is not configured for dual-stack services"
-            ],
-            id="two families where there is one",
-        ),
-        pytest.param(
-            service(ipFamilies=["IPv6"]),
-            ['spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster'],
-            id="a family that is not there",
-        ),
-        pytest.param(
-            service(clusterIP="10.0.0.1", clusterIPs=["10.0.0.2"]),
-            ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: first value must match `clusterIP`'],
-            id="two first addresses",
-        ),
-        pytest.param(
-            service(externalIPs=["127.0.0.1"]),
-            [
-                'spec.externalIPs[0]: Invalid value: "127.0.0.1": '
-                "may not be in the loopback range (127.0.0.0/8, ::1/128)"
-            ],
-            id="an external address that is none",
-        ),
-        pytest.param(
-            service(loadBalancerClass="x/y", allocateLoadBalancerNodePorts=True, loadBalancerSourceRanges=["1.2.3.4"]),
-            [
-                "spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
-                'spec.LoadBalancerSourceRanges[0]: Invalid value: "1.2.3.4": must be a valid CIDR value,',
-                "spec.allocateLoadBalancerNodePorts: Forbidden: may only be used when `type` is 'LoadBalancer'",
-                "spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'",
-            ],
-            id="what load balancers alone have",
-        ),
-        pytest.param(
-            service(trafficDistribution="Near"),
-            [
-                'spec.trafficDistribution: Unsupported value: "Near": '
-                'supported values: "PreferClose", "PreferSameZone", "PreferSameNode"'
-            ],
-            id="trafficDistribution",
-        ),
-    ],
-)
-def test_a_service(body: JSON, causes: list[str]):
-    assert created(SERVICES, body) == causes
-
-
-def test_a_service_that_becomes_another_type_leaves_behind_what_that_has_not():
-    old = stored(
-        SERVICES, service(type="NodePort", clusterIP="10.0.0.1", ports=[{"name": "a", "port": 1, "nodePort": 30001}])
-    )
-    new = stored(
-        SERVICES,
-        service(type="ClusterIP", externalTrafficPolicy="Cluster", ports=[{"name": "a", "port": 2, "nodePort": 30001}]),
-    )
-    prepare_for_update(served(SERVICES), new, old)
-    assert new["spec"]["clusterIP"] == "10.0.0.1"
-    assert new["spec"]["ports"] == [{"name": "a", "port": 2, "protocol": "TCP", "targetPort": 2}]
-    assert "externalTrafficPolicy" not in new["spec"]
-    assert told(validate_update(SERVICES, new, old)) == []
-
-
-def test_a_port_keeps_its_node_port_by_its_name():
-    old = stored(SERVICES, service(type="NodePort", ports=[{"name": "a", "port": 1, "nodePort": 30001}]))
-    new = stored(SERVICES, service(type="NodePort", ports=[{"name": "a", "port": 2}, {"name": "b", "port": 1}]))
-    prepare_for_update(served(SERVICES), new, old)
-    assert [port.get("nodePort") for port in new["spec"]["ports"]] == [30001, None]
-
-
 def claim(size: str = "1Gi", phase: str = "Pending", **spec: Any) -> JSON:
     resources = {"requests": {"storage": size}}
     return {"spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec}, "status": {"phase": phase}}
@@ -373,7 +293,7 @@ def test_warnings_of_pods_templates_and_services():
         "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]",
     ]
     assert warnings_for(PODS, body, pod()) == []
-    assert warnings_for(SERVICES, service(type="ClusterIP", externalName="x")) == [
+    assert warnings_for(SERVICES, {"spec": {"type": "ClusterIP", "externalName": "x"}}) == [
         'spec.externalName is ignored when spec.type is not "ExternalName"'
     ]
 
@@ -398,7 +318,10 @@ async def test_a_claim_grows_only_where_its_class_lets_it():
 
 async def test_a_load_balancer_with_local_traffic_has_a_port_for_health_checks():
     api = Api()
-    body = {"metadata": {"name": "s"}, **service(type="LoadBalancer", externalTrafficPolicy="Local")}
+    body = {
+        "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 1}], "type": "LoadBalancer", "externalTrafficPolicy": "Local"},
+    }
     status, made = await api("POST", "/api/v1/namespaces/default/services", body)
     assert (status, 30000 <= made["spec"]["healthCheckNodePort"] < 32768) == (201, True)
 
