@@ -17,6 +17,7 @@ from kubeloop.devcluster.managed import (
     all_fields,
     fields_set,
     intersect,
+    is_atomic,
     item_key,
     new_entry,
     owned_fields,
@@ -243,7 +244,7 @@ def _merge_struct(struct: schema.StructType, live: JSON, wished: JSON) -> JSON:
 
 def _merge_value(field: schema.Field, live: Any, wished: Any) -> Any:
     inner = field.type.struct
-    if isinstance(wished, dict) and isinstance(live, dict) and not _atomic(field):
+    if isinstance(wished, dict) and isinstance(live, dict) and not is_atomic(field, field.type):
         return _merge_struct(inner, live, wished) if inner is not None else {**live, **wished}
     if isinstance(wished, list) and isinstance(live, list):
         element = field.type.element
@@ -260,11 +261,6 @@ def _merge_keyed(field: schema.Field, struct: schema.StructType, live: list[JSON
     present = {item_key(field, item): item for item in live}
     result = [_merge_struct(struct, item, wishes[key]) if key in wishes else item for key, item in present.items()]
     return [*result, *(item for key, item in wishes.items() if key not in present)]
-
-
-def _atomic(field: schema.Field) -> bool:
-    inner = field.type.struct
-    return field.struct_type == "atomic" or field.map_type == "atomic" or (inner is not None and inner.atomic)
 
 
 def _without(struct: schema.StructType, obj: JSON, doomed: Fields) -> JSON:

@@ -324,7 +324,7 @@ def _struct_set(struct: schema.StructType, obj: JSON) -> Fields:
 def _value_set(field: schema.Field | None, ref: schema.TypeRef, value: Any) -> Fields:
     inner = ref.struct
     if isinstance(value, dict):
-        if _is_atomic(field, ref) or not value:
+        if is_atomic(field, ref) or not value:
             return {}
         if inner is not None:
             return _struct_set(inner, value)
@@ -361,9 +361,10 @@ def item_key(field: schema.Field, item: JSON) -> str:
     return f"k:{msgspec.json.encode(keys).decode()}"
 
 
-def _is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
-    if field is not None and (field.struct_type == "atomic" or field.map_type == "atomic"):
-        return True
+def is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
+    """Whether a map is owned as a whole, as scalars are; a field may say otherwise than the type of its values."""
+    if field is not None and (told := field.struct_type or field.map_type):
+        return told == "atomic"
     inner = ref.struct
     if inner is not None:
         return inner.atomic
@@ -391,7 +392,7 @@ def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: A
     """None: no field of it differs."""
     is_new = old is _MISSING
     inner = ref.struct
-    if isinstance(new, dict) and not _is_atomic(field, ref):
+    if isinstance(new, dict) and not is_atomic(field, ref):
         before = old if isinstance(old, dict) else {}
         if inner is not None:
             result = _difference_of(inner, before, new)
@@ -486,7 +487,7 @@ def _removed_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
         if (
             field is None
             or new[name] is value
-            or (_is_atomic(field, field.type) and field.list_type not in ("map", "set"))
+            or (is_atomic(field, field.type) and field.list_type not in ("map", "set"))
         ):
             continue
         removed = _value_removed(field, value, new[name])
