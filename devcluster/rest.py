@@ -300,10 +300,12 @@ class Rest:
         return body
 
     def _track(self, target: Served, body: Body, writer: Writer, before: Stored | None) -> Writer:
-        """Turn an object of a second version into what is stored; its fields are owned under the names it came with."""
+        """Turn an object of a second version into what is stored; its fields are owned under the names it came with,
+        and with those that only the stored form has defaults for."""
         if target.stored_as is None:
             return writer
         if not writer.applied:
+            body.obj = from_stored(target, to_stored(target, body.obj))
             if before is None:
                 track_create(target, body.obj, writer, self._writing.now)
             else:
@@ -368,7 +370,8 @@ class Rest:
 
     def _virtual(self, request: Request, found: Route) -> Response:
         target = found.served
-        body = read_object(request, target.resource, field_validation(request, "CreateOptions"))
+        body = self._read(request, target, "CreateOptions")
+        self._writing.set_namespace(target, body.obj["metadata"], found.namespace)
         track_create(target, body.obj, writer_of(request), self._writing.now)
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import unified_diff
 from functools import cache, lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
 import msgspec
@@ -456,17 +456,26 @@ def ip_warning(path: str, text: str) -> str:
     return ""
 
 
-def cidr_warning(path: str, text: str) -> str:
-    """How a valid range should rather have been written; empty if it is well as it is."""
+def sloppy_network(text: str) -> IPv4Network | IPv6Network | None:
+    """What older versions of Kubernetes make of a range: an address in it will do. None: it is none."""
     address, slash, length = text.partition("/")
     plain = sloppy_ip(address)
-    if plain is None or not slash or not length.isdecimal():
-        return ""
-    mapped = plain.ipv4_mapped if isinstance(plain, IPv6Address) else None
+    if plain is None or not slash or not length.isascii() or not length.isdigit():
+        return None
     try:
-        network = ip_network(f"{plain}/{length}", strict=False)
+        return ip_network(f"{plain}/{int(length)}", strict=False)
     except ValueError:
+        return None
+
+
+def cidr_warning(path: str, text: str) -> str:
+    """How a valid range should rather have been written; empty if it is well as it is."""
+    network = sloppy_network(text)
+    if network is None:
         return ""
+    address, _, length = text.partition("/")
+    plain = sloppy_ip(address)
+    mapped = plain.ipv4_mapped if isinstance(plain, IPv6Address) else None
     if mapped is not None or not _is_strict_ip(address) or str(int(length)) != length:
         return f"{path}: non-standard CIDR value {quoted(text)} is invalid: use {quoted(str(network))}"
     if network.network_address != plain:
@@ -477,13 +486,26 @@ def cidr_warning(path: str, text: str) -> str:
     return ""
 
 
-def cidr(errors: Errors, path: str, text: str) -> None:
-    try:
-        if "/" not in text:
-            raise ValueError(text)
-        ip_network(text, strict=False)
-    except ValueError:
+def cidr(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> IPv4Network | IPv6Network | None:
+    """The range, of those that may be written in more than one way; None if it is wrong. known: these were there
+    before, and are not looked at."""
+    if text in known:
+        return None
+    network = sloppy_network(text)
+    if network is None:
         errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+        return None
+    address, _, length = text.partition("/")
+    plain = sloppy_ip(address)
+    if not _is_strict_ip(address) or str(int(length)) != length:
+        errors.invalid(path, text, "must not have leading 0s in IP or prefix length")
+    elif isinstance(plain, IPv6Address) and plain.ipv4_mapped is not None:
+        errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address")
+    elif network.network_address != plain:
+        errors.invalid(path, text, "must not have bits set beyond the prefix length")
+    else:
+        return network
+    return None
 
 
 def labels(errors: Errors, path: str, values: Mapping[str, str] | None) -> None:

@@ -6,8 +6,8 @@ Sources: pkg/apis/{networking,discovery,core}/validation of Kubernetes v1.36.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Collection, Iterator, Sequence
+from ipaddress import IPv4Address
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
@@ -24,6 +24,7 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
     regex_error,
     sloppy_ip,
+    sloppy_network,
 )
 from kubeloop.devcluster.validation.metadata import path_segment
 from kubeloop.devcluster.validation.services import reachable_ip
@@ -224,7 +225,7 @@ def ingress_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
 # --- network policies -------------------------------------------------------------------------------------------------
 
 
-def network_policy_create(errors: Errors, obj: JSON) -> None:
+def network_policy_create(errors: Errors, obj: JSON, known_ranges: Collection[str] = ()) -> None:
     spec = obj["spec"]
     label_selector(errors, "spec.podSelector", spec.get("podSelector"))
     for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -233,7 +234,7 @@ def network_policy_create(errors: Errors, obj: JSON) -> None:
             for j, port in enumerate(rule.get("ports", ())):
                 _policy_port(errors, f"{where}.ports[{j}]", port)
             for j, peer in enumerate(rule.get(peers, ())):
-                _policy_peer(errors, f"{where}.{peers}[{j}]", peer)
+                _policy_peer(errors, f"{where}.{peers}[{j}]", peer, known_ranges)
     types = spec.get("policyTypes", ())
     if len(types) > 2:
         errors.invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
@@ -245,7 +246,16 @@ def network_policy_create(errors: Errors, obj: JSON) -> None:
 
 def network_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        network_policy_create(errors, obj)
+        network_policy_create(errors, obj, set(_policy_ranges(old["spec"])))
+
+
+def _policy_ranges(spec: JSON) -> Iterator[str]:
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for rule in spec.get(direction, ()):
+            for peer in rule.get(peers, ()):
+                block = peer.get("ipBlock", {})
+                yield block.get("cidr", "")
+                yield from block.get("except", ())
 
 
 def _policy_port(errors: Errors, where: str, each: JSON) -> None:
@@ -267,12 +277,12 @@ def _policy_port(errors: Errors, where: str, each: JSON) -> None:
         errors.invalid_each(f"{where}.port", port, port_name(port))
 
 
-def _policy_peer(errors: Errors, where: str, peer: JSON) -> None:
+def _policy_peer(errors: Errors, where: str, peer: JSON, known_ranges: Collection[str]) -> None:
     for name in ("podSelector", "namespaceSelector"):
         if name in peer:
             label_selector(errors, f"{where}.{name}", peer[name])
     if "ipBlock" in peer:
-        _ip_block(errors, f"{where}.ipBlock", peer["ipBlock"])
+        _ip_block(errors, f"{where}.ipBlock", peer["ipBlock"], known_ranges)
     given = [name for name in ("podSelector", "namespaceSelector", "ipBlock") if name in peer]
     if not given:
         errors.required(where, "must specify a peer")
@@ -280,26 +290,19 @@ def _policy_peer(errors: Errors, where: str, peer: JSON) -> None:
         errors.forbidden(where, "may not specify both ipBlock and another peer")
 
 
-def _network(text: str) -> IPv4Network | IPv6Network | None:
-    try:
-        return ip_network(text, strict=False) if "/" in text else None
-    except ValueError:
-        return None
-
-
-def _ip_block(errors: Errors, path: str, block: JSON) -> None:
+def _ip_block(errors: Errors, path: str, block: JSON, known: Collection[str]) -> None:
     whole = block.get("cidr", "")
     if not whole:
         errors.required(f"{path}.cidr")
         return
-    cidr(errors, f"{path}.cidr", whole)
-    network = _network(whole)
+    cidr(errors, f"{path}.cidr", whole, known)
+    network = sloppy_network(whole)
     if network is None:
         return
     for i, each in enumerate(block.get("except", ())):
         where = f"{path}.except[{i}]"
-        cidr(errors, where, each)
-        part = _network(each)
+        cidr(errors, where, each, known)
+        part = sloppy_network(each)
         if part is None:
             continue
         inside = part.version == network.version and part.network_address in network
@@ -358,7 +361,7 @@ def _ranges(errors: Errors, spec: JSON) -> None:
         return
     for i, each in enumerate(given):
         strict_cidr(errors, f"{path}[{i}]", each)
-    networks = [_network(each) for each in given]
+    networks = [sloppy_network(each) for each in given]
     if len(networks) == 2 and None not in networks and len({n.version for n in networks if n is not None}) == 1:
         told = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
         errors.invalid(path, given, told)
@@ -366,13 +369,8 @@ def _ranges(errors: Errors, spec: JSON) -> None:
 
 def strict_cidr(errors: Errors, path: str, text: str) -> None:
     """A range in the one form that fields of new kinds take."""
-    network = _network(text)
-    if network is None:
-        errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
-        return
-    if ip_address(text.partition("/")[0]) != network.network_address:
-        errors.invalid(path, text, "must not have bits set beyond the prefix length")
-    elif str(network) != text:
+    network = cidr(errors, path, text)
+    if network is not None and str(network) != text:
         errors.invalid(path, text, f'must be in canonical form ("{network}")')
 
 

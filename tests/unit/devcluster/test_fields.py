@@ -13,6 +13,7 @@ from kubeloop.devcluster.quota import charge
 from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS
 from kubeloop.devcluster.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation import validate_update, warnings_for
+from kubeloop.devcluster.validation.field import Errors, cidr
 from kubeloop.kube.resources import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -334,3 +335,23 @@ def test_labels_of_pod_security_say_something_known():
         f'metadata.labels[{key}]: Invalid value: "strict": must be one of privileged, baseline, restricted',
         f'metadata.labels[{key}-version]: Invalid value: "1": must be "latest" or "v1.x"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("10.0.0.1/8", "must not have bits set beyond the prefix length"),
+        ("010.0.0.0/8", "must not have leading 0s in IP or prefix length"),
+        ("10.0.0.0/08", "must not have leading 0s in IP or prefix length"),
+        ("::ffff:10.0.0.0/104", "must not have an IPv4-mapped IPv6 address"),
+        ("10.0.0.0/255.0.0.0", "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        ("10.0.0.0", "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        ("FE80::/64", ""),
+    ],
+)
+def test_ranges_are_read_strictly_unless_they_were_there_before(text: str, wrong: str):
+    errors = Errors()
+    cidr(errors, "spec.cidr", text)
+    assert [each["message"] for each in errors] == ([f'Invalid value: "{text}": {wrong}'] if wrong else [])
+    cidr(errors := Errors(), "spec.cidr", text, {text})
+    assert not errors
