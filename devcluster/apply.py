@@ -7,6 +7,7 @@ server's form; the configuration is what the client sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from kubeloop.devcluster.managed import (
     owned_fields,
     sorted_entries,
     subtract,
+    union,
 )
 from kubeloop.devcluster.registry import Served
 from kubeloop.kube import schema
@@ -110,8 +112,11 @@ def with_wishes(
     dropped = subtract(mine.get("fieldsV1", {}) if mine is not None else {}, wishes)
     for entry in others:
         dropped = subtract(dropped, entry.get("fieldsV1", {}))
-    for fields in (wishes, *(entry.get("fieldsV1", {}) for entry in others)):
+    owned: Fields = {"f:metadata": {}}
+    for fields in (wishes, *(entry.get("fieldsV1", {}) for entry in others)) if dropped else ():
         dropped = _unless_below(dropped, fields)
+        owned = union(owned, fields)
+    dropped = _with_parents(dropped, owned)
     result = without(merged(base), dropped)
     overwritten = changed(base, result, wishes)
 
@@ -152,6 +157,14 @@ def _unless_below(dropped: Fields, wished: Fields) -> Fields:
         elif inner and (left := _unless_below(inner, below)):
             result[name] = left
     return result
+
+
+def _with_parents(dropped: Fields, owned: Fields) -> Fields:
+    """`dropped` with the fields in which nobody owns anything more: they go with whatever else is in them."""
+    return {
+        name: _with_parents(inner, owned[name]) if name in owned else {} if name.startswith("f:") else inner
+        for name, inner in dropped.items()
+    }
 
 
 # --- from kubectl's own apply to the server's -------------------------------------------------------------------------
@@ -244,23 +257,72 @@ def _merge_struct(struct: schema.StructType, live: JSON, wished: JSON) -> JSON:
 
 def _merge_value(field: schema.Field, live: Any, wished: Any) -> Any:
     inner = field.type.struct
-    if isinstance(wished, dict) and isinstance(live, dict) and not is_atomic(field, field.type):
-        return _merge_struct(inner, live, wished) if inner is not None else {**live, **wished}
-    if isinstance(wished, list) and isinstance(live, list):
+    if isinstance(live, dict) and not is_atomic(field, field.type):
+        if wished is None:
+            return live or None  # nothing is wished of its members
+        if isinstance(wished, dict):
+            return _merge_struct(inner, live, wished) if inner is not None else {**live, **wished}
+    if isinstance(live, list) and field.list_type in ("map", "set"):
+        if wished is None:
+            return live or None
         element = field.type.element
-        if field.list_type == "set":
-            return [*live, *(each for each in wished if each not in live)]
-        if field.list_type == "map" and element is not None and element.struct is not None:
+        keyed = field.list_type == "map" and element is not None and element.struct is not None
+        if isinstance(wished, list) and keyed:
             return _merge_keyed(field, element.struct, live, wished)
+        if isinstance(wished, list) and field.list_type == "set":
+            return merge_items(set_key, live, wished, lambda _, new: new)
     return wished
 
 
 def _merge_keyed(field: schema.Field, struct: schema.StructType, live: list[JSON], wished: list[JSON]) -> list[JSON]:
-    """Items by key: those of the configuration in its order, the others where they stand."""
-    wishes = {item_key(field, item): item for item in wished}
-    present = {item_key(field, item): item for item in live}
-    result = [_merge_struct(struct, item, wishes[key]) if key in wishes else item for key, item in present.items()]
-    return [*result, *(item for key, item in wishes.items() if key not in present)]
+    def merge(old: JSON, new: JSON) -> JSON:
+        return new if struct.atomic else _merge_struct(struct, old, new)
+
+    return merge_items(partial(item_key, field), live, wished, merge)
+
+
+def set_key(item: Any) -> str:
+    """The path element of a member of a set: v:"a"."""
+    return f"v:{msgspec.json.encode(item).decode()}"
+
+
+def merge_items(
+    key_of: Callable[[Any], str], live: list[Any], wished: list[Any], merge: Callable[[Any, Any], Any]
+) -> list[Any]:
+    """Two lists by key: what both have is merged and comes in the order wished, the others stay around them.
+
+    An item that `live` has several times is not merged. Source: structured-merge-diff typed/merge.go visitListItems.
+    """
+    before, wishes = [key_of(each) for each in live], [key_of(each) for each in wished]
+    single: dict[str, int] = {}
+    for position, key in enumerate(before):
+        single[key] = -1 if key in single else position
+    asked = set(wishes)
+    shared = iter([key for key in wishes if key in single])
+    due = next(shared, None)
+    done: set[str] = set()
+    result: list[Any] = []
+    left = right = 0
+    while left < len(before) or right < len(wishes):
+        both = left < len(before) and right < len(wishes)
+        if both and before[left] != wishes[right] and before[left] in asked and due not in (None, before[left]):
+            left += 1  # both have it, but another is due
+            continue
+        if left < len(before) and before[left] not in asked:
+            result.append(live[left])
+            left += 1
+            continue
+        if left < len(before) and (before[left] in done or (both and before[left] == wishes[right])):
+            left += 1
+        if right < len(wishes):
+            key, new = wishes[right], wished[right]
+            done.add(key)
+            old = single.get(key, -1)
+            result.append(new if old < 0 else merge(live[old], new))
+            right += 1
+            if due == key:
+                due = next(shared, None)
+    return result
 
 
 def _without(struct: schema.StructType, obj: JSON, doomed: Fields) -> JSON:
@@ -290,7 +352,7 @@ def _value_without(field: schema.Field | None, value: Any, doomed: Fields) -> An
     if isinstance(value, list):
         element = field.type.element
         if field.list_type == "set":
-            return [each for each in value if f"v:{msgspec.json.encode(each).decode()}" not in doomed]
+            return [each for each in value if set_key(each) not in doomed]
         if field.list_type == "map" and element is not None and element.struct is not None:
             result = []
             for item in value:
@@ -336,21 +398,24 @@ def _value_changed(field: schema.Field | None, before: Any, after: Any, wishes: 
         element = field.type.element
         old_items = before if isinstance(before, list) else []
         if field.list_type == "map" and element is not None and element.struct is not None:
-            known = {item_key(field, item): item for item in old_items}
+            known: dict[str, JSON | None] = {}
+            for item in old_items:
+                key = item_key(field, item)
+                known[key] = None if key in known else item
             result: Fields = {}
             for item in after:
                 key = item_key(field, item)
                 if key not in wishes:
                     continue
-                if key not in known:
+                old_item = known.get(key)
+                if old_item is None or (element.struct.atomic and old_item != item):
                     result[key] = wishes[key]
-                elif changed := _changed(element.struct, known[key], item, wishes[key]):
+                elif changed := _changed(element.struct, old_item, item, wishes[key]):
                     result[key] = changed
             return result or None
         if field.list_type == "set":
-            return {
-                path: {} for path in wishes if path not in {f"v:{msgspec.json.encode(x).decode()}" for x in old_items}
-            }
+            present = {set_key(each) for each in old_items}
+            return {path: {} for path in wishes if path not in present}
     return {}
 
 

@@ -108,8 +108,11 @@ def _check_operations(patch: Any) -> list[str]:
 _MAX_OPERATIONS = 10_000
 
 
-def read_configuration(body: bytes, resource: Resource[Any], mode: str) -> tuple[JSON, list[str]]:
-    """An applied configuration and what to warn of. Raises StatusError 400; 500 where it does not fit its type."""
+def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list[str]]:
+    """An applied configuration and its repeated keys (see told_of_repeated()).
+
+    Raises StatusError 400; 500 where it does not fit its type.
+    """
     try:
         given, repeated = _plain(body)
     except ValueError as error:
@@ -119,18 +122,15 @@ def read_configuration(body: bytes, resource: Resource[Any], mode: str) -> tuple
     if not isinstance(given, dict):
         wrong = f"json: cannot unmarshal {_kind_of(given)} into Go value of type map[string]interface {{}}"
         raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {wrong}")
-    if repeated and mode == "Strict":
-        lines = "\n  ".join(repeated)
-        wrong = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
-        raise errors.bad_request(f"error strict decoding YAML: {wrong}")
     if (given.get("apiVersion"), given.get("kind")) != (resource.api_version, resource.kind):
         raise errors.bad_request(f"invalid object type: {_go_kind(given)}")
     metadata = given.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise errors.bad_request("metadata.managedFields must be nil")
     struct = schema.type_for(resource.group, resource.version, resource.kind)
-    name = metadata if isinstance(metadata, dict) else {}
-    what = f"({name.get('namespace', '')}/{name.get('name', '')}; {_go_kind(given)})"
+    named = metadata if isinstance(metadata, dict) else {}
+    space, name = (text if isinstance(text := named.get(each), str) else "" for each in ("namespace", "name"))
+    what = f"({space}/{name}; {_go_kind(given)})"
     wrong = type_error(struct, given) if struct is not None else ""
     if isinstance(resource, CustomResource):
         wrong = resource.rules.type_error(given)
@@ -146,7 +146,16 @@ def read_configuration(body: bytes, resource: Resource[Any], mode: str) -> tuple
         converting = f"unable to convert unstructured object to {_go_kind(given)}"
         told = f"failed to convert new object {what} to proper version: {converting}: {wrong or error}"
         raise errors.internal(told) from error
-    return given, repeated if mode == "Warn" else []
+    return given, repeated
+
+
+def told_of_repeated(repeated: list[str], mode: str) -> list[str]:
+    """The warnings of a configuration that has been applied. Raises StatusError 400 in strict mode."""
+    if repeated and mode == "Strict":
+        lines = "\n  ".join(repeated)
+        wrong = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
+        raise errors.bad_request(f"error strict decoding YAML: {wrong}")
+    return repeated if mode == "Warn" else []
 
 
 def _plain(body: bytes) -> tuple[Any, list[str]]:

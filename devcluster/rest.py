@@ -42,6 +42,7 @@ from kubeloop.devcluster.patch_requests import (
     decoded_patch,
     patched_object,
     read_configuration,
+    told_of_repeated,
 )
 from kubeloop.devcluster.registry import (
     BINDINGS,
@@ -440,7 +441,8 @@ class Rest:
 
     def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
-        given, warnings = read_configuration(request.body, resource, field_validation(request, "PatchOptions"))
+        mode = field_validation(request, "PatchOptions")
+        given, repeated = read_configuration(request.body, resource)
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         if before is None and subresource:
             raise errors.not_found(resource, found.name)
@@ -460,6 +462,7 @@ class Rest:
             subresource=subresource,
             now=rfc3339(self._clock.now()),
         )
+        warnings = told_of_repeated(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True)
         body = self._incoming(request, target, Body(decoding.normal(resource, obj), warnings))
         body.obj = self._stored_form(target, body.obj)

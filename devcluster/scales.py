@@ -22,6 +22,7 @@ from kubeloop.devcluster.patch_requests import (
     decoded_patch,
     patched_object,
     read_configuration,
+    told_of_repeated,
 )
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.request import Request
@@ -164,13 +165,13 @@ def write_scale(
 
 
 def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, writing: Writing) -> Body:
-    given, warnings = read_configuration(request.body, SCALE, mode)
+    given, repeated = read_configuration(request.body, SCALE)
     given["metadata"] = given.get("metadata") or {}
     given["metadata"].setdefault("name", found.name)
     check_names(found, given)
     manager, force = request.option("fieldManager"), request.flag("force")
     obj = apply_configuration(SCALES, old, given, manager=manager, force=force, subresource="scale", now=writing.now())
-    return Body(decoding.normal(SCALE, obj), warnings)
+    return Body(decoding.normal(SCALE, obj), told_of_repeated(repeated, mode))
 
 
 def _patched(request: Request, found: Route, old: JSON, patch_type: str, mode: FieldValidation) -> Body:

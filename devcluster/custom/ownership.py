@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.apply import with_wishes
+from kubeloop.devcluster.apply import merge_items, set_key, with_wishes
 from kubeloop.devcluster.custom.structural import (
     EMBEDDED,
     INT_OR_STRING,
@@ -356,13 +356,9 @@ def _merged(schema: Schema | None, live: Any, wished: Any) -> Any:
         return result
     if isinstance(wished, list) and isinstance(live, list) and schema is not None:
         if _list_type(schema) == "set":
-            return [*live, *(each for each in wished if each not in live)]
+            return merge_items(set_key, live, wished, lambda _, new: new)
         if _list_type(schema) == "map":
-            wishes = {item_key(schema, item): item for item in wished}
-            present = {item_key(schema, item): item for item in live}
-            items = schema.get("items")
-            kept = [_merged(items, item, wishes[key]) if key in wishes else item for key, item in present.items()]
-            return [*kept, *(item for key, item in wishes.items() if key not in present)]
+            return merge_items(partial(item_key, schema), live, wished, partial(_merged, schema.get("items")))
     return wished
 
 
