@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster import errors
-from kubeloop.devcluster.bodies import PROTOBUF_TYPE
 from kubeloop.devcluster.cells.parts import human_duration
 from kubeloop.devcluster.custom import jsonpath, ownership
 from kubeloop.devcluster.custom.structural import (
@@ -29,6 +28,7 @@ from kubeloop.devcluster.custom.values import validate
 from kubeloop.devcluster.decoding import DecodeError
 from kubeloop.devcluster.managed import Writer
 from kubeloop.devcluster.registry import ALL_VERBS, CustomResource, Served
+from kubeloop.devcluster.request import PROTOBUF_TYPE
 from kubeloop.devcluster.scales import Places, scale_document
 from kubeloop.devcluster.validation.field import Errors, dns_subdomain, qualified_name, quoted
 from kubeloop.devcluster.validation.metadata import (
@@ -89,6 +89,8 @@ class Version:
         )
         self.list_kind: str = names.get("listKind") or f"{resource.kind}List"
         self._has_rules = any(each.get(RULES) for _, each in walk(self.schema))
+        self._rules: RuleTree | None = None
+        self._rule_warnings: list[str] = []  # of the object that was validated last; warnings() takes them
         self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
 
     patch_types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
@@ -156,8 +158,11 @@ class Version:
         return ownership.type_error(self.schema, config)
 
     def check_accept(self, accept: str) -> None:
-        """There is no protobuf of custom resources. Raises StatusError 406 to those who take nothing else."""
-        if accept and all(each.partition(";")[0].strip() == PROTOBUF_TYPE for each in accept.split(",")):
+        """There is no protobuf of custom resources, only of their metadata. Raises StatusError 406 to who wants it."""
+        if accept and all(
+            each.partition(";")[0].strip() == PROTOBUF_TYPE and "as=PartialObjectMetadata" not in each
+            for each in accept.split(",")
+        ):
             raise errors.form_not_acceptable()
 
     def unsupported_patch(self) -> errors.StatusError:
@@ -191,6 +196,7 @@ class Version:
         """What a new object may not bring along."""
         if self.served.has_status:
             obj.pop("status", None)
+            self.default(obj)  # a status that has one
         obj["metadata"]["generation"] = 1
 
     def prepare_update(self, obj: JSON, old: JSON) -> None:
@@ -224,7 +230,7 @@ class Version:
         check_unique_items(found, obj, self.schema)
         if not found and (wrong := path_segment(metadata.get("name", ""))):
             found.invalid_each("metadata.name", metadata["name"], wrong)
-        return self._finished(found)
+        return self._finished(found, obj, None)
 
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
         """Causes against replacing `old` by `obj`; what was wrong before may stay as it was."""
@@ -248,12 +254,24 @@ class Version:
             check_unique_items(were_unique, old, self.schema)
         if not were_unique:
             found.extend(are_unique)
-        return self._finished(found)
+        return self._finished(found, obj, old)
 
-    def _finished(self, found: Errors) -> list[JSON]:
-        if self._has_rules and any(each["reason"] in _BLOCKING for each in found):
+    def _finished(self, found: Errors, obj: JSON, old: JSON | None) -> list[JSON]:
+        """With what the schema's rules have against the object, unless it is no object of the schema at all."""
+        self._rule_warnings = []
+        if not self._has_rules:
+            return found
+        if any(each["reason"] in _BLOCKING for each in found):
             told = "some validation rules were not checked because the object was invalid; "
             found.invalid("<nil>", None, f"{told}correct the existing errors to complete validation")
+            return found
+        from kubeloop.devcluster.custom.rules import RuleTree, check_object  # only those who have rules need CEL
+
+        if self._rules is None:
+            self._rules = RuleTree(self.schema, root=True)
+        ran = check_object(self._rules, obj, old)
+        self._rule_warnings = ran.warnings
+        found.extend(ran.errors)
         return found
 
     def _check_scale(self, found: Errors, obj: JSON, *, only_status: bool = False) -> None:
@@ -283,7 +301,7 @@ class Version:
         added = {*(obj["metadata"].get("finalizers") or ())}
         if old is not None:
             added -= {*(old["metadata"].get("finalizers") or ())}
-        told = []
+        told, self._rule_warnings = self._rule_warnings, []
         for name in sorted(added):
             told += [f"metadata.finalizers: {quoted(name)}: {wrong}" for wrong in qualified_name(name)]
             if "/" not in name and name not in STANDARD_FINALIZERS:

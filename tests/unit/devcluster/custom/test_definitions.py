@@ -212,6 +212,22 @@ async def test_a_default_that_comes_later_is_seen_in_lists_too_and_a_field_that_
     assert listed["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
+async def test_a_status_with_a_default_is_there_from_the_start_and_a_sent_one_is_not(api: Api):
+    status = {"type": "object", "default": {"phase": "Waiting"}, "properties": {"phase": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"status": status}}
+    api.must("POST", CRDS, definition(schema={"openAPIV3Schema": schema}, subresources={"status": {}}))
+    gear = {
+        "apiVersion": "other.example.com/v1",
+        "kind": "Gear",
+        "metadata": {"name": "g"},
+        "status": {"phase": "Mine"},
+    }
+    assert api.must("POST", "/apis/other.example.com/v1/gears?dryRun=All", gear)["status"] == {"phase": "Waiting"}
+    created = api.must("POST", "/apis/other.example.com/v1/gears", gear)
+    assert created["status"] == {"phase": "Waiting"}
+    assert "f:status" not in created["metadata"].get("managedFields", [{"fieldsV1": {}}])[0]["fieldsV1"]
+
+
 async def test_an_unapproved_group_of_kubernetes_has_a_condition_that_says_so(api: Api):
     gears = definition(group="gears.k8s.io")
     gears["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, an experiment"}
