@@ -5,16 +5,20 @@ Everything comes from the registry and never changes, so each document is built 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from functools import cache
 from typing import Any
 
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.registry import VERSIONS, Served, api_groups, group_versions, of_version
 from kubeloop.devcluster.request import JSON_TYPE
+from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
-AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-_AGGREGATED_VERSIONS = ("v2", "v2beta1")
+AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_AGGREGATED_FORM = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 
 READ_WRITE = ("get", "patch", "update")
 _PROXY = ("create", "delete", "get", "patch", "update")
@@ -77,7 +81,15 @@ def _api_resource(each: Served) -> JSON:
         result["shortNames"] = list(resource.short_names)
     if resource.categories:
         result["categories"] = list(resource.categories)
+    if each.stored:
+        result["storageVersionHash"] = storage_version_hash(each.stored_as or resource)
     return result
+
+
+def storage_version_hash(resource: Resource[Any]) -> str:
+    """Of the version in which objects are kept. Source: apiserver endpoints/discovery/storageversionhash.go."""
+    text = f"{resource.group}/{resource.version}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def _api_subresource(each: Served, subresource: str) -> JSON:
@@ -139,10 +151,10 @@ def _aggregated_resource(each: Served) -> JSON:
     return result
 
 
-def _aggregated(groups: list[str], version: str) -> JSON:
+def _aggregated(groups: list[str]) -> JSON:
     return {
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": [
             {
@@ -161,19 +173,28 @@ def _aggregated(groups: list[str], version: str) -> JSON:
     }
 
 
-def _asked_version(accept: str) -> str:
-    """The version of aggregated discovery that the first acceptable entry of an Accept header names, "" for none."""
+def asked_form(path: str, accept: str) -> str:
+    """The content type of the first form of an Accept header that there is at a discovery path. Raises StatusError 406.
+
+    /apis and what is right below it are answered by the aggregator, which knows application/*; the others are behind
+    go-restful, which does not. Source: apiserver endpoints/discovery, kube-aggregator pkg/apiserver.
+    """
+    behind_restful = path.count("/") > 1 or not path.startswith("apis")
+    made = (*errors.BODY_TYPES, "*/*", *(() if behind_restful else ("application/*",)))
+    known = False
+    if not accept or path == "version":
+        return JSON_TYPE
     for entry in accept.split(","):
         media_type, *rest = (part.strip() for part in entry.split(";"))
+        if media_type not in made:
+            continue
+        known = True
         parameters = dict(part.partition("=")[::2] for part in rest)
-        if media_type in (JSON_TYPE, "application/*", "*/*"):
-            if parameters.get("as") == "APIGroupDiscoveryList":
-                version = parameters.get("v", "")
-                if parameters.get("g") == "apidiscovery.k8s.io" and version in _AGGREGATED_VERSIONS:
-                    return version
-            elif "as" not in parameters:
-                return ""
-    return ""
+        if "as" not in parameters:
+            return media_type if media_type == "application/yaml" else JSON_TYPE
+        if path in ("api", "apis") and (parameters["as"], parameters.get("g"), parameters.get("v")) == _AGGREGATED_FORM:
+            return AGGREGATED_TYPE
+    raise errors.form_not_acceptable() if known or not behind_restful else errors.not_acceptable(streams=False)
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
@@ -212,18 +233,21 @@ def _documents() -> dict[str, JSON]:
 
 
 @cache
-def _aggregated_document(root: str, version: str) -> JSON:
-    return _aggregated([""] if root == "api" else api_groups(), version)
+def _aggregated_document(root: str) -> JSON:
+    return _aggregated([""] if root == "api" else api_groups())
 
 
 def discovery(path: str, accept: str) -> tuple[JSON, str] | None:
     """The document at a discovery path and its content type; None if the path is none of them.
 
-    Aggregated discovery is answered at /api and /apis to those whose Accept header puts it first.
-    Source: apiserver's endpoints/discovery.
+    Aggregated discovery is answered at /api and /apis to those whose Accept header puts it first. Raises StatusError
+    406. Source: apiserver's endpoints/discovery.
     """
     root = path.strip("/")
-    if root in ("api", "apis") and (version := _asked_version(accept)):
-        return _aggregated_document(root, version), AGGREGATED_TYPE.format(version=version)
     document = _documents().get(root)
-    return None if document is None else (document, JSON_TYPE)
+    if document is None:
+        return None
+    form = asked_form(root, accept)
+    if form == AGGREGATED_TYPE:
+        document = _aggregated_document(root)
+    return document, form

@@ -310,7 +310,7 @@ class _Connection(asyncio.Protocol):
         lines = [
             _STATUS_LINES[response.status],
             b"Content-Type: %s\r\n" % response.content_type.encode() if response.content_type else b"",
-            self._server.headers,
+            b"Cache-Control: %b\r\n" % response.caching.encode() if response.caching else self._server.headers,
             self._server.date(),
             *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],
             more,

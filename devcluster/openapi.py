@@ -442,8 +442,13 @@ def _sources() -> bytes:
     return sha512(b"".join(parts)).digest()
 
 
-def _hash(name: str) -> str:
-    """Changes with the document of that name. Documents are not written for it: all of them take a quarter second."""
+def digest(name: str) -> str | None:
+    """What the index says of a document; None for those that are not here.
+
+    It changes with the document. Documents are not written for it: all of them take a quarter second.
+    """
+    if name not in _v3_documents():
+        return None
     group, _, its_version = name.removeprefix("apis/").removeprefix("api/").rpartition("/")
     declared = [(each.resource, each.verbs) for each in of_version(group, its_version)]
     return sha512(_sources() + repr((name, declared)).encode()).hexdigest().upper()
@@ -451,7 +456,7 @@ def _hash(name: str) -> str:
 
 @cache
 def _v3_index() -> bytes:
-    paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={_hash(name)}"} for name in _v3_documents()}
+    paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest(name)}"} for name in _v3_documents()}
     return msgspec.json.encode({"paths": paths})
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.registry import VERSIONS
 from kubeloop.devcluster.request import Request, Response, json_response, text_response
@@ -26,12 +28,33 @@ _OPENID_CONFIGURATION: JSON = {
     "id_token_signing_alg_values_supported": ["ES256"],
 }
 
+_HOOKS = """
+start-apiserver-admission-initializer generic-apiserver-start-informers priority-and-fairness-config-consumer
+priority-and-fairness-filter storage-object-count-tracker-hook start-apiextensions-informers
+start-apiextensions-controllers crd-informer-synced start-system-namespaces-controller
+peer-endpoint-reconciler-controller start-cluster-authentication-info-controller
+start-kube-apiserver-identity-lease-controller start-kube-apiserver-identity-lease-garbage-collector storage-readiness
+start-legacy-token-tracking-controller start-service-ip-repair-controllers
+scheduling/bootstrap-system-priority-classes priority-and-fairness-config-producer bootstrap-controller
+start-kubernetes-service-cidr-controller start-kube-aggregator-informers apiservice-status-local-available-controller
+apiservice-status-remote-available-controller apiservice-registration-controller apiservice-wait-for-first-sync
+apiservice-discovery-controller kube-apiserver-autoregistration
+"""
+_STARTED = (
+    *(f"poststarthook/{each}" for each in _HOOKS.split()),
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
+)
 HEALTH: dict[str, tuple[str, ...]] = {
-    "/healthz": ("ping", "log", "etcd"),
-    "/livez": ("ping", "log", "etcd"),
-    "/readyz": ("ping", "log", "etcd", "etcd-readiness", "informer-sync", "shutdown"),
+    "/healthz": ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED),
+    "/livez": ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED),
+    "/readyz": ("ping", "log", "informer-sync", *_STARTED, "shutdown"),
 }
-"""The checks of each; here the store stands for etcd, and a server that answers passes all of them."""
+"""The checks of each, by the names that probes and scripts exclude or ask for.
+
+The store stands for etcd, and what those hooks start is here in the server itself: one that answers passes them all.
+"""
 
 
 def health(request: Request) -> Response | None:
@@ -41,15 +64,21 @@ def health(request: Request) -> Response | None:
     if checks is None:
         return None
     if request.path != f"/{place}":
-        return text_response(200, "ok") if check in checks else not_found()
+        return _healthy("ok") if check in checks else not_found()
     if "verbose" not in request.query:
-        return text_response(200, "ok")
+        return _healthy("ok")
     excluded = set(request.query.get("exclude", ()))
     lines = [f"[+]{each} excluded: ok\n" if each in excluded else f"[+]{each} ok\n" for each in checks]
     if unknown := sorted(excluded - set(checks)):
         named = ",".join(f'"{each}"' for each in unknown)
         lines.append(f"warn: some health checks cannot be excluded: no matches for {named}\n")
-    return text_response(200, f"{''.join(lines)}{place} check passed\n")
+    return _healthy(f"{''.join(lines)}{place} check passed\n")
+
+
+def _healthy(text: str) -> Response:
+    response = text_response(200, text)
+    response.headers.append(("X-Content-Type-Options", "nosniff"))
+    return response
 
 
 def root(more_groups: Iterable[str]) -> Response:
@@ -59,11 +88,27 @@ def root(more_groups: Iterable[str]) -> Response:
     paths = {_CONFIGURATION, _KEYS, "/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/version"}
     for each in groups:
         paths |= {f"/apis/{each}", f"/apis/{each.partition('/')[0]}"}
-        paths |= {f"/openapi/v3/apis/{each}", f"/openapi/v3/apis/{each.partition('/')[0]}"}
-    paths |= {"/openapi/v3/", "/openapi/v3/api", "/openapi/v3/api/v1", "/openapi/v3/apis", "/openapi/v3/version"}
+    paths |= {"/openapi/v3/", "/metrics", "/metrics/slis"}
     for place, checks in HEALTH.items():
         paths |= {place, *(f"{place}/{each}" for each in checks)}
-    return json_response(200, {"paths": sorted(paths)})
+    return indented(200, {"paths": sorted(paths)})
+
+
+_OF_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+
+
+def for_people(request: Request) -> bool:
+    """Is the answer to be indented? Source: apiserver negotiation.isPrettyPrint."""
+    asked = request.option("pretty")
+    return asked in _TRUE if asked else request.user_agent.startswith(_OF_PEOPLE)
+
+
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+
+
+def indented(status: int, value: Any) -> Response:
+    """JSON as people read it, whoever asks."""
+    return Response(status, msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def openid(request: Request, keys: TokenKey) -> Response | None:

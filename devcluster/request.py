@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 JSON_TYPE = "application/json"
+PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -73,12 +74,16 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """`body` is all of it, or its chunks as they come; those are to be closed (aclose) when nobody reads on."""
+    """`body` is all of it, or its chunks as they come; those are to be closed (aclose) when nobody reads on.
+
+    caching: the Cache-Control of this answer, where it is another one than the server's usual.
+    """
 
     status: int
     body: bytes | AsyncIterator[bytes]
     content_type: str = JSON_TYPE
     headers: list[tuple[str, str]] = field(default_factory=list)
+    caching: str = ""
 
 
 def json_response(status: int, value: Any, headers: Sequence[tuple[str, str]] = ()) -> Response:

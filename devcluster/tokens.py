@@ -57,7 +57,7 @@ def granted(
     _check_seconds(spec["expirationSeconds"])
     about: JSON = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
     if (reference := spec["boundObjectRef"]) is not None:
-        about |= _bound_claims(store, reference["kind"], _bound(store, reference, name, namespace))
+        about |= _bound_claims(store, reference.get("kind", ""), _bound(store, reference, name, namespace))
     begins = int(now.timestamp())
     claims = {
         "aud": spec["audiences"],

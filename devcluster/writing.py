@@ -57,20 +57,22 @@ class Writing:
             served.custom.check_create(metadata.get("name", ""))
         if metadata.get("resourceVersion") and not dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
-        self._check_namespace(served, metadata, namespace)
-        self._admission.check_namespace(resource, metadata.get("name", ""), namespace)
+        self.set_namespace(served, metadata, namespace)
+        self._admission.check_namespace(
+            resource, metadata.get("name") or metadata.get("generateName", ""), namespace
+        )
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = self._generated_name(served, metadata["generateName"], namespace)
-        if not metadata.get("name") and resource.group_resource == "limitranges":
-            metadata["name"] = self.new_uid()
         if not writer.applied:
             track_create(served, obj, writer, self.now)
         strategies.forget_empty_lists(served, obj)
         metadata["uid"] = self.new_uid()
         metadata["creationTimestamp"] = self.now()
         self._admission.admit_create(resource, obj, namespace)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generated_name(served, metadata["generateName"], namespace)
+        if not metadata.get("name") and resource.group_resource == "limitranges":
+            metadata["name"] = self.new_uid()
         if resource.group_resource == "services":
             self._addresses.create(obj, dry_run=dry_run)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"])
@@ -80,7 +82,7 @@ class Writing:
         if resource.group_resource == "services":
             drop_internal_traffic(obj["spec"])
         try:
-            self._admission.check_create(resource, obj)
+            self._admission.check_create(resource, obj, namespace)
         except errors.StatusError as refused:
             refused.warnings = warnings_for(resource, obj)  # a valid object's, though it is refused
             raise
@@ -139,7 +141,9 @@ class Writing:
         if resource.group_resource == "services":
             drop_internal_traffic(obj["spec"])
         self._admission.check_update(resource, obj, old, subresource)
-        return self.replace(served, before, obj, dry_run=dry_run)
+        namespace = old["metadata"].get("namespace", "")
+        with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
+            return self.replace(served, before, obj, dry_run=dry_run)
 
     def replace(self, served: Served, before: Stored, obj: JSON, *, dry_run: bool = False) -> JSON:
         """Store `obj`, which has passed all checks, in place of `before`; the end of every update."""
@@ -158,7 +162,8 @@ class Writing:
 
     # --- metadata -----------------------------------------------------------------------------------------------------
 
-    def _check_namespace(self, served: Served, metadata: JSON, namespace: str) -> None:
+    def set_namespace(self, served: Served, metadata: JSON, namespace: str) -> None:
+        """Give a new object the namespace of its path, or none. Raises StatusError 400 if it says another one."""
         if not served.resource.namespaced:
             metadata.pop("namespace", None)
             return

@@ -84,9 +84,10 @@ class Documents:
         versions = self._groups().get(group)
         if versions is None or (version and version not in versions):
             return None
+        form = shared_discovery.asked_form(root, accept)
         if version:
-            return self._resource_list(group, version), JSON_TYPE
-        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, JSON_TYPE
+            return self._resource_list(group, version), form
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, form
 
     def _group(self, group: str) -> JSON:
         versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._groups()[group]]
@@ -159,16 +160,23 @@ class Documents:
                     return self._v3(group, version), JSON_TYPE
         return known
 
+    def digest(self, name: str) -> str:
+        """The hash of an OpenAPI v3 document that there is, by its name in the index."""
+        known = shared_openapi.digest(name)
+        if known is not None:
+            return known
+        _, group, version = (*name.split("/"), "")[:3]
+        content = self._v3(group, version) if version else shared_openapi.one_path(f"apis/{group}")
+        return sha512(content).hexdigest().upper()
+
     def _index(self, known: bytes) -> bytes:
         paths = msgspec.json.decode(known)["paths"]
         for group, versions in self._groups().items():
             for version in versions:
-                digest = sha512(self._v3(group, version)).hexdigest().upper()
                 name = f"apis/{group}/{version}"
-                paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
+                paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self.digest(name)}"}
             name = f"apis/{group}"
-            digest = sha512(shared_openapi.one_path(name)).hexdigest().upper()
-            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
+            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self.digest(name)}"}
         return msgspec.json.encode({"paths": dict(sorted(paths.items()))})
 
     def _v3(self, group: str, version: str) -> bytes:

@@ -48,6 +48,7 @@ def test_a_resource_list_names_resources_and_their_subresources():
         "verbs": ALL_VERBS,
         "shortNames": ["po"],
         "categories": ["all"],
+        "storageVersionHash": "xPOwRZ+Yhw8=",
     }
     assert named(core["resources"], "pods/eviction") == {
         "name": "pods/eviction",

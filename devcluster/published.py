@@ -1,0 +1,82 @@
+"""Discovery and OpenAPI as answers: in the form that is asked for, with what caches need.
+
+Source: apiserver endpoints/discovery (aggregated/etag.go), kube-openapi pkg/handler and pkg/handler3.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha512
+from typing import Any
+
+import yaml
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.custom.documents import Documents
+from kubeloop.devcluster.discovery import AGGREGATED_TYPE
+from kubeloop.devcluster.paths import indented, not_found
+from kubeloop.devcluster.request import Request, Response, json_response
+
+JSON = dict[str, Any]
+_V3 = "/openapi/v3/"
+
+
+def published(documents: Documents, request: Request) -> Response | None:
+    """What is told of the API at a path; None where that is nothing. Raises StatusError 405, 406."""
+    path = request.path.rstrip("/")
+    accept = request.headers.get("accept", "")
+    if path.startswith("/openapi/"):
+        return _openapi(documents, request, path, accept)
+    found = documents.discovery(path, accept)
+    if found is None:
+        return None
+    behind_restful = path.count("/") > 2 or not path.startswith("/apis")
+    if request.method != "GET" and behind_restful:
+        raise errors.method_not_allowed()
+    content, form = found
+    if path == "/version":
+        return indented(200, content)
+    if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
+        reached = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # as one of the clients has found us
+        content = {**content, "serverAddressByClientCIDRs": [reached]}
+    if form == "application/yaml":
+        return Response(200, yaml.safe_dump(content).encode(), form)
+    response = json_response(200, content)
+    response.content_type = form
+    if form == AGGREGATED_TYPE:
+        assert isinstance(response.body, bytes)
+        return _cached(request, response, _digest(response.body), caching="public")
+    return response
+
+
+def _openapi(documents: Documents, request: Request, path: str, accept: str) -> Response:
+    found = documents.openapi(path, accept)
+    if found is None:
+        if not path.startswith(_V3):
+            return not_found()
+        there = documents.openapi(path, "") is not None
+        return Response(406 if there else 404, b"", "", [("Vary", "Accept")] if there else [])
+    response = Response(200, *found)
+    if path == "/openapi/v3":
+        return response
+    digest = documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(found[0])
+    asked = request.option("hash")
+    if asked and asked != digest:
+        headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
+        return Response(301, b"", headers=headers)
+    return _cached(request, response, digest, caching="public, immutable" if asked else "")
+
+
+def _cached(request: Request, response: Response, digest: str, *, caching: str) -> Response:
+    """The answer with its ETag, or without its body for those who have it already."""
+    etag = f'"{digest}"'
+    response.headers += [("Etag", etag), ("Vary", "Accept")]
+    response.caching = caching
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(304, b"", "", response.headers, caching=caching)
+    return response
+
+
+@lru_cache(maxsize=64)
+def _digest(content: bytes) -> str:
+    return sha512(content).hexdigest().upper()
