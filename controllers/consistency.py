@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kubeloop.controllers.controller import StaleCache
 
@@ -25,10 +26,9 @@ def _is_version(text: str) -> bool:
     return _DECIMAL.fullmatch(text) is not None and text != "0"
 
 
-@dataclass(slots=True)
-class _Writes:
+class _Writes(msgspec.Struct):
     uid: str
-    versions: dict[str, str] = field(default_factory=dict)  # group resource -> newest resourceVersion written
+    versions: dict[str, str] = msgspec.field(default_factory=dict)  # group resource -> newest resourceVersion written
 
 
 class ConsistencyStore:

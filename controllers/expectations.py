@@ -8,16 +8,16 @@ Expectations that are never met (a lost event) expire. Source: pkg/controller/co
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from kubeloop.kube.clock import Clock
 
 EXPECTATIONS_TIMEOUT = timedelta(minutes=5)
 
 
-@dataclass(slots=True)
-class Expectation:
+class Expectation(msgspec.Struct):
     """Creations and deletions still to be seen. Negative: more was seen than expected, which counts as met."""
 
     creations: int

@@ -49,8 +49,7 @@ WATCH_LIST_TRIES = 3  # of broken WatchList streams in a row, then a list
 _REFUSALS = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Which objects of a resource: of one namespace ("": of all), matching both selectors (in the API's syntax)."""
 
     namespace: str = ""

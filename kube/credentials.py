@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from kubeloop.kube.authorization import Authorization, AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
 from kubeloop.kube.endpoint import Endpoint, endpoint_at

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from kubeloop.kube.errors import UserError
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """An API server.
 
     tls            the context for new connections; None: plain HTTP

@@ -9,8 +9,6 @@ May import `objects` and the standard library only.
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 import msgspec
 
 from kubeloop.kube import objects
@@ -209,6 +207,8 @@ def from_answer(code: int, body: bytes, *, retry_after_seconds: int = 0) -> ApiE
 
 def _phrase(code: int) -> str:
     try:
+        from http import HTTPStatus
+
         return f"the server answered {code} {HTTPStatus(code).phrase}"
     except ValueError:
         return f"the server answered {code}"

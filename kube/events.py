@@ -19,8 +19,9 @@ import random
 import uuid
 import zlib
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
 
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
@@ -80,8 +81,7 @@ def event_note(message: str) -> str:
     return (data[: _NOTE_LIMIT_BYTES - 4] + b" ...").decode("utf-8", "replace")
 
 
-@dataclass(slots=True)
-class Occurrence:
+class Occurrence(msgspec.Struct):
     """Something that happened to `about`; `name`, `first` and `count` are those of the Event that tells it."""
 
     component: str
@@ -167,16 +167,14 @@ class _Recent(Generic[V]):
             self._values.popitem(last=False)
 
 
-@dataclass(slots=True)
-class _Similar:
+class _Similar(msgspec.Struct):
     """Events of one reason: the messages seen (never more than 10), and when the last one came."""
 
     messages: dict[str, None]
     last_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(msgspec.Struct, frozen=True):
     """An Event that was written before."""
 
     name: str

@@ -6,11 +6,11 @@ standard library only.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -18,8 +18,7 @@ NOT_SUPPORTED = "FieldValueNotSupported"
 FORBIDDEN = "FieldValueForbidden"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(msgspec.Struct, frozen=True):
     """One error: `reason` and `field` are those of a Status cause, `body` its message."""
 
     reason: str
@@ -58,6 +57,8 @@ def printed(value: Any) -> str:
     """A value in an error: a string in Go's quotes, anything else as compact JSON."""
     if isinstance(value, str):
         return quoted(value)
+    import json
+
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

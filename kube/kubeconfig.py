@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.errors import UserError
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One cluster, user or context; `file`: the kubeconfig it stands in."""
 
     values: Mapping[str, Any]
@@ -52,8 +52,7 @@ class Entry:
             ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Kubeconfig:
+class Kubeconfig(msgspec.Struct, frozen=True):
     """What one context of a kubeconfig says. `user` is empty where it names none."""
 
     context: str

@@ -11,15 +11,13 @@ no connection                every verb: the server cannot have seen the request
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 import msgspec
 
 from kubeloop.kube.errors import ApiError
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """How often, and how long to wait in between.
 
     tries             tries in all of a request that fails (5xx, no answer)

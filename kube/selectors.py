@@ -7,8 +7,9 @@ of times. Source: apimachinery pkg/labels and pkg/fields. May import `objects` a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NoReturn
+
+import msgspec
 
 from kubeloop.kube import objects
 from kubeloop.kube.fielderrors import (
@@ -35,8 +36,7 @@ class SelectorError(ValueError):
     """Not a selector; the message is the API server's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One condition on one label, valid. `values` are in the order given."""
 
     key: str

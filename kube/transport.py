@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Response:
+
+class Response(msgspec.Struct, frozen=True):
     """A whole answer. Header names are lower-case."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedResponse:
+class StreamedResponse(msgspec.Struct, frozen=True):
     """An answer whose body arrives over time. `chunks` ends when the server closes the stream cleanly, and raises
     TransportError if the connection breaks. Chunks have arbitrary boundaries."""
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -25,8 +24,7 @@ class Ready(msgspec.Struct, frozen=True):
     kubeconfig: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChildCluster:
+class ChildCluster(msgspec.Struct, frozen=True):
     """A development cluster that runs. `plain_server` is its URL without TLS, for this process alone."""
 
     server: str

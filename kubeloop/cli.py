@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from kubeloop import KUBERNETES_VERSION, __version__
+from kubeloop.garbage import importing
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -164,7 +165,8 @@ def _process_options(command: Any) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else there.")
 def up(**options: Any) -> int:
     """Start a development cluster with all controllers, apply manifests, and show their pods come up."""
-    from kubeloop.up import up as start
+    with importing():
+        from kubeloop.up import up as start
 
     return start(**options)
 
@@ -189,7 +191,8 @@ def up(**options: Any) -> int:
 )
 def apiserver(**options: Any) -> int:
     """Run the development cluster alone: API server and simulated nodes, no controllers."""
-    from kubeloop.development_cluster import serve
+    with importing():
+        from kubeloop.development_cluster import serve
 
     return serve(**options)
 
@@ -240,8 +243,9 @@ def run(**options: Any) -> int:
 
     What --config says under clientConnection and leaderElection counts, unless an option says otherwise.
     """
-    from kubeloop.run import run as start
-    from kubeloop.scheduler_options import options_said_by
+    with importing():
+        from kubeloop.run import run as start
+        from kubeloop.scheduler_options import options_said_by
 
     context = click.get_current_context()
     said = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}

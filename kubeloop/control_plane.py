@@ -1,7 +1,8 @@
 """The composition of one process: informers, controllers, scheduler, tracing and events over one client.
 
 One shared informer per kind serves every part (DESIGN.md, "How a pod travels"). Starting order is nesting order:
-informers first and last, then what reports (events, traces), then what acts.
+informers first and last, then what reports (events, traces), then what acts. Each part's modules are imported when it
+is made, so that a start need not wait for all of them (numpy above all) before it talks to the API server.
 """
 
 from __future__ import annotations
@@ -10,22 +11,29 @@ import asyncio
 import importlib
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kubeloop.dump import dump_on_request
-from kubeloop.endpoint import Endpoint
+import msgspec
+
+from kubeloop.garbage import importing
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.events import EventRecorder
-from kubeloop.kube.resources import PODS
+from kubeloop.kube.resources import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    Resource,
+)
 from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
-from kubeloop.pod_resources import pod_resources
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import configuration_document
+from kubeloop.scheduler.listed import LISTED
 from kubeloop.series import Registration
 from kubeloop.trace_metrics import PrometheusTraceMetrics
 from kubeloop.tracing.current import current_headers
@@ -33,33 +41,35 @@ from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.sampling import NO_RULES, TailRules
 
 if TYPE_CHECKING:
+    from kubeloop.endpoint import Endpoint
     from kubeloop.scheduler.scheduler import Scheduler
-
-CONTROLLERS = (
-    "deployment",
-    "replicaset",
-    "replicationcontroller",
-    "scheduler",
-    "garbagecollector",
-    "namespace",
-)
-
 
 _MODULES = {
     "deployment": "kubeloop.controllers.deployment.controller",
     "replicaset": "kubeloop.controllers.replicaset.controller",
     "replicationcontroller": "kubeloop.controllers.replicaset.controller",
-    "scheduler": "kubeloop.scheduler.scheduler",
     "garbagecollector": "kubeloop.controllers.garbagecollector.controller",
     "namespace": "kubeloop.controllers.namespace.controller",
+    "scheduler": "kubeloop.scheduler.scheduler",
 }
+"""Of each part, in the order in which they are made: the one that takes longest to import is the last."""
+
+CONTROLLERS = tuple(_MODULES)
+
+_WATCHED: dict[str, tuple[Resource[Any], ...]] = {
+    "deployment": (DEPLOYMENTS, REPLICA_SETS, PODS),
+    "replicaset": (REPLICA_SETS, PODS),
+    "replicationcontroller": (REPLICATION_CONTROLLERS, PODS),
+    "namespace": (NAMESPACES, PODS),
+    "scheduler": (NODES, PODS, *LISTED.values()),
+}
+"""What a part will ask informers for, so that they can begin before it is imported."""
 
 
 _CREATORS = {"replicaset": "ReplicaSet", "replicationcontroller": "ReplicationController"}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What one process runs.
 
     controllers: names out of CONTROLLERS. The concurrent_* counts are reconciles under way at once.
@@ -74,7 +84,7 @@ class Settings:
     concurrent_gc_syncs: int = 20
     concurrent_namespace_syncs: int = 10
     namespace_grace_seconds: float = 5.0
-    scheduler: SchedulerConfiguration = field(default_factory=SchedulerConfiguration)
+    scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     trace_keep: TailRules = NO_RULES
     trace_until_ready: bool = False
 
@@ -110,8 +120,9 @@ def parse_controllers(text: str) -> frozenset[str]:
 
 def import_parts(controllers: frozenset[str]) -> None:
     """Import what ControlPlane.run() would import for these controllers, while there is nothing else to do."""
-    for name in sorted(controllers):
-        importlib.import_module(_MODULES[name])
+    for name in CONTROLLERS:
+        if name in controllers:
+            importlib.import_module(_MODULES[name])
 
 
 class ControlPlane:
@@ -150,19 +161,38 @@ class ControlPlane:
         if endpoint is not None:
             self._add_pages(endpoint)
 
-    async def run(self, acting: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None) -> None:
-        """Run until cancelled. `acting` decides when controllers and scheduler run (leader election); by default at
-        once.
+    async def run(
+        self,
+        acting: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None,
+        *,
+        import_meanwhile: bool = False,
+    ) -> None:
+        """Run until cancelled. `acting` decides when controllers and scheduler run (leader election); by default
+        at once. With `import_meanwhile`, a thread imports the parts while caches are filled, and each part acts once it
+        is there.
 
-        Raises ExceptionGroup if a part crashes; all others are then cancelled. Cancellation: what must not be lost
-        (bindings in flight, events, spans) is drained first, for a bounded time.
+        Raises ExceptionGroup if a part crashes; all others are then cancelled. UserError of a configuration that
+        cannot work comes in such a group, or before anything is asked of the API server. Cancellation: what must not
+        be lost (bindings in flight, events, spans) is drained first, for a bounded time.
         """
-        parts = self._parts()
+        loop = asyncio.get_running_loop()
+        parts: dict[str, asyncio.Future[Part]] = {
+            name: loop.create_future() for name in CONTROLLERS if name in self.settings.controllers
+        }
+        if import_meanwhile:
+            for name in parts:
+                for resource in _WATCHED.get(name, ()):
+                    self.informers.informer(resource)
+        else:
+            for name, made in parts.items():
+                made.set_result(self._make(name))
         self.tracing.leads = acting is None
         async with asyncio.TaskGroup() as looking_on:
             looking_on.create_task(self.lag.run(), name="loop-lag")
-            looking_on.create_task(dump_on_request(self), name="dump")
+            looking_on.create_task(self._dump_on_request(), name="dump")
             feeding = looking_on.create_task(self.informers.run(), name="informers")
+            if import_meanwhile:
+                looking_on.create_task(self._make_meanwhile(parts), name="imports")
             try:
                 async with asyncio.TaskGroup() as reporting:
                     tasks = [
@@ -173,7 +203,8 @@ class ControlPlane:
                         await self.informers.wait_synced()
                         await self._pods_seen.wait_synced()
                         self.tracing.pods.everything_seen()
-                        self.synced.set()
+                        if not import_meanwhile:
+                            self.synced.set()
                         await (acting or _at_once)(lambda: self._act(parts))
                     finally:
                         for task in tasks:
@@ -181,12 +212,28 @@ class ControlPlane:
             finally:
                 feeding.cancel()
 
-    async def _act(self, parts: dict[str, Part]) -> None:
+    async def _make_meanwhile(self, parts: dict[str, asyncio.Future[Part]]) -> None:
+        """Import and make one part after the other."""
+        with importing():
+            for name, made in parts.items():
+                await asyncio.to_thread(importlib.import_module, _MODULES[name])
+                made.set_result(self._make(name))
+        await self.informers.wait_synced()
+        self.synced.set()
+
+    async def _act(self, parts: dict[str, asyncio.Future[Part]]) -> None:
         if not self.tracing.leads:
             self.tracing.begin_to_lead()
         async with asyncio.TaskGroup() as group:
-            for name, part in parts.items():
+            for name, made in parts.items():
+                part = await made
                 group.create_task(part.run(), name=name)
+
+    async def _dump_on_request(self) -> None:
+        await self.dump_wanted.wait()
+        from kubeloop.dump import dump_on_request
+
+        await dump_on_request(self)
 
     def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registration) -> Tracing:
         settings = self.settings
@@ -201,80 +248,76 @@ class ControlPlane:
         metrics.open.set_function(tracing.pods.open_count)
         return tracing
 
-    def _parts(self) -> dict[str, Part]:
-        """The chosen controllers. They register with the informers as they are made: before those run."""
-        chosen, settings = self.settings.controllers, self.settings
-        reconciles, metrics, events = self.tracing.reconciles, self._metrics, self._recorder.for_component
-        parts: dict[str, Part] = {}
-        if "deployment" in chosen:
-            from kubeloop.controllers.deployment.controller import DeploymentController
+    def _make(self, name: str) -> Part:
+        """One of CONTROLLERS. It registers with the informers as it is made. Raises UserError."""
+        settings, metrics, events = self.settings, self._metrics, self._recorder.for_component
+        reconciles = self.tracing.reconciles
+        match name:
+            case "deployment":
+                from kubeloop.controllers.deployment.controller import DeploymentController
 
-            parts["deployment"] = DeploymentController(
-                self.client,
-                self.informers,
-                clock=self._clock,
-                recorder=events("deployment-controller"),
-                traces=reconciles,
-                metrics=metrics,
-                workers=settings.concurrent_deployment_syncs,
-            )
-        for name, workers in (
-            ("replicaset", settings.concurrent_replicaset_syncs),
-            ("replicationcontroller", settings.concurrent_rc_syncs),
-        ):
-            if name in chosen:
-                from kubeloop.controllers.replicaset.controller import ReplicaSetController
-                from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
-
-                replica_sets = name == "replicaset"
-                parts[name] = ReplicaSetController(
+                return DeploymentController(
                     self.client,
                     self.informers,
                     clock=self._clock,
-                    recorder=events("replicaset-controller" if replica_sets else "replication-controller"),
+                    recorder=events("deployment-controller"),
+                    traces=reconciles,
+                    metrics=metrics,
+                    workers=settings.concurrent_deployment_syncs,
+                )
+            case "replicaset" | "replicationcontroller":
+                from kubeloop.controllers.replicaset.controller import ReplicaSetController
+                from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
+
+                sets = name == "replicaset"
+                return ReplicaSetController(
+                    self.client,
+                    self.informers,
+                    clock=self._clock,
+                    recorder=events("replicaset-controller" if sets else "replication-controller"),
                     traces=reconciles,
                     pod_traces=self.tracing.pods,
                     metrics=metrics,
-                    workers=workers,
-                    flavour=REPLICA_SET if replica_sets else REPLICATION_CONTROLLER,
+                    workers=settings.concurrent_replicaset_syncs if sets else settings.concurrent_rc_syncs,
+                    flavour=REPLICA_SET if sets else REPLICATION_CONTROLLER,
                 )
-        if "garbagecollector" in chosen:
-            from kubeloop.controllers.garbagecollector.controller import GarbageCollector
+            case "garbagecollector":
+                from kubeloop.controllers.garbagecollector.controller import GarbageCollector
 
-            parts["garbagecollector"] = GarbageCollector(
-                self.client,
-                self.informers,
-                recorder=events("garbage-collector-controller"),
-                traces=reconciles,
-                metrics=metrics,
-                workers=settings.concurrent_gc_syncs,
-            )
-        if "namespace" in chosen:
-            from kubeloop.controllers.namespace.controller import NamespaceController
+                return GarbageCollector(
+                    self.client,
+                    self.informers,
+                    recorder=events("garbage-collector-controller"),
+                    traces=reconciles,
+                    metrics=metrics,
+                    workers=settings.concurrent_gc_syncs,
+                )
+            case "namespace":
+                from kubeloop.controllers.namespace.controller import NamespaceController
 
-            parts["namespace"] = NamespaceController(
-                self.client,
-                self.informers,
-                clock=self._clock,
-                traces=reconciles,
-                metrics=metrics,
-                workers=settings.concurrent_namespace_syncs,
-                grace_seconds=settings.namespace_grace_seconds,
-            )
-        if "scheduler" in chosen:
-            from kubeloop.scheduler.scheduler import Scheduler
+                return NamespaceController(
+                    self.client,
+                    self.informers,
+                    clock=self._clock,
+                    traces=reconciles,
+                    metrics=metrics,
+                    workers=settings.concurrent_namespace_syncs,
+                    grace_seconds=settings.namespace_grace_seconds,
+                )
+            case _:
+                from kubeloop.scheduler.scheduler import Scheduler
 
-            self.scheduler = parts["scheduler"] = Scheduler(
-                self.client,
-                self.informers,
-                config=settings.scheduler,
-                clock=self._clock,
-                rng=self._rng,
-                recorder=events("default-scheduler"),
-                traces=self.tracing.pods,
-                metrics=PrometheusSchedulerMetrics(self._registry),
-            )
-        return parts
+                self.scheduler = Scheduler(
+                    self.client,
+                    self.informers,
+                    config=settings.scheduler,
+                    clock=self._clock,
+                    rng=self._rng,
+                    recorder=events("default-scheduler"),
+                    traces=self.tracing.pods,
+                    metrics=PrometheusSchedulerMetrics(self._registry),
+                )
+                return self.scheduler
 
     def _follow_pods(self) -> None:
         """Tell the traces of every pod that the informer delivers, before any other part hears of it."""
@@ -299,11 +342,18 @@ class ControlPlane:
         endpoint.add_readiness_check("informer-sync", lambda: None if self.synced.is_set() else "caches are not filled")
         endpoint.add_page("/configz", lambda _: self._configuration())
         if "scheduler" in self.settings.controllers:
-            endpoint.add_page("/metrics/resources", lambda _: pod_resources(self.informers.informer(PODS).store.list()))
+            endpoint.add_page("/metrics/resources", lambda _: self._pod_resources())
+
+    async def _pod_resources(self) -> Any:
+        from kubeloop.pod_resources import pod_resources
+
+        return await pod_resources(self.informers.informer(PODS).store.list())
 
     def _configuration(self) -> dict[str, Any]:
         document: dict[str, Any] = {"tracing.kubeloop.io": self.tracing.document()}
         if "scheduler" in self.settings.controllers:
+            from kubeloop.scheduler.config.v1 import configuration_document
+
             document["kubescheduler.config.k8s.io"] = configuration_document(self.settings.scheduler)
         return document
 

@@ -8,7 +8,6 @@ import random
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,8 +102,7 @@ def serve(
 _NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """How the API server of one process is to be run; port 0 takes a free one.
 
     journal: where objects are kept over restarts, None for nowhere. child: announce readiness as JSON on stdout and end

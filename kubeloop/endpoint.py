@@ -16,7 +16,6 @@ import logging
 import math
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -50,13 +49,12 @@ _HEADERS = b"".join(
 _TEXT_TYPE = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(msgspec.Struct, frozen=True):
     """An answer that is no JSON: bytes of a media type ("text/css"; text is UTF-8), with headers of its own."""
 
     body: bytes
     content_type: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Endpoint:

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kubeloop import asking
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -30,6 +28,8 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 def show(*, target: str, namespace: str, as_json: bool, endpoint: str | None) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
+    from kubeloop import asking
+
     _, name = asking.parse_target(target, asking.PODS, verb="explain")
     document = asking.ask(_PATH, {"namespace": namespace, "pod": name}, endpoint=endpoint, hint=_HINT)
     if as_json:

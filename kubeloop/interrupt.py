@@ -31,12 +31,6 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
         raise
 
 
-def keep_imports() -> None:
-    """What was imported so far stays for good: the garbage collector need not look at it again."""
-    gc.collect()
-    gc.freeze()
-
-
 @contextlib.contextmanager
 def on_signal(number: signal.Signals, act: Callable[[], object]) -> Iterator[None]:
     """Call `act` on the running loop whenever the signal comes, for the length of the context."""
@@ -50,7 +44,7 @@ def on_signal(number: signal.Signals, act: Callable[[], object]) -> Iterator[Non
 
 async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
     loop = asyncio.get_running_loop()
-    keep_imports()
+    gc.freeze()  # what was imported so far stays for good
     stopping = False
     task = loop.create_task(main, name="main")
 

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339_micro
@@ -24,8 +25,7 @@ log = logging.getLogger(__name__)
 _JITTER = 1.2  # of the retry period between tries to acquire, so that candidates do not march in step
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionSettings:
+class ElectionSettings(msgspec.Struct, frozen=True):
     """lease_duration_seconds > renew_deadline_seconds > retry_period_seconds * 1.2, as kube-controller-manager asks."""
 
     namespace: str = "kube-system"

@@ -5,7 +5,6 @@ Records that are logged while a pod or a reconcile is worked on carry its trace 
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -59,6 +58,8 @@ class JsonLines(logging.Formatter):
             document[name if name not in document else f"{name}_"] = value
         if record.exc_info:
             document["error"] = self.formatException(record.exc_info)
+        import json
+
         return json.dumps(document, default=str)
 
 

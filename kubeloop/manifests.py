@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,8 +30,7 @@ _TRACED = frozenset({"deployments.apps", "replicasets.apps", "replicationcontrol
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """One object as a file has it. `source` names file and document, for errors."""
 
     source: str

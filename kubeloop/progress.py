@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.kube.objects import Deployment, Pod, ReplicationController
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadProgress:
+class WorkloadProgress(msgspec.Struct, frozen=True):
     """One Deployment or ReplicationController. `title` is "deployment.apps/web"; counts are Pods."""
 
     title: str
@@ -21,8 +21,7 @@ class WorkloadProgress:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """A moment of the whole cluster."""
 
     workloads: tuple[WorkloadProgress, ...]

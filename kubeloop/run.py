@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -13,9 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kubeloop.control_plane import ControlPlane, Settings, parse_controllers
-from kubeloop.dump import dump_pages
-from kubeloop.endpoint import Endpoint
-from kubeloop.explain import explain_pages
+from kubeloop.garbage import importing
 from kubeloop.interrupt import on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
@@ -26,7 +25,6 @@ from kubeloop.logs import LogFormat, configure_logging
 from kubeloop.metrics import MeasuredTransport, new_registry
 from kubeloop.running import RunningProcess, announced, runtime_directory
 from kubeloop.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
-from kubeloop.trace_pages import trace_pages
 from kubeloop.trace_targets import PAGE_PATH
 from kubeloop.tracing.journal import Journal
 from kubeloop.tracing.sampling import parse_tail_rules
@@ -112,7 +110,6 @@ async def _run(
     clock = SystemClock()
     rng = random.Random()
     registry = new_registry()
-    endpoint = Endpoint(registry, clock=clock)
     kubeconfig, context = cluster
     used_kubeconfig = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
     transport = await connect(str(kubeconfig) if kubeconfig else None, context)
@@ -120,7 +117,16 @@ async def _run(
         measured = MeasuredTransport(transport, registry, clock.time_ns)
         client = Client(measured, clock=clock, rng=rng, qps=limits[0], burst=limits[1])
         stack.push_async_callback(client.close)
-        await _greet(client, transport.server)
+        with importing():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_greet(client, transport.server), name="greeting")
+                group.create_task(asyncio.to_thread(_import_pages), name="imports")
+        from kubeloop.dump import dump_pages
+        from kubeloop.endpoint import Endpoint
+        from kubeloop.explain import explain_pages
+        from kubeloop.trace_pages import trace_pages
+
+        endpoint = Endpoint(registry, clock=clock)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
         if plane.tracing.exports and trace_journal != "":
             folder = Path(trace_journal) if trace_journal is not None else runtime_directory()
@@ -140,25 +146,37 @@ async def _run(
             acting = candidate.run_while_leading
         lost_lease = False
         try:
-            await plane.run(acting)
+            await plane.run(acting, import_meanwhile=True)
         except* LeaseLost as lost:
             lost_lease = True
             print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
     return int(lost_lease)
 
 
+def _import_pages() -> None:
+    """What is not needed before the API server has answered."""
+    import kubeloop.dump
+    import kubeloop.endpoint
+    import kubeloop.explain
+    import kubeloop.trace_pages  # noqa: F401
+
+
 async def _greet(client: Client, server: str) -> None:
     """Find out at once whether the server answers us. Raises UserError."""
     try:
-        await client.raw("GET", "/version")
-        await client.raw("GET", "/api/v1/nodes?limit=1")
-    except ServerUnreachable as error:
+        async with asyncio.TaskGroup() as group:
+            for path in ("/version", "/api/v1/nodes?limit=1"):
+                group.create_task(client.raw("GET", path), name=f"greeting {path}")
+    except* ServerUnreachable as unreachable:
         raise UserError(
-            f"the API server {server} does not answer: {error}", hint="is it running? see --kubeconfig"
+            f"the API server {server} does not answer: {unreachable.exceptions[0]}",
+            hint="is it running? see --kubeconfig",
         ) from None
-    except ApiError as error:
+    except* ApiError as refused:
+        error = refused.exceptions[0]
+        message = error.message if isinstance(error, ApiError) else str(error)
         raise UserError(
-            f"the API server {server} refuses us: {error.message}", hint="check the user in the kubeconfig"
+            f"the API server {server} refuses us: {message}", hint="check the user in the kubeconfig"
         ) from None
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def runtime_directory() -> Path:
 
     Raises UserError if somebody else owns it.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"
     path = Path(base) / (f"kubeloop-{os.getuid()}")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = path.stat()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kubeloop.kube.errors import UserError
-from kubeloop.scheduler.config.policy import provider_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import configuration_text, load_configuration
 
 
 def read_scheduler_configuration(
@@ -28,8 +27,12 @@ def read_scheduler_configuration(
         )
     config = SchedulerConfiguration()
     if algorithm_provider is not None:
+        from kubeloop.scheduler.config.policy import provider_configuration
+
         config = provider_configuration(algorithm_provider)
     elif path is not None:
+        from kubeloop.scheduler.config.v1 import load_configuration
+
         try:
             config = load_configuration(path.read_text())
         except (OSError, UnicodeDecodeError) as error:
@@ -45,8 +48,8 @@ def read_scheduler_configuration(
         raise UserError(
             f"--scheduler-name with {len(config.profiles)} profiles in {path}", hint="name the profiles in the file"
         )
-    profile = dataclasses.replace(config.profiles[0], scheduler_name=scheduler_name)
-    return dataclasses.replace(config, profiles=(profile,))
+    profile = msgspec.structs.replace(config.profiles[0], scheduler_name=scheduler_name)
+    return msgspec.structs.replace(config, profiles=(profile,))
 
 
 def options_said_by(path: Path | None, *, algorithm_provider: str | None = None) -> dict[str, Any]:
@@ -75,6 +78,8 @@ def options_said_by(path: Path | None, *, algorithm_provider: str | None = None)
 
 def write_scheduler_configuration(config: SchedulerConfiguration, path: Path) -> None:
     """Write the complete configuration, defaults included, for --write-config-to. Raises UserError."""
+    from kubeloop.scheduler.config.v1 import configuration_text
+
     try:
         path.write_text(configuration_text(config))
     except OSError as error:

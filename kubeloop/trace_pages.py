@@ -19,7 +19,7 @@ from kubeloop.kube.resources import DEPLOYMENTS, PODS
 from kubeloop.trace_targets import PAGE_PATH, PATH, causes_of, resolve
 from kubeloop.tracing.context import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.feed import MAX_ANSWER, PodFeed
-from kubeloop.tracing.views.page import served_files
+from kubeloop.tracing.views.page import served_files, served_paths
 
 if TYPE_CHECKING:
     from kubeloop.control_plane import ControlPlane
@@ -36,8 +36,8 @@ def trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
     endpoint.add_page(PATH, pages.one)
     endpoint.add_page(f"{PATH}/lines", pages.lines)
     endpoint.add_page(f"{PATH}/stream", pages.stream)
-    for path, file in served_files(PAGE_PATH).items():
-        endpoint.add_page(path, functools.partial(_same, File(file.body, file.content_type, file.headers)))
+    for path in served_paths(PAGE_PATH):
+        endpoint.add_page(path, functools.partial(_file, path))
 
 
 class TracePages:
@@ -155,8 +155,10 @@ class TracePages:
         return resolve("deployment", name, namespace, known)
 
 
-def _same(file: File, _query: Mapping[str, str]) -> File:
-    return file
+def _file(path: str, _query: Mapping[str, str]) -> File:
+    """One of the page's; they are read when somebody opens it."""
+    file = served_files(PAGE_PATH)[path]
+    return File(file.body, file.content_type, file.headers)
 
 
 def _knows_deployments(plane: ControlPlane) -> bool:

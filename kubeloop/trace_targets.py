@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.errors import UserError
 
@@ -15,8 +15,7 @@ _NAMED = 5  # in a hint
 _COMPARED = 500  # names that one is looked for among: 20 us each
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What somebody wants to see. kind: "pod", "deployment", or "" for everything; namespace "": not said."""
 
     kind: str = ""
@@ -66,6 +65,8 @@ def _alike(kind: str, name: str, namespace: str, known: Collection[tuple[str, st
         return f"there is one in namespace {', '.join(elsewhere)}"
     names = {each: space for space, each in sorted(known) if each and namespace in ("", space)}
     starting = sorted(each for each in names if each.startswith(name))
+    import difflib
+
     likely = starting or difflib.get_close_matches(name, sorted(names)[:_COMPARED], n=_NAMED)
     if not likely:
         return f"kubectl get {kind}s -A lists what there is; the newest traces are kept"

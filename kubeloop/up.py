@@ -11,7 +11,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,8 @@ import msgspec
 
 from kubeloop import progress as progress_of
 from kubeloop.child import ChildCluster, ClusterFailed, starting_cluster
-from kubeloop.interrupt import keep_imports, on_signal, run_until_interrupted
+from kubeloop.garbage import importing
+from kubeloop.interrupt import on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect_token
@@ -39,8 +39,7 @@ _LOOK_SECONDS = 0.05
 _LINE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """How `up` was called, as far as it concerns what is shown and when it ends."""
 
     once: bool
@@ -138,16 +137,16 @@ async def _up(
     token = secrets.token_urlsafe(32)
     async with starting_cluster(child_arguments, token=token) as starting, contextlib.AsyncExitStack() as stack:
         # The cluster takes as long to start as these take to import: both at once.
-        from kubeloop.control_plane import ControlPlane, import_parts
-        from kubeloop.dump import dump_pages
-        from kubeloop.endpoint import Endpoint
-        from kubeloop.explain import explain_pages
-        from kubeloop.metrics import MeasuredTransport, new_registry
-        from kubeloop.trace_pages import trace_pages
+        with importing():
+            from kubeloop.control_plane import ControlPlane, import_parts
+            from kubeloop.dump import dump_pages
+            from kubeloop.endpoint import Endpoint
+            from kubeloop.explain import explain_pages
+            from kubeloop.metrics import MeasuredTransport, new_registry
+            from kubeloop.trace_pages import trace_pages
 
-        chosen = settings()
-        import_parts(chosen.controllers)
-        keep_imports()
+            chosen = settings()
+            import_parts(chosen.controllers)
         registry = new_registry()
         endpoint = Endpoint(registry, clock=clock)
         cluster = await starting.ready()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -33,8 +33,7 @@ _TOLD_SCORES = 5  # of the best nodes, in the trace
 _MAX_EXTENDER_PRIORITY = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """node: the chosen one. feasible: how many could have taken the pod."""
 
     node: str

@@ -10,7 +10,6 @@ import os
 import ssl
 import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -31,13 +30,12 @@ class ExtenderError(Exception):
     """The extender gave no usable answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderVerdict:
+class ExtenderVerdict(msgspec.Struct, frozen=True):
     """feasible: names of nodes; failed, failed_and_unresolvable: node -> message."""
 
     feasible: Sequence[str]
-    failed: Mapping[str, str] = field(default_factory=dict)
-    failed_and_unresolvable: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    failed_and_unresolvable: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Extender:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -158,13 +158,12 @@ class NodeVerdicts:
         self._overridden.clear()
 
 
-@dataclass(slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct):
     """What is known of a failed attempt. The plugin sets decide which events wake the pod."""
 
     verdicts: NodeVerdicts
-    unschedulable_plugins: set[str] = field(default_factory=set)
-    pending_plugins: set[str] = field(default_factory=set)
+    unschedulable_plugins: set[str] = msgspec.field(default_factory=set)
+    pending_plugins: set[str] = msgspec.field(default_factory=set)
     pre_filter_message: str = ""
     post_filter_message: str = ""
 

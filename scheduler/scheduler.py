@@ -10,7 +10,6 @@ Source: pkg/scheduler/schedule_one.go of v1.36.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import random
 from collections.abc import Callable, Coroutine
@@ -20,13 +19,12 @@ import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Registration, SharedInformer
-from kubeloop.kube import resources
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.events import EventSink
 from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import BY_GROUP_KIND, NODES, PODS, Resource
+from kubeloop.kube.resources import BY_GROUP_KIND, NODES, PODS
 from kubeloop.scheduler.algorithm import Algorithm, Placement
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -41,6 +39,7 @@ from kubeloop.scheduler.framework.interface import Code, CycleState, QueueSortPl
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
 from kubeloop.scheduler.gauges import SchedulerGauges
+from kubeloop.scheduler.listed import LISTED
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
@@ -61,25 +60,9 @@ _FIRST_LOOK_SECONDS = 0.5
 _GONE = "(gone)"  # no node has this name
 _SNAPSHOT_SLICE = 1000  # nodes copied in one go: some 10 ms
 
-_LISTED: dict[str, Resource[Any]] = {
-    "namespaces": resources.NAMESPACES,
-    "services": resources.SERVICES,
-    "replica_sets": resources.REPLICA_SETS,
-    "stateful_sets": resources.STATEFUL_SETS,
-    "replication_controllers": resources.REPLICATION_CONTROLLERS,
-    "pod_disruption_budgets": resources.POD_DISRUPTION_BUDGETS,
-    "persistent_volumes": resources.PERSISTENT_VOLUMES,
-    "persistent_volume_claims": resources.PERSISTENT_VOLUME_CLAIMS,
-    "storage_classes": resources.STORAGE_CLASSES,
-    "csi_nodes": resources.CSI_NODES,
-    "csi_drivers": resources.CSI_DRIVERS,
-    "csi_storage_capacities": resources.CSI_STORAGE_CAPACITIES,
-    "volume_attachments": resources.VOLUME_ATTACHMENTS,
-}
-
 
 class Scheduler:
-    """Constructed before the informers run, as it registers with them; run() schedules until cancelled."""
+    """Constructed before or while the informers run, as it registers with them; run() schedules until cancelled."""
 
     def __init__(
         self,
@@ -115,7 +98,7 @@ class Scheduler:
         if not config.class_cache:
             self.snapshot.classes = SpecClasses(enabled=False)
         listed: dict[str, SharedInformer[Any]] = {
-            name: informers.informer(resource) for name, resource in _LISTED.items()
+            name: informers.informer(resource) for name, resource in LISTED.items()
         }
         self._listed = listed.values()
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in listed.items()})
@@ -201,7 +184,7 @@ class Scheduler:
             return profile
         fit = profile.args.get("NodeResourcesFit", NodeResourcesFitArgs())
         fit = msgspec.structs.replace(fit, ignored_resources=(*fit.ignored_resources, *ignored))
-        return dataclasses.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
+        return msgspec.structs.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
 
     def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[Registration[Any]]:
         timed = EventTimes(self._metrics, self._now_ns)

@@ -21,7 +21,6 @@ import logging
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,13 +49,12 @@ _TRACEPARENT, _FACTS, _SAVED_FACTS = (
 _encode = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(slots=True)
-class Left:
+class Left(msgspec.Struct):
     """What processes that are gone left behind. Open records with the time until which each was followed (ns)."""
 
-    open: list[tuple[PodRecord, int]] = field(default_factory=list)
-    finished: list[PodRecord] = field(default_factory=list)
-    reconciles: list[ReconcileRecord | Trace] = field(default_factory=list)
+    open: list[tuple[PodRecord, int]] = msgspec.field(default_factory=list)
+    finished: list[PodRecord] = msgspec.field(default_factory=list)
+    reconciles: list[ReconcileRecord | Trace] = msgspec.field(default_factory=list)
 
 
 class Journal:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.errors import UserError
 
@@ -22,8 +23,7 @@ _duration = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)").fullmatch
 _HINT = "for example --trace-keep slower-than=2s,failed,preempted"
 
 
-@dataclass(frozen=True, slots=True)
-class TailRules:
+class TailRules(msgspec.Struct, frozen=True):
     """Traces to keep although the sampler did not choose them; decided when they end.
 
     slower_than_seconds: from creation to the end; None: no such rule. failed: a scheduling attempt or a request failed,
@@ -45,8 +45,7 @@ class TailRules:
 NO_RULES = TailRules()
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(msgspec.Struct, frozen=True):
     """`ratio`: the share of traces that begin here and are sampled, 0 to 1.
     `parent_based`: a trace that began elsewhere keeps the decision made there. `keep`: see TailRules. `enabled` False:
     no trace, no id, no annotation."""

@@ -6,7 +6,8 @@ Pure functions. Source: pkg/controller/deployment/{rolling,sync}.go and util/dep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.controllers.controller import ReconcileFailed
 from kubeloop.controllers.deployment.replicasets import (
@@ -100,8 +101,7 @@ def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | N
     return new_rs_replicas + min(max_total - current, desired - new_rs_replicas)
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(msgspec.Struct, frozen=True):
     """One ReplicaSet gets this size."""
 
     rs: ReplicaSet
@@ -197,8 +197,7 @@ def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
     return wrapped_int32(rounded(wrapped_int32(size * maximum) / maximum_before)) - size
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(msgspec.Struct, frozen=True):
     """Sizes after spec.replicas changed.
 
     forced: the annotations are brought up to date even where the size stays.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kubeloop.kube.objects import ObjectMeta, OwnerReference
 
@@ -18,8 +19,7 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, order=True):
     """Where an object is. `namespace` is "" for what lives in none."""
 
     kind: str
@@ -47,8 +47,7 @@ def refers_to(reference: OwnerReference, identity: Identity) -> bool:
     )
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """One object. `dependents` are the nodes that have it among their owners (a dict for its order).
 
     `being_deleted` and `deleting_dependents` never become false again: a deletion cannot be taken back.
@@ -56,7 +55,7 @@ class Node:
 
     identity: Identity
     owners: tuple[OwnerReference, ...] = ()
-    dependents: dict[Node, None] = field(default_factory=dict)
+    dependents: dict[Node, None] = msgspec.field(default_factory=dict)
     virtual: bool = False
     being_deleted: bool = False
     deleting_dependents: bool = False  # in the foreground

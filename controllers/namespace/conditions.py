@@ -6,14 +6,14 @@ Source: pkg/controller/namespace/deletion/status_condition_utils.go.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from kubeloop.kube.objects import Condition
 
 
-@dataclass(slots=True)
-class DeletionReport:
+class DeletionReport(msgspec.Struct):
     """What one round of deleting a namespace's content found.
 
     remaining: objects still there, per "<plural>.<group>" ("pods." for the core group); finalizers: objects per
@@ -21,9 +21,9 @@ class DeletionReport:
     """
 
     discovery_error: str = ""
-    content_errors: list[str] = field(default_factory=list)
-    remaining: dict[str, int] = field(default_factory=dict)
-    finalizers: dict[str, int] = field(default_factory=dict)
+    content_errors: list[str] = msgspec.field(default_factory=list)
+    remaining: dict[str, int] = msgspec.field(default_factory=dict)
+    finalizers: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 _IN_ORDER = {  # condition: (reason, message) when there is nothing to tell

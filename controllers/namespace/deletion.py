@@ -7,7 +7,6 @@ policies above all). Source: pkg/controller/namespace/deletion/namespaced_resour
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -33,13 +32,12 @@ class ContentRemains(Exception):
         self.errors = errors
 
 
-@dataclass(slots=True)
-class Remainder:
+class Remainder(msgspec.Struct):
     """What is left of one resource after its deletion. `seconds`: an estimate of when to look again, 0 for none."""
 
     seconds: int = 0
     count: int = 0
-    finalizers: Counter[str] = field(default_factory=Counter)
+    finalizers: Counter[str] = msgspec.field(default_factory=Counter)
     error: str = ""
 
 

@@ -7,15 +7,15 @@ names and metrics. Source: pkg/controller/replication/conversion.go.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.objects import LabelSelector, ReplicaSet, ReplicaSetSpec, ReplicationController
 from kubeloop.kube.resources import REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
 
 
-@dataclass(frozen=True, slots=True)
-class Flavour:
+class Flavour(msgspec.Struct, frozen=True):
     """name: of the controller, its queue and its metrics. read: an object of the resource as a ReplicaSet.
     tells_terminating: whether the API has status.terminatingReplicas for it."""
 

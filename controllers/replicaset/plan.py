@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from kubeloop.controllers.ownership import controller_reference
 from kubeloop.controllers.replicaset.podgroups import Groups
@@ -22,8 +23,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _MAX_NAME_LENGTH = 253
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPlan:
+class ReplicaPlan(msgspec.Struct, frozen=True):
     """Never both."""
 
     create: int = 0

@@ -7,10 +7,11 @@ pkg/scheduler/framework/plugins/legacy_registry.go of v1.20, with the predicates
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import JSON, without_nulls

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 EXTENSION_POINTS = (
     "preEnqueue",
@@ -28,16 +29,14 @@ DEFAULT_SCHEDULER_NAME = "default-scheduler"
 TieBreak = Literal["random", "roundRobin"]
 
 
-@dataclass(frozen=True, slots=True)
-class PluginRef:
+class PluginRef(msgspec.Struct, frozen=True):
     """A plugin by name; weight counts for scoring alone, 0 stands for the default of 1."""
 
     name: str
     weight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSet:
+class PluginSet(msgspec.Struct, frozen=True):
     """What a profile says of one extension point. A disabled "*" disables all that are on by default there."""
 
     enabled: tuple[PluginRef, ...] = ()
@@ -69,8 +68,7 @@ DEFAULT_PLUGINS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """One scheduler: the pods whose spec.schedulerName is its name are its.
 
     multi_point: plugins that are on at every extension point they implement. points: what is said of one extension
@@ -80,15 +78,14 @@ class Profile:
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
-    multi_point: PluginSet = field(default_factory=lambda: PluginSet(enabled=DEFAULT_PLUGINS))
-    points: Mapping[str, PluginSet] = field(default_factory=dict)
-    args: Mapping[str, Any] = field(default_factory=dict)
+    multi_point: PluginSet = msgspec.field(default_factory=lambda: PluginSet(enabled=DEFAULT_PLUGINS))
+    points: Mapping[str, PluginSet] = msgspec.field(default_factory=dict)
+    args: Mapping[str, Any] = msgspec.field(default_factory=dict)
     percentage_of_nodes_to_score: int | None = None
     check_all_filters: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderTLS:
+class ExtenderTLS(msgspec.Struct, frozen=True):
     """Files or data for TLS to an extender; the *_data fields hold PEM."""
 
     insecure: bool = False
@@ -101,16 +98,14 @@ class ExtenderTLS:
     ca_data: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ManagedResource:
+class ManagedResource(msgspec.Struct, frozen=True):
     """An extended resource that an extender manages; ignored_by_scheduler: NodeResourcesFit leaves it alone."""
 
     name: str
     ignored_by_scheduler: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderConfiguration:
+class ExtenderConfiguration(msgspec.Struct, frozen=True):
     """An extender over HTTP. An empty verb: it does not take part there."""
 
     url_prefix: str
@@ -127,8 +122,7 @@ class ExtenderConfiguration:
     ignorable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderElectionConfiguration:
+class LeaderElectionConfiguration(msgspec.Struct, frozen=True):
     """Who of several replicas schedules. Defaults as in kube-scheduler."""
 
     leader_elect: bool = True
@@ -140,8 +134,7 @@ class LeaderElectionConfiguration:
     resource_namespace: str = "kube-system"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientConnectionConfiguration:
+class ClientConnectionConfiguration(msgspec.Struct, frozen=True):
     """How the API server is reached. kubeconfig: a path, "" for the usual places; qps, burst: of requests."""
 
     kubeconfig: str = ""
@@ -149,8 +142,7 @@ class ClientConnectionConfiguration:
     burst: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerConfiguration:
+class SchedulerConfiguration(msgspec.Struct, frozen=True):
     """KubeSchedulerConfiguration, resolved.
 
     percentage_of_nodes_to_score: None: look at every node; 0: kube-scheduler's adaptive share. parallelism is kept

@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import JSON, Struct, without_nulls

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -129,8 +130,7 @@ class Hint(IntEnum):
     QUEUE = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True):
     """`resource` is "Node", "Pod", "AssignedPod", "UnschedulablePod", "PersistentVolume", ... or "*"."""
 
     resource: str
@@ -145,8 +145,7 @@ HintFunction = Callable[["Pod", Any, Any], Hint]
 InfoHintFunction = Callable[["PodInfo", Any, Any], Hint]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEventWithHint:
+class ClusterEventWithHint(msgspec.Struct, frozen=True):
     """by_info: gives the answers of `hint` from what is already derived of the pod; the queue asks it instead."""
 
     event: ClusterEvent
@@ -154,8 +153,7 @@ class ClusterEventWithHint:
     by_info: InfoHintFunction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RowVerdicts:
+class RowVerdicts(msgspec.Struct, frozen=True):
     """Verdicts of one filter over `rows` [K].
 
     passed: bool [K]. explain(i) gives the Status of the rejected i-th row; it is called for few rows or when somebody
@@ -166,23 +164,20 @@ class RowVerdicts:
     explain: Callable[[int], Status]
 
 
-@dataclass(frozen=True, slots=True)
-class RowReasons:
+class RowReasons(msgspec.Struct, frozen=True):
     """Why K rows were rejected: statuses[codes[i]] is the reason of the i-th. codes: int [K]."""
 
     codes: npt.NDArray[np.intp]
     statuses: Sequence[Status]
 
 
-@dataclass(frozen=True, slots=True)
-class PreFilterResult:
+class PreFilterResult(msgspec.Struct, frozen=True):
     """node_names None: all nodes; else only these (they need not exist)."""
 
     node_names: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PostFilterResult:
+class PostFilterResult(msgspec.Struct, frozen=True):
     """victims: how many pods are evicted to make room on the nominated node."""
 
     nominated_node_name: str = ""
@@ -287,8 +282,7 @@ class ScoreRowsPlugin(Plugin, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreTable:
+class ScoreTable(msgspec.Struct, frozen=True):
     """Normalised scores of K rows of which few are different: scores int64 [T], places int [K] in it.
 
     Scores that no row has are within 0..100, too.

@@ -6,9 +6,7 @@ A plugin is a class made as `PluginClass(args, handle)`. Its args are a msgspec 
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from importlib.metadata import entry_points
 from typing import Any
 
 from kubeloop.kube.errors import UserError
@@ -26,9 +24,13 @@ def plugin_class(name: str) -> type[Any]:
     """The class of a plugin that is not a default one, by its name. Raises UserError if there is none."""
     if ":" in name:
         return _from_path(name, name)
+    from importlib.metadata import entry_points
+
     for entry_point in entry_points(group=ENTRY_POINT_GROUP):
         if entry_point.name == name:
             return _from_path(name, entry_point.value)
+    import difflib
+
     known = difflib.get_close_matches(name, _OWN, n=1)
     raise UserError(
         f"no scheduler plugin named {name!r}",

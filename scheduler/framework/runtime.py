@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -61,8 +61,7 @@ class SchedulingError(Exception):
         self.plugin = plugin
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredRows:
+class ScoredRows(msgspec.Struct, frozen=True):
     """rows int [K] of the snapshot; totals int64 [K]; by_plugin: weighted scores int64 [K] of each."""
 
     rows: Rows

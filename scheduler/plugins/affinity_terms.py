@@ -6,9 +6,9 @@ Axes: N nodes, D values of one topology key. Source: plugins/interpodaffinity of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Int64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingTerm:
+class IncomingTerm(msgspec.Struct, frozen=True):
     """A term of the incoming pod whose namespaces are looked up; None stands for all of them."""
 
     selector: Selector

@@ -6,7 +6,8 @@ Source: component-helpers storage/volume, storage/ephemeral of v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.kube.objects import Pod, Volume
 from kubeloop.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
@@ -27,8 +28,7 @@ class ClaimNotFound(ClaimError):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(msgspec.Struct, frozen=True):
     """A volume of a pod that is a claim; `ephemeral`: one made for this volume."""
 
     claim_name: str

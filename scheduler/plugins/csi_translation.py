@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,8 +29,7 @@ class TranslationError(Exception):
     """The in-tree volume cannot be expressed as a CSI volume."""
 
 
-@dataclass(frozen=True, slots=True)
-class InTreePlugin:
+class InTreePlugin(msgspec.Struct, frozen=True):
     """name: of the in-tree plugin; driver: its CSI driver. field: where a volume's spec has it.
 
     zone_key, region_key: labels by which the driver's volumes say where they are; "" if it has none of its own.

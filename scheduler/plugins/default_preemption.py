@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kubeloop.kube.objects import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.extender import ExtenderError
@@ -88,12 +90,11 @@ class _DryRunFailed(Exception):
         self.status = status
 
 
-@dataclass(slots=True)
-class DryRun:
+class DryRun(msgspec.Struct):
     """candidates: where preemption helps; rejections: why it does not, by node."""
 
-    candidates: list[Candidate] = field(default_factory=list)
-    rejections: dict[str, Status] = field(default_factory=dict)
+    candidates: list[Candidate] = msgspec.field(default_factory=list)
+    rejections: dict[str, Status] = msgspec.field(default_factory=dict)
 
 
 class DefaultPreemption:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects import (
@@ -51,24 +52,23 @@ def _empty() -> Any:
     return Store[Any]()
 
 
-@dataclass(slots=True)
-class Listers:
+class Listers(msgspec.Struct):
     """One lister per kind; those not given are empty. Plugins add indexes when made: fill this in before."""
 
-    namespaces: Lister[Namespace] = field(default_factory=_empty)
-    pods: Lister[Pod] = field(default_factory=_empty)
-    services: Lister[Service] = field(default_factory=_empty)
-    replica_sets: Lister[ReplicaSet] = field(default_factory=_empty)
-    stateful_sets: Lister[StatefulSet] = field(default_factory=_empty)
-    replication_controllers: Lister[ReplicationController] = field(default_factory=_empty)
-    pod_disruption_budgets: Lister[PodDisruptionBudget] = field(default_factory=_empty)
-    persistent_volumes: Lister[PersistentVolume] = field(default_factory=_empty)
-    persistent_volume_claims: Lister[PersistentVolumeClaim] = field(default_factory=_empty)
-    storage_classes: Lister[StorageClass] = field(default_factory=_empty)
-    csi_nodes: Lister[CSINode] = field(default_factory=_empty)
-    csi_drivers: Lister[CSIDriver] = field(default_factory=_empty)
-    csi_storage_capacities: Lister[CSIStorageCapacity] = field(default_factory=_empty)
-    volume_attachments: Lister[VolumeAttachment] = field(default_factory=_empty)
+    namespaces: Lister[Namespace] = msgspec.field(default_factory=_empty)
+    pods: Lister[Pod] = msgspec.field(default_factory=_empty)
+    services: Lister[Service] = msgspec.field(default_factory=_empty)
+    replica_sets: Lister[ReplicaSet] = msgspec.field(default_factory=_empty)
+    stateful_sets: Lister[StatefulSet] = msgspec.field(default_factory=_empty)
+    replication_controllers: Lister[ReplicationController] = msgspec.field(default_factory=_empty)
+    pod_disruption_budgets: Lister[PodDisruptionBudget] = msgspec.field(default_factory=_empty)
+    persistent_volumes: Lister[PersistentVolume] = msgspec.field(default_factory=_empty)
+    persistent_volume_claims: Lister[PersistentVolumeClaim] = msgspec.field(default_factory=_empty)
+    storage_classes: Lister[StorageClass] = msgspec.field(default_factory=_empty)
+    csi_nodes: Lister[CSINode] = msgspec.field(default_factory=_empty)
+    csi_drivers: Lister[CSIDriver] = msgspec.field(default_factory=_empty)
+    csi_storage_capacities: Lister[CSIStorageCapacity] = msgspec.field(default_factory=_empty)
+    volume_attachments: Lister[VolumeAttachment] = msgspec.field(default_factory=_empty)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Labels of a namespace; none for one that is not known."""

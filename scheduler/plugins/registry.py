@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube.objects import Struct
 from kubeloop.scheduler.framework.handle import Handle
@@ -32,8 +33,7 @@ from kubeloop.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from kubeloop.scheduler.plugins.volume_zone import VolumeZone
 
 
-@dataclass(frozen=True, slots=True)
-class PluginType:
+class PluginType(msgspec.Struct, frozen=True):
     """How to make one plugin: `construct(args, handle)`, with `args` an `args_type`."""
 
     construct: Callable[[Any, Handle], Plugin]

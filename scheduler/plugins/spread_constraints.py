@@ -6,7 +6,8 @@ Source: plugins/podtopologyspread/common.go and plugins/helper/spread.go of v1.3
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.kube.objects import LabelSelector, OwnerReference, Pod, Service, TopologySpreadConstraint
 from kubeloop.kube.selectors import Selector, selector_from, selector_from_map
@@ -26,8 +27,7 @@ SYSTEM_DEFAULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadConstraint:
+class SpreadConstraint(msgspec.Struct, frozen=True):
     """max_skew in pods. min_domains: with fewer domains the emptiest counts as empty.
 
     honors_affinity, honors_taints: nodes that the pod cannot be on because of them are no domains.

@@ -71,13 +71,12 @@ class PodClaims:
         return found
 
 
-@dataclass(slots=True)
-class NodeVolumes:
+class NodeVolumes(msgspec.Struct):
     """reasons: why the pod's volumes keep it off the node; else what is to be done there."""
 
-    reasons: list[str] = field(default_factory=list)
-    bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = field(default_factory=list)
-    provisions: list[PersistentVolumeClaim] = field(default_factory=list)
+    reasons: list[str] = msgspec.field(default_factory=list)
+    bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = msgspec.field(default_factory=list)
+    provisions: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
 
 
 class Assumed(Generic[T]):

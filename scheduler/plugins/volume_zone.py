@@ -6,9 +6,9 @@ Source: plugins/volumezone of v1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from kubeloop.kube.objects import Pod
@@ -46,8 +46,7 @@ _KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _GA = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """A node must have one of `values` under `key` (or under its newer name)."""
 
     key: str

@@ -6,7 +6,8 @@ Source: buildQueueingHintMap of pkg/scheduler/scheduler.go, v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.framework import events
@@ -47,8 +48,7 @@ DECIDED_BY_SPEC = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True):
     plugin: str
     event: ClusterEvent
     hint: HintFunction | None  # None: always QUEUE

@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.scheduler.framework.interface import ClusterEvent
 
 
-@dataclass(frozen=True, slots=True)
-class MissedEvent:
+class MissedEvent(msgspec.Struct, frozen=True):
     event: ClusterEvent
     old: Any
     new: Any

@@ -19,9 +19,10 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from kubeloop.kube.objects import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -62,8 +63,7 @@ _MEASURED = 10  # of so many queueing hints one is measured
 _MAX_MOVES = 16  # events that may be left over
 
 
-@dataclass(slots=True)
-class _Move:
+class _Move(msgspec.Struct):
     """An event and the pods to be asked about it, each with its timestamp: a pod tried since has another one."""
 
     candidates: list[tuple[QueuedPodInfo, int]]

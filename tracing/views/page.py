@@ -9,12 +9,7 @@ from __future__ import annotations
 
 import base64
 import functools
-import gzip
-import hashlib
-import html
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
 import msgspec
@@ -41,8 +36,7 @@ SERVED_POLICY: Final = (
 _CHUNK: Final = 200  # traces packed together: some 100 KB
 
 
-@dataclass(frozen=True, slots=True)
-class PageFile:
+class PageFile(msgspec.Struct, frozen=True):
     """One file as it is served."""
 
     body: bytes
@@ -50,6 +44,12 @@ class PageFile:
     headers: Mapping[str, str]
 
 
+def served_paths(path: str) -> list[str]:
+    """Where served_files() has files, without reading them."""
+    return [path, *(f"{path}/{name}" for name in (*SCRIPTS, STYLES))]
+
+
+@functools.cache
 def served_files(path: str) -> dict[str, PageFile]:
     """The page at `path` ("/traces") and its files below it, by path."""
     name = path.rpartition("/")[2]
@@ -66,6 +66,8 @@ def served_files(path: str) -> dict[str, PageFile]:
 
 def self_contained(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
     """The page with these traces in it. kind and name: what is open at first, of a pod or a deployment; "": nothing."""
+    import html
+
     lines = []
     packed: dict[str, Mapping[str, Any]] = {}
     for document in documents:
@@ -109,14 +111,20 @@ def _page(*, policy: str, styles: str, data: str, scripts: str) -> str:
 
 def _packed(identity: str, value: Any) -> str:
     """JSON, gzip, base64: no character of it means anything to a browser."""
+    import gzip
+
     content = base64.b64encode(gzip.compress(msgspec.json.encode(value), compresslevel=6, mtime=0)).decode()
     return f'<script type="text/plain" id="{identity}">{content}</script>'
 
 
 def _hash(content: str) -> str:
+    import hashlib
+
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 @functools.cache
 def _asset(name: str) -> str:
+    from importlib import resources
+
     return resources.files("kubeloop.tracing.views").joinpath("assets", name).read_text(encoding="utf-8")

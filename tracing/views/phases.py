@@ -5,12 +5,12 @@ The order is that of a pod which meets every phase once. May import the standard
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+
+class Phase(msgspec.Struct, frozen=True):
     """`key` is stable (JSON, CSS classes); `starts`: what the names of its spans start with."""
 
     key: str
