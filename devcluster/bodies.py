@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from kubeloop.devcluster import decoding, errors, protobuf
+from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND, CustomResource
-from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
@@ -24,7 +24,6 @@ JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
 _RETIRED_VERSIONS = {
     "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1", "batch/v1beta1", "autoscaling/v1", "autoscaling/v2beta1",
@@ -102,8 +101,11 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
-def parse_body(request: Request) -> tuple[Any, list[str]]:
-    """The body as plain JSON, and its strict errors. Raises StatusError 415, ValueError with the parser's words."""
+def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
+    """The body as plain JSON, and its strict errors. Raises StatusError 415, ValueError with the parser's words.
+
+    resource: of which kind the object is if the body does not say.
+    """
     kind = media_type(request)
     if kind in ("application/json", ""):
         try:
@@ -114,7 +116,10 @@ def parse_body(request: Request) -> tuple[Any, list[str]]:
         value, repeated = read_yaml(request.body)
         return value, [_IN_YAML + each for each in repeated]
     if kind == PROTOBUF_TYPE:
-        return protobuf.decode(request.body), []
+        from kubeloop.devcluster import protobuf  # once a client sends it
+
+        kind_of = ("", "") if resource is None else (resource.api_version, resource.kind)
+        return protobuf.decode(request.body, *kind_of), []
     raise errors.unsupported_body()
 
 
@@ -195,7 +200,7 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
     also: see check_kind().
     """
     try:
-        raw, strict = parse_body(request)
+        raw, strict = parse_body(request, resource)
         if raw is None:
             raw = {}
         if not isinstance(raw, dict):
@@ -277,8 +282,8 @@ def strict_text(strict: list[str]) -> str:
 class View:
     """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML.
 
-    listed: the metadata of a list is asked for. protobuf: single objects in protobuf; everything else is JSON, which
-    clients of protobuf read, too.
+    listed: the metadata of a list is asked for. protobuf: instead of JSON; there are no tables and no custom resources
+    in it.
     """
 
     form: Literal["objects", "table", "metadata"] = "objects"
@@ -313,6 +318,8 @@ def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") ->
             continue
         if of == "watch" and kind == "application/yaml":
             raise errors.no_such_stream()
+        if kind == PROTOBUF_TYPE and form == "Table":
+            continue
         if not form:
             return View(yaml=kind == "application/yaml", protobuf=kind == PROTOBUF_TYPE)
         if form in _FORMS and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
@@ -321,10 +328,19 @@ def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") ->
                 yaml=kind == "application/yaml",
                 version=parameters["v"],
                 listed=form.endswith("List"),
+                protobuf=kind == PROTOBUF_TYPE,
             )
     if any(kind in _MADE for _, _, kind, _ in clauses):
         raise errors.form_not_acceptable()
     raise errors.not_acceptable(streams=of != "object")
+
+
+def plain_view(accept: str) -> View:
+    """The form of a Status that is a failure: JSON to those who take none, or only forms of objects."""
+    try:
+        return negotiate(",".join(each for each in accept.split(",") if "as=" not in each and "stream=" not in each))
+    except errors.StatusError:
+        return PLAIN
 
 
 def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:

@@ -19,12 +19,13 @@ import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.decoding import decode, json_kind
+from kubeloop.devcluster.frames import Frames
 from kubeloop.devcluster.json_syntax import json_error
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.selection import Selection, selection, the_name
 from kubeloop.devcluster.storage import Stored, Table
-from kubeloop.devcluster.watch import INITIAL_EVENTS_END, Frame, Watcher, WatchStream, plain_frame
+from kubeloop.devcluster.watch import INITIAL_EVENTS_END, Watcher, WatchStream
 
 JSON = dict[str, Any]
 MIN_WATCH_SECONDS = 1800.0
@@ -346,12 +347,12 @@ def open_watch(
     *,
     revision_now: Callable[[], int],
     rng: random.Random,
-    frame: Frame | None,
+    frames: Frames,
     bookmark_seconds: float,
     buffer: int,
 ) -> tuple[WatchStream, Watcher]:
     """Begin a watch where its options say. Raises StatusError: 410 if that is compacted, 504 if it is to come."""
-    watcher = Watcher(table, namespace=options.namespace, selection=options.select, frame=frame, buffer=buffer)
+    watcher = Watcher(table, namespace=options.namespace, selection=options.select, frames=frames, buffer=buffer)
     revision = options.resource_version
     if options.send_initial_events:
         if revision:
@@ -377,7 +378,7 @@ def open_watch(
         if annotations:
             metadata["annotations"] = annotations
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
-        return plain_frame("BOOKMARK", obj) if frame is None else frame("BOOKMARK", obj)
+        return frames.object("BOOKMARK", obj)
 
     timeout = options.timeout_seconds or MIN_WATCH_SECONDS * (1 + rng.random())
     stream = WatchStream(

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import yaml
 
-from kubeloop.devcluster import decoding, errors, protobuf
+from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.admission import Admission
+from kubeloop.devcluster.answers import document
 from kubeloop.devcluster.apply import apply_configuration
 from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.bodies import (
-    PROTOBUF_TYPE,
     Body,
     View,
     check_metadata_form,
@@ -33,6 +33,7 @@ from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.delete_options import read_delete_options
 from kubeloop.devcluster.deleting import Deleting, deletion_warnings
+from kubeloop.devcluster.frames import JSON_FRAMES, Frames, WordedFrames, plain_frame
 from kubeloop.devcluster.lists import list_json, list_page, open_watch, parse_list_options, parse_revision
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.patch_requests import (
@@ -52,7 +53,7 @@ from kubeloop.devcluster.registry import (
     served,
     stored_form,
 )
-from kubeloop.devcluster.request import Request, Response, json_response, warning_headers
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response, warning_headers
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import OTHER_NAMESPACE, Route, check_names, verb
 from kubeloop.devcluster.scales import read_scale, write_scale
@@ -64,11 +65,14 @@ from kubeloop.devcluster.table import check_include_object, table
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import granted, with_usual_duration
 from kubeloop.devcluster.validation import warnings_before, warnings_for
-from kubeloop.devcluster.watch import Frame, Watcher, plain_frame
+from kubeloop.devcluster.watch import Watcher
 from kubeloop.devcluster.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.writing import Writing, check_version
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.resources import NAMESPACES, PODS, Resource
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.protobuf_answers import ProtobufWriter
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -160,6 +164,8 @@ class Rest:
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
+        if view.form == "objects" and view.protobuf and target.custom is None:
+            return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
         if view.form == "objects" and not view.yaml and target.shown_as_stored:
             return Response(200, list_json(target, page))
         objects = [from_stored(target, stored.object) for stored in page.items]
@@ -169,7 +175,7 @@ class Rest:
         resource = target.resource
         check_metadata_form(view, resource, is_list=True)
         if view.form == "table":
-            return self._send(200, self._table(request, target, objects, metadata, view), view)
+            return document(200, self._table(request, target, objects, metadata, view), view)
         if view.form == "metadata":
             # an empty list has none at all, as Go writes a slice that nothing was put into
             items = [_metadata_of(obj, view, whole=False) for obj in objects] or None
@@ -179,13 +185,14 @@ class Rest:
             metadata = metadata if target.custom is None else {"continue": "", **metadata}
             items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
             kind, api_version = target.list_kind, resource.api_version
-        return self._send(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
+        return document(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
 
     def watch(self, request: Request, found: Route) -> Response:
         """The changes of a collection, or of one object in it. Raises StatusError."""
         view = negotiate(request.headers.get("accept", ""), "watch")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
+        frames = self._frames(request, target, view)
         try:
             stream, watcher = open_watch(
                 target,
@@ -193,27 +200,35 @@ class Rest:
                 options,
                 revision_now=lambda: self._store.revision,
                 rng=self._rng,
-                frame=self._frame(request, target, view),
+                frames=frames,
                 bookmark_seconds=self._bookmark_seconds,
                 buffer=self._watch_buffer,
             )
         except errors.StatusError as error:
             if error.code not in (410, 504):
                 raise
-            return Response(200, plain_frame("ERROR", error.status))  # the stream says it, not the answer
+            return Response(200, frames.failure(error.status), frames.content_type)  # the stream says it
         self._watchers = {each for each in self._watchers if not each.closed}
         self._watchers.add(watcher)
-        return Response(200, stream)
+        return Response(200, stream, frames.content_type)
 
-    def _frame(self, request: Request, target: Served, view: View) -> Frame | None:
+    def _frames(self, request: Request, target: Served, view: View) -> Frames:
         if view.form == "objects":
+            if view.protobuf and target.custom is None:
+                from kubeloop.devcluster.protobuf_answers import ObjectFrames
+
+                return ObjectFrames(_protobuf_writer(target))
             if not target.shown_as_stored:
-                return lambda type_, obj: plain_frame(type_, from_stored(target, obj))
-            return None
+                return WordedFrames(lambda type_, obj: plain_frame(type_, from_stored(target, obj)))
+            return JSON_FRAMES
         if view.form == "metadata":
             if view.listed:
-                return lambda type_, obj: b""  # no event has a list
-            return lambda type_, obj: plain_frame(type_, _metadata_of(obj, view, whole=True))
+                return WordedFrames(lambda type_, obj: b"")  # no event has a list
+            if view.protobuf:
+                from kubeloop.devcluster.protobuf_answers import MetadataFrames
+
+                return MetadataFrames(lambda obj: _metadata_of(obj, view, whole=True))
+            return WordedFrames(lambda type_, obj: plain_frame(type_, _metadata_of(obj, view, whole=True)))
         check_include_object(request.option("includeObject"))
         first = True
 
@@ -226,7 +241,7 @@ class Rest:
             first = False
             return plain_frame(type_, content)
 
-        return frame
+        return WordedFrames(frame)
 
     def end_watches(self, target: Served) -> None:
         """End the watches of a custom resource whose definition has changed, for their clients to begin anew."""
@@ -264,9 +279,9 @@ class Rest:
         """One object in the form the client wants."""
         view = view or negotiate(request.headers.get("accept", ""))
         headers = warning_headers(warnings) if warnings else []
-        if view.protobuf and protobuf.has_form(target.resource.group, target.resource.version, obj["kind"]):
-            return Response(status, protobuf.encode(from_stored(target, obj)), PROTOBUF_TYPE, headers)
-        if view.form == "objects" and not view.yaml and target.shown_as_stored:
+        if view.protobuf and stored is not None and view.form == "objects" and target.custom is None:
+            return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE, headers)
+        if view.form == "objects" and not view.yaml and not view.protobuf and target.shown_as_stored:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n", headers=headers)
         obj = from_stored(target, obj)
         if view.form == "table":
@@ -275,15 +290,9 @@ class Rest:
         elif view.form == "metadata":
             check_metadata_form(view, target.resource, is_list=False)
             obj = _metadata_of(obj, view, whole=True)
-        response = self._send(status, obj, view)
+        response = document(status, obj, view)
         response.headers += headers
         return response
-
-    def _send(self, status: int, value: JSON, view: View) -> Response:
-        if view.yaml:
-            text = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=True, allow_unicode=True)
-            return Response(status, text.encode(), "application/yaml")
-        return json_response(status, value)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -493,7 +502,7 @@ class Rest:
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
-        return json_response(200, {**_SUCCESS, "details": details}, warning_headers(told))
+        return document(200, {**_SUCCESS, "details": details}, view, warning_headers(told))
 
     def _delete_collection(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
@@ -562,6 +571,7 @@ class Rest:
 
     def _bind(self, request: Request, found: Route) -> Response:
         """pods/binding, and bindings, which name their pod themselves and know nothing of uids."""
+        view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
         body = self._created_below(request, found, _BINDING)
         given = body.obj["metadata"]
@@ -571,9 +581,10 @@ class Rest:
         elif name != found.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
         self._pods.bind(name, found.namespace, body.obj, dry_run=dry_run)
-        return json_response(201, {**_SUCCESS, "code": 201}, warning_headers(body.warnings))
+        return document(201, {**_SUCCESS, "code": 201}, view, warning_headers(body.warnings))
 
     def _evict(self, request: Request, found: Route) -> Response:
+        view = negotiate(request.headers.get("accept", ""))
         read_dry_run(request, "CreateOptions")
         body = self._created_below(request, found, _EVICTION, also=_EVICTION_VERSIONS)
         if body.obj["metadata"].get("name", "") != found.name:
@@ -588,7 +599,7 @@ class Rest:
             one, other = (f"[{' '.join(each)}]" for each in (asked, wanted))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         self._pods.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
-        return json_response(201, {**_SUCCESS, "code": 201}, warning_headers(body.warnings))
+        return document(201, {**_SUCCESS, "code": 201}, view, warning_headers(body.warnings))
 
     def _created_below(
         self, request: Request, found: Route, resource: Resource[JSON], also: Sequence[str] = ()
@@ -633,6 +644,14 @@ _DELETED_TOGETHER = 10_000
 
 
 _PODS = served(PODS)
+
+
+@cache
+def _protobuf_writer(target: Served) -> ProtobufWriter:
+    """What writes a resource's answers in protobuf; imported when the first client asks for it."""
+    from kubeloop.devcluster.protobuf_answers import ProtobufWriter
+
+    return ProtobufWriter(target)
 
 
 def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:

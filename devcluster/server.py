@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeloop.devcluster import errors, paths, routes
+from kubeloop.devcluster.answers import failed
 from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.bootstrap import bootstrap
 from kubeloop.devcluster.custom.definitions import Definitions
@@ -138,18 +139,18 @@ class ApiServer:
             return response
         except errors.StatusError as error:
             headers = [*error.headers, *warning_headers([*request.warnings, *error.warnings])]
-            return json_response(error.code, error.status, headers)
+            return failed(request, error, headers)
         except RecursionError:
             refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
-            return json_response(refusal.code, refusal.status)
+            return failed(request, refusal)
         except QuantityError as error:
             # each amount can be read, but they are too far apart to be added (1e99999 and 1m)
             refusal = errors.bad_request(f"quantities out of range: {error}")
-            return json_response(refusal.code, refusal.status)
+            return failed(request, refusal)
         except Exception:
             log.exception("a request failed", extra={"method": request.method, "path": request.path})
             failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
-            return json_response(failure.code, failure.status)
+            return failed(request, failure)
 
     def _route(self, request: Request) -> Route | None:
         return routes.route(request.path) or self._definitions.route(request.path, request.method)

@@ -40,13 +40,14 @@ def object_key(namespace: str, name: str) -> str:
 class Stored:
     """One version of one object. `object` is complete, with kind, apiVersion and its resourceVersion."""
 
-    __slots__ = ("_json", "key", "object", "revision")
+    __slots__ = ("_json", "_message", "key", "object", "revision")
 
     def __init__(self, key: str, obj: JSON, revision: int) -> None:
         self.key = key
         self.object = obj
         self.revision = revision
         self._json: bytes | None = None
+        self._message: bytes | None = None
 
     def json(self) -> bytes:
         """The object as JSON; encoded once, however many lists and watchers send it."""
@@ -54,9 +55,15 @@ class Stored:
             self._json = _encode(self.object)
         return self._json
 
+    def message(self, write: Callable[[JSON], bytes]) -> bytes:
+        """The object as `write` writes it, which is the one writer of its kind's messages; written once, as well."""
+        if self._message is None:
+            self._message = write(self.object)
+        return self._message
+
     def reread(self, read: Callable[[JSON], JSON]) -> None:
         self.object = read(self.object)
-        self._json = None
+        self._json = self._message = None
 
 
 Versions: TypeAlias = list[Stored]
@@ -65,7 +72,7 @@ Versions: TypeAlias = list[Stored]
 class Change:
     """One write. `before` is None for ADDED; `now` of a DELETED is the last state under the deletion's revision."""
 
-    __slots__ = ("_frame", "before", "now", "revision", "seconds", "type")
+    __slots__ = ("_frame", "_message_frame", "before", "now", "revision", "seconds", "type")
 
     def __init__(self, type_: ChangeType, now: Stored, before: Stored | None, seconds: float) -> None:
         self.type: ChangeType = type_
@@ -74,6 +81,7 @@ class Change:
         self.revision = now.revision
         self.seconds = seconds
         self._frame: bytes | None = None
+        self._message_frame: bytes | None = None
 
     def frame(self) -> bytes:
         """The change as a line of a JSON watch; encoded once."""
@@ -81,8 +89,14 @@ class Change:
             self._frame = b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.now.json())
         return self._frame
 
+    def message_frame(self, frame: Callable[[Change], bytes]) -> bytes:
+        """The change as `frame` words it for the watches in protobuf; encoded once, as well."""
+        if self._message_frame is None:
+            self._message_frame = frame(self)
+        return self._message_frame
+
     def forget_frame(self) -> None:
-        self._frame = None
+        self._frame = self._message_frame = None
 
 
 Changes: TypeAlias = list[Change]

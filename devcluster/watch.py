@@ -12,30 +12,20 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
-import msgspec
-
+from kubeloop.devcluster.frames import JSON_FRAMES, Frames
 from kubeloop.devcluster.storage import Change, Stored, Table, with_revision
 
 JSON = dict[str, Any]
 Selection = Callable[[JSON], bool]
-Frame = Callable[[str, JSON], bytes]
-"""Words an event as a line; b"" if the object has no such form, which ends the watch without a word."""
-
-_encode = msgspec.json.Encoder().encode
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_TIMEOUT_SECONDS = 2.0
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
-def plain_frame(type_: str, obj: JSON) -> bytes:
-    return b'{"type":"%s","object":%s}\n' % (type_.encode(), _encode(obj))
-
-
 class Watcher:
     """The changes of one table that one client wants to see.
 
-    selection None takes every object. frame None sends objects as they are stored (encoded once for all watchers);
-    otherwise it words each event itself (tables, partial metadata, another API group).
+    selection None takes every object. frames: how events are told; with the first that cannot be, it is cut off.
     """
 
     def __init__(
@@ -44,12 +34,12 @@ class Watcher:
         *,
         namespace: str = "",
         selection: Selection | None = None,
-        frame: Frame | None = None,
+        frames: Frames = JSON_FRAMES,
         buffer: int = 16_384,
     ) -> None:
         self._prefix = f"{namespace}/" if namespace else ""
         self._selection = selection
-        self._frame = frame
+        self._frames = frames
         self._buffer = buffer
         self._pending: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
@@ -77,10 +67,7 @@ class Watcher:
 
     def add(self, stored: Stored) -> None:
         """Put an initial ADDED event into the stream."""
-        if self._frame is None:
-            self._pending.append(plain_frame("ADDED", stored.object))
-        else:
-            self._put(self._frame("ADDED", stored.object))
+        self._put(self._frames.stored("ADDED", stored))
 
     def close(self) -> None:
         if self._unsubscribe is not None:
@@ -133,11 +120,7 @@ class Watcher:
             return
         selection = self._selection
         if selection is None:
-            frame = self._frame
-            if frame is None:
-                self._pending.append(change.frame())
-            else:
-                self._put(frame(change.type, change.now.object))
+            self._put(self._frames.change(change))
             return
         before, now = change.before, change.now
         was_in = before is not None and selection(before.object)
@@ -151,12 +134,10 @@ class Watcher:
             obj = now.object if change.type == "DELETED" else with_revision(before.object, change.revision)
         else:
             return
-        if self._frame is not None:
-            self._put(self._frame(type_, obj))
-        elif obj is now.object and type_ == change.type:
-            self._pending.append(change.frame())
+        if obj is now.object and type_ == change.type:
+            self._put(self._frames.change(change))
         else:
-            self._pending.append(plain_frame(type_, obj))
+            self._put(self._frames.object(type_, obj))
 
 
 class WatchStream:

@@ -34,24 +34,31 @@ def wire_values(data: bytes) -> Iterator[tuple[int, int, Any]]:
     while at < end:
         tag, at = read_varint(data, at)
         number, wire = tag >> 3, tag & 7
-        if number <= 0:
-            raise ProtobufError(f"proto: illegal tag {number} (wire type {wire})")
+        stop = skip(number, wire, data, at)
         if wire == VARINT:
-            value, at = read_varint(data, at)
-            yield number, wire, value
-            continue
-        if wire == BYTES:
-            size, at = read_varint(data, at)
-        elif wire == FIXED64:
-            size = 8
-        elif wire == FIXED32:
-            size = 4
+            yield number, wire, read_varint(data, at)[0]
         else:
-            raise ProtobufError(f"proto: illegal wireType {wire}")
-        if at + size > end:
-            raise ProtobufError("unexpected EOF")
-        yield number, wire, data[at : at + size]
-        at += size
+            yield number, wire, data[read_varint(data, at)[1] if wire == BYTES else at : stop]
+        at = stop
+
+
+def skip(number: int, wire: int, data: bytes, at: int) -> int:
+    """The position after a value that begins there. Raises ProtobufError."""
+    if number <= 0:
+        raise ProtobufError(f"proto: illegal tag {number} (wire type {wire})")
+    if wire == VARINT:
+        return read_varint(data, at)[1]
+    if wire == BYTES:
+        size, at = read_varint(data, at)
+    elif wire == FIXED64:
+        size = 8
+    elif wire == FIXED32:
+        size = 4
+    else:
+        raise ProtobufError(f"proto: illegal wireType {wire}")
+    if at + size > len(data):
+        raise ProtobufError("unexpected EOF")
+    return at + size
 
 
 def signed(value: int) -> int:

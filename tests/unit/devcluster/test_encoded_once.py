@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from kubeloop.devcluster import rest, storage, watch
+from kubeloop.devcluster import frames, protobuf, rest, storage
 from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.clock import SystemClock
 
@@ -22,8 +22,8 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often an object of that name has been written as JSON, wherever the server does so."""
+def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often an object of that name has been written as JSON or protobuf, wherever the server does so."""
     counts: Counter[str] = Counter()
 
     def counting(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
@@ -33,9 +33,13 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return count
 
-    for module in (storage, watch, rest):
+    for module in (storage, frames, rest):
         monkeypatch.setattr(module, "_encode", counting(msgspec.json.encode))
-    return counts
+    writer = protobuf.writer
+    monkeypatch.setattr(protobuf, "writer", lambda *kind: counting(writer(*kind)))
+    rest._protobuf_writer.cache_clear()
+    yield counts
+    rest._protobuf_writer.cache_clear()
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["in memory", "with a data directory"])
@@ -72,3 +76,32 @@ async def test_an_object_is_encoded_once_per_version_with_fifty_watchers(
     assert encoded["mine"] == len(answers)
     if journal is not None:
         journal.close()
+
+
+async def test_an_object_is_written_as_protobuf_once_per_version_with_fifty_watchers(encoded: Counter[str]):
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+
+    def ask(method: str, target: str, obj: Any = None) -> Any:
+        body = b"" if obj is None else protobuf.encode({"apiVersion": "v1", "kind": "ConfigMap", **obj})
+        headers = {"accept": PROTOBUF_TYPE, "content-type": PROTOBUF_TYPE}
+        answer = api.answer(Request.of(method, target, headers, body))
+        assert answer.status in (200, 201), answer.body
+        assert answer.content_type.startswith(PROTOBUF_TYPE)
+        return answer.body
+
+    ask("POST", PATH, {"metadata": {"name": "mine"}})
+    as_json = encoded["mine"]
+    selectors = ("", "&labelSelector=!c", "&fieldSelector=metadata.name%3Dmine")
+    watchers = [ask("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
+    for value in "12":
+        ask("PUT", f"{PATH}/mine", {"metadata": {"name": "mine"}, "data": {"k": value}})
+    for stream in watchers:
+        seen = b""
+        async for chunk in stream:
+            seen += chunk
+            if seen.count(b"MODIFIED") == 2:
+                break
+        await stream.aclose()
+    ask("GET", f"{PATH}/mine")
+    ask("GET", PATH)
+    assert (encoded["mine"], as_json) == (3, 1)

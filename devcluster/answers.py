@@ -1,0 +1,34 @@
+"""Documents that are made for one answer, in the form the client has asked for: JSON, YAML or protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.bodies import View, plain_view
+from kubeloop.devcluster.errors import StatusError
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response, json_response
+
+JSON = dict[str, Any]
+
+
+def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """An answer with `value`, which carries kind and apiVersion. In JSON if there is no protobuf of its kind."""
+    if view.yaml:
+        import yaml  # few ask for it
+
+        text = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=True, allow_unicode=True)
+        return Response(status, text.encode(), "application/yaml", list(headers))
+    if view.protobuf:
+        from kubeloop.devcluster import protobuf  # few ask for it
+
+        if protobuf.has_form(value["apiVersion"], value["kind"]):
+            return Response(status, protobuf.encode(value), PROTOBUF_TYPE, list(headers))
+    return json_response(status, value, headers)
+
+
+def failed(request: Request, error: StatusError, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    """The answer that is a failure."""
+    return document(error.code, error.status, plain_view(request.headers.get("accept", "")), headers)
