@@ -1,8 +1,10 @@
 """Admission: what kube-apiserver's default plugins change or refuse before an object is stored.
 
-NamespaceLifecycle, Priority, DefaultTolerationSeconds, TaintNodesByCondition, StorageObjectInUseProtection,
-DefaultStorageClass, PersistentVolumeClaimResize, PodResizeValidator, RuntimeClass, LimitRanger and ResourceQuota.
-Source: plugin/pkg/admission of Kubernetes v1.36.
+Before an object is validated (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, TaintNodesByCondition,
+Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass and
+DefaultIngressClass.
+Afterwards (`check_...`): LimitRanger's bounds, Priority, PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator,
+and, as the last, ResourceQuota (`charged`). Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 from kubeloop.devcluster import errors, limits, quota
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.pod_resizes import check_resize
-from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS, served
+from kubeloop.devcluster.registry import INGRESS_CLASSES, LIMIT_RANGES, RESOURCE_QUOTAS, served
 from kubeloop.devcluster.runtime_classes import apply_runtime_class, check_overhead
 from kubeloop.devcluster.storage import Store
 from kubeloop.kube.clock import Clock, rfc3339
@@ -25,10 +27,14 @@ JSON = dict[str, Any]
 
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_DEFAULT_CLASSES = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+_INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
 _EVICTION_SECONDS = 300
 _QUOTAS = served(RESOURCE_QUOTAS)
-_NAMELESS = "Unknown"
 _OURSELVES = Writer("kube-apiserver")
 
 
@@ -76,11 +82,11 @@ class Admission:
         """Change `obj` in place as the mutating plugins do. Raises StatusError."""
         match resource.group_resource:
             case "pods":
+                limits.default_pod(self._store.list(LIMIT_RANGES, namespace), obj)
                 self._priority(obj)
                 self._tolerations(obj)
                 if "runtimeClassName" in obj["spec"]:
                     apply_runtime_class(self._store, obj)
-                limits.apply_to_pod(self._store.list(LIMIT_RANGES, namespace), obj)
             case "nodes":
                 taints = obj.setdefault("spec", {}).setdefault("taints", [])
                 if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
@@ -88,21 +94,23 @@ class Admission:
             case "persistentvolumeclaims":
                 _protect(obj, "kubernetes.io/pvc-protection")
                 self._storage_class(obj)
-                limits.check_claim(self._store.list(LIMIT_RANGES, namespace), obj)
             case "persistentvolumes":
                 _protect(obj, "kubernetes.io/pv-protection")
             case "volumeattributesclasses.storage.k8s.io":
                 _protect(obj, "kubernetes.io/vac-protection")
-            case "namespaces":
-                if name := obj["metadata"].get("name"):  # without one it is refused below
-                    obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
-            case "priorityclasses.scheduling.k8s.io":
-                self._one_default(obj)
+            case "ingresses.networking.k8s.io":
+                self._ingress_class(obj)
 
-    def check_create(self, resource: Resource[Any], obj: JSON) -> None:
-        """RuntimeClass, for a new object that is valid. Raises StatusError 403."""
-        if resource.group_resource == "pods":
-            check_overhead(self._store, obj)
+    def check_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
+        """What plugins have against a new object that is valid. Raises StatusError 403."""
+        match resource.group_resource:
+            case "pods":
+                limits.check_pod(self._store.list(LIMIT_RANGES, namespace), obj)
+                check_overhead(self._store, obj)
+            case "persistentvolumeclaims":
+                limits.check_claim(self._store.list(LIMIT_RANGES, namespace), obj)
+            case "priorityclasses.scheduling.k8s.io":
+                self._one_default(obj, new=True)
 
     def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         """As admit_create, for the next version of an object."""
@@ -114,38 +122,57 @@ class Admission:
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
 
     def check_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str = "") -> None:
-        """PersistentVolumeClaimResize and PodResizeValidator, for an update that is valid. Raises StatusError 403."""
-        if subresource == "resize":
-            check_resize(self._store, obj, old)
-        if subresource or resource.group_resource != "persistentvolumeclaims":
-            return
+        """What plugins have against an update that is valid. Raises StatusError 403."""
+        match resource.group_resource:
+            case "pods" if subresource == "resize":
+                if "deletionTimestamp" not in old["metadata"]:
+                    limits.check_pod(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
+                check_resize(self._store, obj, old)
+            case "persistentvolumeclaims" if not subresource:
+                if "deletionTimestamp" not in old["metadata"]:
+                    limits.check_claim(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
+                self._claim_may_grow(resource, obj, old)
+            case "priorityclasses.scheduling.k8s.io":
+                self._one_default(obj, new=False)
+
+    def _claim_may_grow(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         new, before = (
             parse_quantity(each["spec"].get("resources", {}).get("requests", {}).get("storage", 0))
             for each in (obj, old)
         )
         if new.compare(before) <= 0:
             return
-        name = obj["spec"].get("storageClassName", "")
+        why, name = "", _class_of(obj)
         storage_class = self._store.get(STORAGE_CLASSES, "", name) if name else None
-        if storage_class is None or not storage_class.get("allowVolumeExpansion"):
+        if old.get("status", {}).get("phase") != "Bound":
+            why = "Only bound persistent volume claims can be expanded"
+        elif storage_class is None or name != _class_of(old) or not storage_class.get("allowVolumeExpansion"):
             why = (
                 "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
                 "support resize"
             )
+        if why:
             raise errors.forbidden(resource, obj["metadata"]["name"], why)
 
     def charged(
-        self, resource: Resource[Any], obj: JSON, namespace: str, *, dry_run: bool
+        self,
+        resource: Resource[Any],
+        obj: JSON,
+        namespace: str,
+        *,
+        dry_run: bool,
+        old: JSON | None = None,
+        subresource: str = "",
     ) -> contextlib.AbstractContextManager[None]:
         """ResourceQuota: refuse what exceeds it (on entering), count what was stored (on leaving)."""
-        if not resource.namespaced:
+        if not resource.namespaced or not (quotas := self._store.list(RESOURCE_QUOTAS, namespace)):
             return contextlib.nullcontext()
-        quotas = self._store.list(RESOURCE_QUOTAS, namespace)
-        return self._charged(quotas, resource, obj, dry_run) if quotas else contextlib.nullcontext()
+        if not quota.is_charged(resource, obj, old, subresource):
+            return contextlib.nullcontext()
+        return self._charged(quota.charge(quotas, resource, obj, old, subresource), dry_run=dry_run)
 
     @contextlib.contextmanager
-    def _charged(self, quotas: list[JSON], resource: Resource[Any], obj: JSON, dry_run: bool) -> Iterator[None]:
-        updated = quota.charge(quotas, resource, obj)
+    def _charged(self, updated: list[JSON], *, dry_run: bool) -> Iterator[None]:
         yield
         if not dry_run:
             for each in updated:
@@ -173,21 +200,19 @@ class Admission:
         elif name in _SYSTEM_PRIORITIES:
             value = _SYSTEM_PRIORITIES[name]
         else:
-            raise errors.forbidden(
-                PODS, pod["metadata"].get("name") or _NAMELESS, f"no PriorityClass with name {name} was found"
-            )
+            raise errors.forbidden(PODS, errors.told_name(pod), f"no PriorityClass with name {name} was found")
         if spec.get("priority") not in (None, value):
             why = (
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name"
             )
-            raise errors.forbidden(PODS, pod["metadata"].get("name") or _NAMELESS, why)
+            raise errors.forbidden(PODS, errors.told_name(pod), why)
         if spec.get("preemptionPolicy") not in (None, policy):
             why = (
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
                 f"priority admission controller computed {policy} from the given PriorityClass name"
             )
-            raise errors.forbidden(PODS, pod["metadata"].get("name") or _NAMELESS, why)
+            raise errors.forbidden(PODS, errors.told_name(pod), why)
         spec["priority"] = value
         spec["preemptionPolicy"] = policy
 
@@ -195,10 +220,10 @@ class Admission:
         defaults = [each for each in self._store.list(PRIORITY_CLASSES) if each.get("globalDefault")]
         return min(defaults, key=lambda each: int(each["value"]), default=None)
 
-    def _one_default(self, priority_class: JSON) -> None:
-        other = self._default_class()
+    def _one_default(self, priority_class: JSON, *, new: bool) -> None:
+        other = self._default_class() if priority_class.get("globalDefault") else None
         name = priority_class["metadata"].get("name", "")
-        if priority_class.get("globalDefault") and other is not None and other["metadata"]["name"] != name:
+        if other is not None and (new or other["metadata"]["name"] != name):
             why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
             raise errors.forbidden(PRIORITY_CLASSES, name, why)
 
@@ -217,20 +242,34 @@ class Admission:
 
     def _storage_class(self, claim: JSON) -> None:
         spec = claim["spec"]
-        if "storageClassName" in spec or "volume.beta.kubernetes.io/storage-class" in claim["metadata"].get(
+        if "storageClassName" in spec or _CLASS_ANNOTATION in claim["metadata"].get("annotations", {}):
+            return
+        if default := self._newest_default(STORAGE_CLASSES, _DEFAULT_CLASSES):
+            spec["storageClassName"] = default
+
+    def _ingress_class(self, ingress: JSON) -> None:
+        if "ingressClassName" in ingress.get("spec", {}) or _INGRESS_CLASS in ingress["metadata"].get(
             "annotations", {}
         ):
             return
+        if default := self._newest_default(INGRESS_CLASSES, (_DEFAULT_INGRESS_CLASS,)):
+            ingress.setdefault("spec", {})["ingressClassName"] = default
+
+    def _newest_default(self, classes: Resource[Any], marks: tuple[str, ...]) -> str:
+        """The name of the class with such an annotation; the newest of several, then the first by name."""
         defaults = [
-            each
-            for each in self._store.list(STORAGE_CLASSES)
-            if each["metadata"].get("annotations", {}).get(_DEFAULT_CLASS) == "true"
+            each["metadata"]
+            for each in self._store.list(classes)
+            if any(each["metadata"].get("annotations", {}).get(mark) == "true" for mark in marks)
         ]
-        if defaults:
-            # the newest of several, then the first by name
-            defaults.sort(key=lambda each: each["metadata"]["name"])
-            defaults.sort(key=lambda each: str(each["metadata"]["creationTimestamp"]), reverse=True)
-            spec["storageClassName"] = defaults[0]["metadata"]["name"]
+        defaults.sort(key=lambda metadata: str(metadata["name"]))
+        defaults.sort(key=lambda metadata: str(metadata["creationTimestamp"]), reverse=True)
+        return str(defaults[0]["name"]) if defaults else ""
+
+
+def _class_of(claim: JSON) -> str:
+    annotated = claim["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION)
+    return str(claim["spec"].get("storageClassName", "") if annotated is None else annotated)
 
 
 def _protect(obj: JSON, finalizer: str) -> None:

@@ -77,6 +77,10 @@ def _quoted(name: str) -> str:
 
 
 def not_found(resource: Resource[Any], name: str) -> StatusError:
+    """404; 400 for what can be nobody's name, as it is no segment of a path."""
+    if name in (".", "..") or "%" in name:
+        told = f"may not be '{name}'" if name in (".", "..") else "may not contain '%'"
+        return bad_request(f"Name parameter invalid: {_quoted(name)}: {told}")
     return StatusError(
         404, "NotFound", f"{resource.group_resource} {_quoted(name)} not found", details=_details(resource, name)
     )
@@ -149,6 +153,12 @@ class NotDurable(StatusError):
     def __init__(self, why: str) -> None:
         message = f"Internal error occurred: the data directory cannot be written: {why}"
         super().__init__(500, "InternalError", message, details={"causes": [{"message": message}]})
+
+
+def told_name(obj: JSON) -> str:
+    """As admission tells it of an object whose name may not have been generated yet."""
+    metadata = obj["metadata"]
+    return str(metadata.get("name") or metadata.get("generateName") or "Unknown")
 
 
 def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:

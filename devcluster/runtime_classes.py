@@ -32,7 +32,9 @@ def _class_of(store: Store, pod: JSON) -> JSON | None:
     if wrong := path_segment(name):
         raise errors.internal(f"invalid resource name {quoted(name)}: [{' '.join(wrong)}]")
     raise errors.forbidden(
-        PODS, pod["metadata"].get("name") or "Unknown", f"pod rejected: RuntimeClass {quoted(name)} not found"
+        PODS,
+        errors.told_name(pod),
+        f"pod rejected: RuntimeClass {quoted(name)} not found",
     )
 
 
@@ -47,7 +49,7 @@ def apply_runtime_class(store: Store, pod: JSON) -> None:
     found = _class_of(store, pod)
     if found is None:
         return
-    spec, name = pod["spec"], pod["metadata"].get("name") or "Unknown"
+    spec, name = pod["spec"], errors.told_name(pod)
     overhead = found.get("overhead")
     if overhead is not None:
         fixed = overhead.get("podFixed", {})
@@ -104,7 +106,10 @@ def check_overhead(store: Store, pod: JSON) -> None:
     if "overhead" not in spec and "runtimeClassName" not in spec:
         return
     found = _class_of(store, pod)
-    overhead, name = (found or {}).get("overhead"), pod["metadata"].get("name") or "Unknown"
+    overhead, name = (
+        (found or {}).get("overhead"),
+        errors.told_name(pod),
+    )
     if overhead is not None:
         if not _same(overhead.get("podFixed", {}), spec.get("overhead", {})):
             raise errors.forbidden(PODS, name, _DIFFERS)

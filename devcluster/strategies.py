@@ -45,6 +45,8 @@ def _create_pod(pod: JSON, now: str) -> None:
 
 
 def _create_namespace(namespace: JSON, _now: str) -> None:
+    if name := namespace["metadata"].get("name"):  # without one it is refused below
+        namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
     namespace["status"] = {"phase": "Active"}
     spec = namespace.setdefault("spec", {})
     if "kubernetes" not in spec.get("finalizers", ()):

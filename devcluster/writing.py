@@ -86,16 +86,16 @@ class Writing:
         except errors.StatusError as refused:
             refused.warnings = warnings_for(resource, obj)  # a valid object's, though it is refused
             raise
-        table = self._store.table(resource)
-        key = object_key(namespace if resource.namespaced else "", metadata["name"])
-        if (present := table.get(key)) is not None:
-            refusal = errors.already_exists(resource, metadata["name"])
-            if "deletionTimestamp" in present.object["metadata"]:
-                refusal.message = f"object is being deleted: {refusal.message}"
-            if metadata.get("generateName"):
-                raise errors.name_not_generated(resource, metadata["name"])
-            raise refusal
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
+            table = self._store.table(resource)
+            key = object_key(namespace if resource.namespaced else "", metadata["name"])
+            if (present := table.get(key)) is not None:
+                refusal = errors.already_exists(resource, metadata["name"])
+                if "deletionTimestamp" in present.object["metadata"]:
+                    refusal.message = f"object is being deleted: {refusal.message}"
+                if metadata.get("generateName"):
+                    raise errors.name_not_generated(resource, metadata["name"])
+                raise refusal
             if dry_run:
                 return obj
             return table.create(key, _ordered(served, obj)).object

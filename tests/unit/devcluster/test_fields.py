@@ -8,8 +8,6 @@ import pytest
 from unit.devcluster.test_server import Api
 from unit.devcluster.test_validation import container, created, pod, stored, told, updated, workload
 
-from kubeloop.devcluster.errors import StatusError
-from kubeloop.devcluster.quota import charge
 from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS
 from kubeloop.devcluster.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation import validate_update, warnings_for
@@ -227,24 +225,6 @@ def test_amounts_of_a_limit_range_do_not_contradict_each_other():
         "spec.limits[0].limits: Required value: "
         "either minimum or maximum storage value is required, but neither was provided"
     ]
-
-
-def _quota(hard: JSON, **spec: Any) -> JSON:
-    return {"metadata": {"name": "q"}, "spec": {"hard": hard, **spec}, "status": {"hard": hard, "used": {}}}
-
-
-def test_a_quota_asks_every_container_and_counts_what_its_scope_selects():
-    two = pod(
-        containers=[{"name": "a", "resources": {"requests": {"cpu": "1"}}}, {"name": "b"}], priorityClassName="high"
-    )
-    two["metadata"] = {"name": "p"}
-    with pytest.raises(StatusError, match=r"failed quota: q: must specify requests\.cpu for: b"):
-        charge([_quota({"requests.cpu": "9"})], PODS, two)
-    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]}
-    assert charge([_quota({"pods": "0"}, scopeSelector=selector)], PODS, two) == []
-    selector["matchExpressions"][0]["values"] = ["high"]
-    with pytest.raises(StatusError, match="exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0"):
-        charge([_quota({"pods": "0"}, scopeSelector=selector)], PODS, two)
 
 
 def test_ephemeral_containers_are_added_and_nothing_else_changes():
