@@ -90,7 +90,7 @@ def _time_error(text: str, layout: str) -> NoReturn:
             raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{element}"')
         rest = rest[match.end() :]
     if layout == _MICRO_LAYOUT:
-        match = re.match(r"\.\d{6}(?!\d)", rest)
+        match = re.match(r"\.\d{6}", rest)
         if match is None:
             raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as ".000000"')
         rest = rest[match.end() :]

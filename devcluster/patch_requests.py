@@ -28,6 +28,11 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, APPLY)
 
 
+def patch_type(request: Request) -> str:
+    """The Content-Type up to a semicolon, as it is written: kube-apiserver does not fold its case."""
+    return request.headers.get("content-type", "").partition(";")[0]
+
+
 def check_patch_options(request: Request, kind: str) -> None:
     causes = []
     if kind == APPLY:
@@ -49,7 +54,7 @@ def patched_object(live: JSON, body: bytes, kind: str, resource: Resource[Any]) 
     except ValueError as error:
         raise errors.bad_request(f"{told}{error}") from error
     if kind == _JSON_PATCH:
-        strict = _check_operations(patch) + strict
+        strict = _check_operations(patch) + [f"json patch {each}" for each in strict]
         try:
             return patching.json_patch(live, patch or []), patch, strict
         except patching.PatchError:
@@ -68,8 +73,6 @@ def patched_object(live: JSON, body: bytes, kind: str, resource: Resource[Any]) 
         return patching.strategic_patch(live, patch, struct), patch, strict
     except patching.MalformedPatch as error:
         raise errors.bad_request(str(error)) from error
-    except patching.UnfitPatch as error:
-        raise errors.unprocessable("the server rejected our request due to an error in our request") from error
     except patching.PatchError as error:
         raise errors.internal(str(error)) from error
 
@@ -202,6 +205,10 @@ def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resourc
         if kind != _STRATEGIC:
             raise refused(unknown_kind(api_version, given, resource))
         patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}
+    if kind != _STRATEGIC and not patched.get("apiVersion") and not isinstance(resource, CustomResource):
+        # read in the server's internal version, whose fields have other names
+        strict = [*strict, *(f'unknown field "{name}"' for name in patched if name != "kind")]
+        patched = {"metadata": {}}
     try:
         obj, unknown = decoding.decode(resource, patched)
     except decoding.DecodeError as error:
@@ -211,7 +218,7 @@ def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resourc
             told = conversion_error(schema.TypeRef(struct.name, "struct", named=struct.name), patched)
         raise refused(told or str(error)) from error
     if strict or unknown:
-        strict = all_strict(strict, unknown)
+        strict = all_strict(strict, sorted(unknown) if kind == _STRATEGIC else unknown)
         if mode == "Strict":
             raise refused(f"strict decoding error: {strict_text(strict)}")
     obj.setdefault("metadata", {})

@@ -174,10 +174,6 @@ class MalformedPatch(PatchError):
     """The patch itself is wrong, whatever it is applied to (400)."""
 
 
-class UnfitPatch(PatchError):
-    """The patch contradicts itself (422)."""
-
-
 def strategic_patch(obj: JSON, patch: JSON, struct: schema.StructType | None) -> JSON:
     """Merge by the patch strategies of the type. Raises PatchError."""
     return _merge_map(obj, patch, struct)
@@ -216,10 +212,10 @@ def _retained(original: JSON, patch: JSON) -> JSON:
     kept = patch[_RETAIN_KEYS]
     if not isinstance(kept, list):
         raise MalformedPatch("invalid patch format of retainKeys")
-    for name in patch:
-        field = name.removeprefix(_DELETE_PREFIX).removeprefix(_ORDER_PREFIX)
-        if name != _RETAIN_KEYS and field not in kept:
-            raise UnfitPatch("patch contains fields that are not present in the retainKeys list")
+    for name, value in patch.items():
+        is_directive = name == _RETAIN_KEYS or name.startswith((_DELETE_PREFIX, _ORDER_PREFIX))
+        if value is not None and not is_directive and name not in kept:
+            raise MalformedPatch("invalid patch format of retainKeys")
     return {name: value for name, value in original.items() if name in kept}
 
 
@@ -358,6 +354,8 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
             live = [item for item in live if item.get(key) != each[key]]
         elif directive == "replace":
             replaced = True
+        elif directive == "merge":
+            raise PatchError("merging lists cannot yet be specified in the patch")
         else:
             raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {go_text(each)}")
     if replaced:

@@ -24,7 +24,6 @@ from kubeloop.devcluster.bodies import (
     check_metadata_form,
     drop_repeated_owners,
     field_validation,
-    media_type,
     negotiate,
     read_object,
 )
@@ -41,6 +40,7 @@ from kubeloop.devcluster.patch_requests import (
     PATCH_TYPES,
     check_patch_options,
     decoded_patch,
+    patch_type,
     patched_object,
     read_configuration,
     told_of_repeated,
@@ -418,7 +418,7 @@ class Rest:
     # --- patches ------------------------------------------------------------------------------------------------------
 
     def _patch(self, request: Request, found: Route, subresource: str = "") -> Response:
-        kind = media_type(request)
+        kind = patch_type(request)
         custom = found.served.custom
         if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
             raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.apply import apply_configuration
-from kubeloop.devcluster.bodies import Body, FieldValidation, field_validation, media_type, read_object
+from kubeloop.devcluster.bodies import Body, FieldValidation, field_validation, read_object
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.managed import Fields, Writer, sorted_entries, subtract, track_update
 from kubeloop.devcluster.patch_requests import (
@@ -20,6 +20,7 @@ from kubeloop.devcluster.patch_requests import (
     PATCH_TYPES,
     check_patch_options,
     decoded_patch,
+    patch_type,
     patched_object,
     read_configuration,
     told_of_repeated,
@@ -123,18 +124,16 @@ def write_scale(
     """
     target, custom = found.served, found.served.custom
     kind = "UpdateOptions" if asked == "update" else "PatchOptions"
-    patch_type = "" if asked == "update" else media_type(request)
-    if patch_type and patch_type not in (PATCH_TYPES if custom is None else custom.patch_types):
+    form = "" if asked == "update" else patch_type(request)
+    if asked == "patch" and form not in (PATCH_TYPES if custom is None else custom.patch_types):
         raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
     dry_run, mode = read_dry_run(request, kind), field_validation(request, kind)
-    if patch_type:
-        check_patch_options(request, patch_type)
+    if form:
+        check_patch_options(request, form)
         before = stored()
         old = _with_owners(target, before)
         body = (
-            _applied(request, found, old, mode, writing)
-            if patch_type == APPLY
-            else _patched(request, found, old, patch_type, mode)
+            _applied(request, found, old, mode, writing) if form == APPLY else _patched(request, found, old, form, mode)
         )
         request.warnings += body.warnings
         check_names(found, body.obj)
@@ -146,7 +145,7 @@ def write_scale(
         old = _with_owners(target, before)
         if uid := body.obj["metadata"].get("uid"):
             check_uid(target.resource, uid, before.object)
-    if patch_type != APPLY:
+    if form != APPLY:
         track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
     live = from_stored(target, before.object)
     wanted = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
