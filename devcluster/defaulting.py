@@ -284,7 +284,7 @@ def _stateful_set(obj: JSON) -> None:
 
 def _daemon_set(obj: JSON) -> None:
     spec = obj["spec"]
-    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "1")
+    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "0")
     _template(spec)
     strategy = spec.setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":

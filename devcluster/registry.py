@@ -191,7 +191,7 @@ serve(resources.PODS, generation="spec", deleted_whole=True)
 POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True, generation="template")
 serve(resources.REPLICATION_CONTROLLERS, generation="spec", dependents="orphaned", status=_REPLICAS)
 RESOURCE_QUOTAS = declare(
-    "v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status", upsert=True, deleted_whole=True
+    "v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status", deleted_whole=True
 )
 serve(resources.SECRETS)
 serve(resources.SERVICE_ACCOUNTS, deleted_whole=True)

@@ -163,9 +163,26 @@ def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
         create(obj, now)
     elif served.has_status:
         obj["status"] = dict(served.empty_status)
+    if name == "daemonsets.apps":
+        _count_templates(obj, None)
     metadata = obj["metadata"]
     if served.generation:
         metadata["generation"] = 1
+
+
+_TEMPLATES = "deprecated.daemonset.template.generation"
+
+
+def _count_templates(daemon_set: JSON, old: JSON | None) -> None:
+    """The generation of a DaemonSet's template is a field of the server, which its clients see as an annotation."""
+    annotations = daemon_set["metadata"].setdefault("annotations", {})
+    if old is None:
+        given = annotations.get(_TEMPLATES, "")
+        annotations[_TEMPLATES] = given if given.isdecimal() and int(given) > 0 else "1"
+        return
+    before = old["metadata"].get("annotations", {}).get(_TEMPLATES, "1")
+    changed = daemon_set["spec"]["template"] != old["spec"]["template"]
+    annotations[_TEMPLATES] = str(int(before) + 1) if changed else before
 
 
 # --- update -----------------------------------------------------------------------------------------------------------
@@ -187,6 +204,7 @@ def _update_claim(claim: JSON, old: JSON) -> None:
 
 
 _UPDATE: dict[str, PrepareUpdate] = {
+    "daemonsets.apps": _count_templates,
     "endpointslices.discovery.k8s.io": _without_topology,
     "persistentvolumeclaims": _update_claim,
     "statefulsets.apps": _without_max_unavailable,
@@ -325,6 +343,8 @@ def prepare_for_status_update(
     if "deletionTimestamp" in obj["metadata"] and served.resource.group_resource not in _RESET:
         metadata["deletionTimestamp"] = obj["metadata"]["deletionTimestamp"]
     result["metadata"] = metadata
+    if served.resource.group_resource == "daemonsets.apps":
+        _count_templates(result, old)
     if served.resource.group_resource == "pods" and written == "status":
         result["status"] = _with_what_a_pod_status_keeps(result.get("status") or {}, old.get("status") or {})
     if served.resource.group_resource == "persistentvolumes":

@@ -297,7 +297,7 @@ def stateful_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.not_negative(f"status.{name}", status.get(name))
     for name in ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"):
         if status.get(name, 0) > status.get("replicas", 0):
-            errors.invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+            errors.invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas")
     if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         wrong = "cannot be greater than status.readyReplicas"
         errors.invalid("status.availableReplicas", status["availableReplicas"], wrong)
