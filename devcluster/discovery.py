@@ -179,10 +179,15 @@ def asked_form(path: str, accept: str) -> str:
     /apis and what is right below it are answered by the aggregator, which knows application/*; the others are behind
     go-restful, which does not. Source: apiserver endpoints/discovery, kube-aggregator pkg/apiserver.
     """
+    if path == "version":
+        made_here = {each.partition(";")[0].strip() for each in accept.split(",")}
+        if made_here.isdisjoint((JSON_TYPE, "*/*", "")):
+            raise errors.only_acceptable(JSON_TYPE)
+        return JSON_TYPE
     behind_restful = path.count("/") > 1 or not path.startswith("apis")
     made = (*errors.BODY_TYPES, "*/*", *(() if behind_restful else ("application/*",)))
     known = False
-    if not accept or path == "version":
+    if not accept:
         return JSON_TYPE
     for entry in accept.split(","):
         media_type, *rest = (part.strip() for part in entry.split(";"))

@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import sha512
 from typing import Any
 
+import msgspec
 import yaml
 
 from kubeloop.devcluster import errors
@@ -40,7 +41,7 @@ def published(documents: Documents, request: Request) -> Response | None:
         reached = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # as one of the clients has found us
         content = {**content, "serverAddressByClientCIDRs": [reached]}
     if form == "application/yaml":
-        return Response(200, yaml.safe_dump(content).encode(), form)
+        return Response(200, yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(content))).encode(), form)
     response = json_response(200, content)
     response.content_type = form
     if form == AGGREGATED_TYPE:
@@ -52,10 +53,9 @@ def published(documents: Documents, request: Request) -> Response | None:
 def _openapi(documents: Documents, request: Request, path: str, accept: str) -> Response:
     found = documents.openapi(path, accept)
     if found is None:
-        if not path.startswith(_V3):
-            return not_found()
-        there = documents.openapi(path, "") is not None
-        return Response(406 if there else 404, b"", "", [("Vary", "Accept")] if there else [])
+        if documents.openapi(path, "") is not None:
+            return Response(406, b"", "", [("Vary", "Accept")])
+        return Response(404, b"", "") if path.startswith(_V3) else not_found()
     response = Response(200, *found)
     if path == "/openapi/v3":
         return response

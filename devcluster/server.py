@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import sqlite3
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from kubeloop.devcluster import errors, paths, routes
 from kubeloop.devcluster.answers import failed
@@ -22,7 +26,8 @@ from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.request import Request, Response, json_response, warning_headers
+from kubeloop.devcluster.published import published
+from kubeloop.devcluster.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.rest import Rest
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
@@ -36,6 +41,8 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_WATCH = ("/watch", "/watch/")
+_BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
 _COLLECTED_AT_ONCE = 500  # about 2 ms
@@ -72,6 +79,8 @@ class ApiServer:
         self._keys = TokenKey()
         self._authentication = Authentication(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
+        self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
+        self._answers = 0
         self._rest = Rest(
             self.store,
             clock=clock,
@@ -120,10 +129,23 @@ class ApiServer:
 
     def answer(self, request: Request) -> Response:
         """Answer one request, whatever it is, at once."""
+        response = self._answer(request)
+        if type(response.body) is bytes and response.content_type.startswith(JSON_TYPE) and paths.for_people(request):
+            response.body = msgspec.json.format(response.body, indent=2)
+        response.headers.append(("Audit-Id", request.headers.get("audit-id") or self._next_audit_id()))
+        return response
+
+    def _next_audit_id(self) -> str:
+        self._answers += 1
+        return f"{self._audit_ids}{self._answers & 0xFFFF_FFFF_FFFF:012x}"
+
+    def _answer(self, request: Request) -> Response:
         try:
             self._authenticate(request)
             if (watched := routes.watched(request.path, request.method)) is not None:
                 return self._rest.watch(replace(request, query={**request.query, "watch": ["1"]}), watched)
+            if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
+                return _no_kind(request.path)
             found = self._route(request)
             if found is None:
                 return self._elsewhere(request)
@@ -161,18 +183,8 @@ class ApiServer:
 
     def _elsewhere(self, request: Request) -> Response:
         path = request.path.rstrip("/")
-        document = self._documents.discovery(path, request.headers.get("accept", ""))
-        if document is not None or path.startswith("/openapi/"):
-            if request.method != "GET":
-                raise errors.method_not_allowed()
-            if document is not None:
-                response = json_response(200, document[0])
-                response.content_type = document[1]
-                return response
-            found = self._documents.openapi(path, request.headers.get("accept", ""))
-            if found is not None:
-                return Response(200, found[0], found[1])
-            return Response(404, b"", "") if path.startswith("/openapi/v3/") else paths.not_found()
+        if (document := published(self._documents, request)) is not None:
+            return document
         known = paths.openid(request, self._keys) or paths.health(request)
         if known is not None:
             return known
@@ -258,6 +270,12 @@ class ApiServer:
         for key in expired:
             namespace, _, name = key.partition("/")
             self.store.delete(EVENTS, namespace, name)
+
+
+def _no_kind(path: str) -> Response:
+    """500, as v1.36, for a path of old watches that names nothing."""
+    told = f'"{path}": failed to create RequestInfo: unable to determine kind and namespace from url, {path}'
+    return text_response(500, f"Internal Server Error: {told}\n")
 
 
 async def _dropping(chunks: AsyncIterator[bytes], faults: FaultSource) -> AsyncIterator[bytes]:

@@ -75,9 +75,18 @@ def servers(tmp_path_factory) -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def namespace(servers) -> str:
-    """A namespace in both, with the config maps a, b, c, d and the Deployment d."""
+    """A namespace in both, with what the requests ask for, and one that is going."""
     path = "/api/v1/namespaces/odd"
-    given = [Ask("POST", "/api/v1/namespaces", {"metadata": {"name": "odd"}})]
+    given = [Ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}) for name in ("odd", "going")]
+    given.append(Ask("POST", f"{path}/serviceaccounts", {"metadata": {"name": "robot"}}))
+    given.append(Ask("POST", f"{path}/secrets", {"metadata": {"name": "s"}}))
+    given.append(Ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}}))
+    for name, spec in PODS.items():
+        body = {"metadata": {"name": name}, "spec": {"automountServiceAccountToken": False, **spec}}
+        given.append(Ask("POST", f"{path}/pods", body))
+    held = {"metadata": {"name": "a", "finalizers": ["a.b/c"]}}
+    given.append(Ask("POST", "/api/v1/namespaces/going/configmaps", held))
+    given.append(Ask("DELETE", "/api/v1/namespaces/going"))
     for name in "abcd":
         body = {"metadata": {"name": name, "labels": {"x": name}, "finalizers": ["a.b/c"]}, "data": {"k": name}}
         given.append(Ask("POST", f"{path}/configmaps", body))
@@ -120,6 +129,7 @@ _MASKS = (
     (re.compile(r"StorageError: invalid object, .*? AdditionalErrorMsg: "), ""),
     (re.compile(r'Invalid value: "\{.*\}": ', re.DOTALL), "Invalid value: (an object): "),
     (re.compile(r"(?<=ResourceVersion in object meta: )\d+|(?<=, current: )\d+|(?<= in record \()\d+"), "(version)"),
+    (re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "(token)"),
     (re.compile(r"(g-|y{58})[bcdfghjklmnpqrstvwxz2456789]{5}\b"), r"\1(generated)"),
 )
 
@@ -160,6 +170,14 @@ DEPLOYMENT = {
             },
         },
     },
+}
+
+
+CONTAINER = {"name": "c", "image": "i"}
+PODS = {
+    "p": {"serviceAccountName": "robot", "containers": [CONTAINER]},
+    "other": {"containers": [CONTAINER]},
+    "two": {"initContainers": [{"name": "i", "image": "i"}], "containers": [CONTAINER, {"name": "e", "image": "i"}]},
 }
 
 

@@ -73,7 +73,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Authority:
-    """A certificate authority in a folder: `ca.crt`, and what it signs."""
+    """A certificate authority in a folder: `ca.crt` and `ca.key`, and what it signs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,6 +87,8 @@ class Authority:
         )
         self.certificate = folder / "ca.crt"
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        self.key = folder / "ca.key"
+        write_key(self.key, self._key)
 
     def sign(
         self, file: str, *, user: str, groups: Sequence[str] = (), server: bool = False, seconds: float = 86_400.0
@@ -290,7 +292,7 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
     certificate, key = authority.sign("server", user="kube-apiserver", server=True)
     service_account_key = folder / "certificates" / "service-accounts.key"
     write_key(service_account_key, ec.generate_private_key(ec.SECP256R1()))
-    (folder / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"\n')
+    (folder / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin,"system:masters"\n')
     port, etcd_client, etcd_peer = free_ports(3)
     server = RealApiServer(
         folder=folder,

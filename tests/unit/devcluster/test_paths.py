@@ -1,0 +1,181 @@
+"""Paths beside the resources, verbs, media types and headers, as kube-apiserver v1.36 answers them."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from kubeloop.devcluster.paths import HEALTH
+from support.asked import Asked
+
+V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+V2BETA1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    return Asked()
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", HEALTH)
+async def test_every_check_has_a_path_and_a_line(ask: Asked, place: str):
+    assert ask("GET", place) == (200, "ok")
+    assert ask.headers["X-Content-Type-Options"] == "nosniff"
+    told = ask("GET", f"{place}?verbose")[1].splitlines()
+    assert told == [*(f"[+]{each} ok" for each in HEALTH[place]), f"{place[1:]} check passed"]
+    assert {ask("GET", f"{place}/{each}")[0] for each in HEALTH[place]} == {200}
+    assert ask("GET", f"{place}/none") == (404, "404 page not found\n")
+
+
+async def test_checks_are_excluded_by_name_and_unknown_names_are_told(ask: Asked):
+    told = ask("GET", "/livez?verbose&exclude=etcd&exclude=b&exclude=a")[1]
+    assert "[+]etcd excluded: ok\n" in told
+    assert 'warn: some health checks cannot be excluded: no matches for "a","b"\n' in told
+    assert ask("GET", "/readyz/etcd")[0] == 404, "being ready is asked of informers and not of etcd"
+
+
+# --- discovery --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "form"),
+    [
+        ("/apis", V2, V2),
+        ("/apis", f"{V2},{V2BETA1},application/json", V2),
+        ("/apis", f"{V2BETA1},application/json", "application/json"),
+        ("/apis", "application/*", "application/json"),
+        ("/api", "application/yaml", "application/yaml"),
+        ("/apis/apps/v1", "text/html,*/*;q=0.1", "application/json"),
+    ],
+)
+async def test_discovery_comes_in_the_first_form_that_there_is(ask: Asked, path: str, accept: str, form: str):
+    answer = ask.answer("GET", path, accept=accept)
+    assert (answer.status, answer.content_type) == (200, form)
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "told"),
+    [
+        ("/apis", "text/html", "only the following media types are accepted"),
+        ("/apis", V2BETA1, "only the following media types are accepted"),
+        ("/apis/apps", V2, "only the following media types are accepted"),
+        ("/apis/apps/v1", "text/html", "406: Not Acceptable\n\nAvailable representations: application/json, "),
+        ("/api", "application/*", "406: Not Acceptable\n\nAvailable representations: application/json, "),
+        ("/version", "text/html", "406: Not Acceptable\n\nAvailable representations: application/json"),
+    ],
+)
+async def test_discovery_in_no_form_that_is_wanted_is_not_acceptable(ask: Asked, path: str, accept: str, told: str):
+    status, answer = ask("GET", path, accept=accept)
+    assert (status, answer["message"].startswith(told)) == (406, True), answer
+
+
+async def test_discovery_in_yaml_has_no_anchors(ask: Asked):
+    answer = ask.answer("GET", "/apis/apps", accept="application/yaml")
+    assert answer.body == (
+        b"apiVersion: v1\nkind: APIGroup\nname: apps\npreferredVersion:\n  groupVersion: apps/v1\n  version: v1\n"
+        b"versions:\n- groupVersion: apps/v1\n  version: v1\n"
+    )
+
+
+async def test_versions_say_where_the_server_is_found(ask: Asked):
+    found = ask("GET", "/api", host="127.0.0.1:6443")[1]
+    assert found["serverAddressByClientCIDRs"] == [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]
+
+
+async def test_storage_versions_have_kubernetes_hashes_and_second_versions_share_them(ask: Asked):
+    def hashes(path: str) -> dict[str, str]:
+        return {each["name"]: each.get("storageVersionHash", "") for each in ask("GET", path)[1]["resources"]}
+
+    core = hashes("/api/v1")
+    assert (core["configmaps"], core["bindings"], core["pods/log"]) == ("qFsyl6wFWjQ=", "", "")
+    assert hashes("/apis/events.k8s.io/v1")["events"] == core["events"] == "r2yiGXH7wu8="
+    assert hashes("/apis/autoscaling/v1") | hashes("/apis/autoscaling/v2") == hashes("/apis/autoscaling/v1")
+
+
+async def test_the_aggregator_answers_whatever_the_verb_and_others_do_not(ask: Asked):
+    assert [ask("PATCH", path)[0] for path in ("/apis", "/apis/apps", "/apis/apps/v1", "/api", "/version")] == [
+        200, 200, 405, 405, 405,
+    ]  # fmt: skip
+
+
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/apis", "/openapi/v2", "/openapi/v3/apis/policy/v1"])
+async def test_who_has_a_document_already_is_not_sent_it_again(ask: Asked, path: str):
+    accept = V2 if path == "/apis" else "application/json"
+    first = ask.answer("GET", path, accept=accept)
+    etag = ask.headers["Etag"]
+    assert first.body
+    again = ask.answer("GET", path, accept=accept, if_none_match=etag)
+    assert (again.status, again.body, ask.headers["Etag"]) == (304, b"", etag)
+    assert ask.answer("GET", path, accept=accept, if_none_match='"other"').status == 200
+
+
+async def test_documents_by_their_hash_may_be_kept_and_by_another_are_elsewhere(ask: Asked):
+    index = ask("GET", "/openapi/v3")
+    assert index[0] == 200
+    place = msgspec.json.decode(index[1])["paths"]["apis/policy/v1"]["serverRelativeURL"]
+    answer = ask.answer("GET", place)
+    assert (answer.status, answer.caching) == (200, "public, immutable")
+    assert ask.headers["Etag"] == f'"{place.partition("hash=")[2]}"'
+    assert ask.answer("GET", "/openapi/v3/apis/policy/v1?hash=ABC").status == 301
+    assert ask.headers["Location"] == place
+
+
+async def test_openapi_in_no_form_that_is_wanted_is_not_acceptable(ask: Asked):
+    for path in ("/openapi/v2", "/openapi/v3/apis/policy/v1"):
+        assert ask("GET", path, accept="text/html") == (406, "")
+    assert ask("GET", "/openapi/v3/none") == (404, "")
+
+
+# --- every answer -----------------------------------------------------------------------------------------------------
+
+
+async def test_people_read_json_with_indents(ask: Asked):
+    path = "/api/v1/namespaces/default"
+    compact = ask.answer("GET", path).body
+    for answer in (ask.answer("GET", path, user_agent="curl/8.5.0"), ask.answer("GET", f"{path}?pretty=true")):
+        assert isinstance(answer.body, bytes)
+        assert answer.body.startswith(b'{\n  "kind": "Namespace",\n')
+        assert msgspec.json.decode(answer.body) == msgspec.json.decode(compact)
+    assert ask.answer("GET", f"{path}?pretty=0", user_agent="curl/8.5.0").body == compact
+    assert ask.answer("GET", "/version").body.startswith(b'{\n  "major": "1",\n')
+
+
+async def test_every_answer_has_an_audit_id_the_clients_own_if_it_has_one(ask: Asked):
+    seen = set()
+    for path in ("/version", "/api/v1/nodes", "/none"):
+        ask("GET", path)
+        seen.add(ask.headers["Audit-Id"])
+    assert len(seen) == 3
+    assert all(re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", each) for each in seen)
+    ask("GET", "/version", audit_id="mine")
+    assert ask.headers["Audit-Id"] == "mine"
+
+
+# --- odd ones ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/api/v1/namespaces/default/configmaps/%2e%2e", 400, "Name parameter invalid: \"..\": may not be '..'"),
+        ("/api/v1/nodes/a%25b", 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
+        ("/api/v1/namespaces/default/configmaps/A%20B", 404, 'configmaps "A B" not found'),
+    ],
+)
+async def test_names_that_are_no_segments_of_a_path_are_refused(ask: Asked, path: str, status: int, told: str):
+    for method in ("GET", "DELETE"):
+        answer = ask(method, path)
+        assert (answer[0], answer[1]["message"]) == (status, told)
+
+
+async def test_a_watch_of_nothing_is_an_error_in_plain_text(ask: Asked):
+    told = "failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch\n"
+    assert ask("GET", "/api/v1/watch") == (500, f'Internal Server Error: "/api/v1/watch": {told}')
