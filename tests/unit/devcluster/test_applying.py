@@ -99,3 +99,17 @@ async def test_numbers_are_read_as_go_converts_them(ask: Asked, seconds: float, 
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
     answer = ask("PATCH", f"{PODS}?fieldManager=m", pod, APPLY)
     assert (answer[0], told in answer[1].get("message", "")) == (status, True), answer
+
+
+async def test_conflicts_name_fields_before_what_is_inside_their_siblings(ask: Asked):
+    def pod(image: str, value: str) -> JSON:
+        container = {"name": "c", "image": image, "env": [{"name": "A", "value": value}]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+
+    ask("PATCH", f"{PODS}?fieldManager=one", pod("i", "1"), APPLY)
+    status, told = ask("PATCH", f"{PODS}?fieldManager=two", pod("j", "2"), APPLY)
+    container = '.spec.containers[name="c"]'
+    assert (status, [each["field"] for each in told["details"]["causes"]]) == (
+        409,
+        [f"{container}.image", f'{container}.env[name="A"].value'],
+    )
