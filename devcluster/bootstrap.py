@@ -1,4 +1,4 @@
-"""What exists before the first request: namespaces, system priority classes, the Service of the API server itself."""
+"""What exists before the first request: namespaces, system priority classes, the API server's own Service, ..."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeloop.devcluster.managed import Writer, track_create
 from kubeloop.devcluster.registry import served
 from kubeloop.devcluster.storage import Store
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.resources import NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
+from kubeloop.kube.resources import CONFIG_MAPS, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
 
 JSON = dict[str, Any]
 
@@ -60,6 +60,9 @@ def bootstrap(store: Store, clock: Clock, rng: random.Random) -> None:
     ):
         content = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
         create(PRIORITY_CLASSES, name, content, generation=1)
+    # since when the tokens of Secrets are tracked that are older than TokenRequest
+    since = {"data": {"since": clock.now().strftime("%Y-%m-%d")}}
+    create(CONFIG_MAPS, "kube-apiserver-legacy-service-account-token-tracking", since, "kube-system")
     service = {
         "spec": {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}],
