@@ -25,6 +25,7 @@ from kubeloop.devcluster.bootstrap import bootstrap
 from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
+from kubeloop.devcluster.impersonation import impersonated
 from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.published import published
 from kubeloop.devcluster.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
@@ -179,7 +180,8 @@ class ApiServer:
 
     def _authenticate(self, request: Request) -> None:
         if request.path.rstrip("/") not in _OPEN_PATHS:
-            request.user = self._authentication.user(request.headers.get("authorization", ""))
+            user = self._authentication.user(request.headers.get("authorization", ""))
+            request.user = impersonated(user, request.headers)
 
     def _elsewhere(self, request: Request) -> Response:
         path = request.path.rstrip("/")
