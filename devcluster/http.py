@@ -194,8 +194,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._closing = True  # it has been answered as if it had not asked; another protocol is not spoken here
-            return
+            return  # it is answered as if it had not asked, and the connection is closed then
         except httptools.HttpParserError:
             self._refuse(400, b"400 Bad Request")
             return
@@ -267,7 +266,9 @@ class _Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
-        self._waiting.append((request, self._parser.should_keep_alive()))
+        # the parser reads nothing behind a request for another protocol, which is not spoken here
+        stays = self._parser.should_keep_alive() and not self._parser.should_upgrade()
+        self._waiting.append((request, stays))
         self._answer_waiting()
         self._update_reading()
 

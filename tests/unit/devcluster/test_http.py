@@ -141,3 +141,17 @@ async def test_a_client_that_goes_unnoticed_is_forgotten_when_its_time_is_over(m
         async with asyncio.timeout(20):
             while server.connections:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET /api/v1/namespaces HTTP/1.1\r\n" + A + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"CONNECT /api/v1/namespaces HTTP/1.1\r\n" + A + b"\r\n",
+    ],
+)
+async def test_who_wants_another_protocol_is_answered_and_the_connection_ends(asked: bytes):
+    async with serving() as port:
+        answer = await told(port, asked)  # which waits for the end
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert b"\r\nConnection: close\r\n" in answer
