@@ -69,7 +69,7 @@ class Deleting:
             return table.update(before, now).object, False
         if options.dry_run:
             return now, True
-        if metadata != obj["metadata"]:
+        if graceful and metadata != obj["metadata"]:
             # even a pod that goes at once is first marked: its watchers see a change and then the deletion
             before = table.update(before, now)
         return table.delete(before).object, True

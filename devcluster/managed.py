@@ -38,8 +38,6 @@ _NEVER_OWNED_METADATA = (
     "f:generation",
     "f:managedFields",
     "f:resourceVersion",
-    "f:deletionTimestamp",
-    "f:deletionGracePeriodSeconds",
 )
 
 
@@ -299,7 +297,7 @@ def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
     return result
 
 
-_RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:ownerReferences",)}
+_RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:deletionTimestamp", "f:ownerReferences")}
 """Metadata that a write to the status subresource does not change, by kind. Source: the strategies' GetResetFields."""
 
 

@@ -218,7 +218,7 @@ _UPDATE: dict[str, PrepareUpdate] = {
 }
 
 _SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
-_KEPT_IF_LEFT_OUT = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+_KEPT_IF_LEFT_OUT = ("uid", "deletionGracePeriodSeconds")
 
 
 def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
@@ -232,6 +232,8 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
     for name in _KEPT_IF_LEFT_OUT:
         if name in before:
             metadata.setdefault(name, before[name])
+    if "deletionTimestamp" in before:  # who sends another one is not told that it does not count
+        metadata["deletionTimestamp"] = before["deletionTimestamp"]
     if served.custom is not None:
         served.custom.prepare_update(obj, old)
         return
@@ -340,7 +342,8 @@ def prepare_for_status_update(
             metadata.pop(name, None)
     if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
         metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]
-    if "deletionTimestamp" in obj["metadata"] and served.resource.group_resource not in _RESET:
+    reset = "deletionTimestamp" in old["metadata"] or served.resource.group_resource in _RESET
+    if "deletionTimestamp" in obj["metadata"] and not reset:
         metadata["deletionTimestamp"] = obj["metadata"]["deletionTimestamp"]
     result["metadata"] = metadata
     if served.resource.group_resource == "daemonsets.apps":

@@ -147,7 +147,7 @@ class PodSubresources:
             "message": "Eviction API: evicting",
         }
         marked = {**pod, "status": {**status, "conditions": _with(status.get("conditions", ()), condition)}}
-        return self._store.table(PODS).update(before, marked)
+        return before if marked == pod else self._store.table(PODS).update(before, marked)
 
     def _take_disruption(self, pod: JSON, namespace: str, dry_run: bool) -> None:
         budgets = [
