@@ -16,6 +16,7 @@ from kubeloop.kube.resources import Resource
 JSON = dict[str, Any]
 
 _ADMISSION, _FLOW = "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"
+_CLAIMS = "resource.k8s.io"
 
 
 # --- defaults ---------------------------------------------------------------------------------------------------------
@@ -93,6 +94,16 @@ def _priority_level(obj: JSON) -> None:
                     queuing[name] = value
 
 
+def _device_requests(claim: JSON) -> None:
+    for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
+        for asked in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if asked is None:
+                continue
+            asked["allocationMode"] = asked.get("allocationMode") or "ExactCount"
+            if asked["allocationMode"] == "ExactCount" and not asked.get("count"):
+                asked["count"] = 1
+
+
 def _autoscaler_v1(obj: JSON) -> None:
     obj["spec"].setdefault("minReplicas", 1)
 
@@ -109,6 +120,8 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_FLOW, "FlowSchema"): _flow_schema,
     (_FLOW, "PriorityLevelConfiguration"): _priority_level,
     ("autoscaling/v1", "HorizontalPodAutoscaler"): _autoscaler_v1,
+    (_CLAIMS, "ResourceClaim"): _device_requests,
+    (_CLAIMS, "ResourceClaimTemplate"): lambda obj: _device_requests(obj.get("spec") or {}),
 }
 """By group and kind; by apiVersion where versions differ."""
 

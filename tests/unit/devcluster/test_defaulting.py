@@ -9,7 +9,15 @@ import pytest
 from kubeloop.devcluster.decoding import decode
 from kubeloop.devcluster.defaulting import apply_defaults, image_pull_policy
 from kubeloop.devcluster.label_keys import merge_label_keys
-from kubeloop.devcluster.registry import CRON_JOBS, DAEMON_SETS, JOBS, LIMIT_RANGES, NETWORK_POLICIES, ROLE_BINDINGS
+from kubeloop.devcluster.registry import (
+    BY_PATH,
+    CRON_JOBS,
+    DAEMON_SETS,
+    JOBS,
+    LIMIT_RANGES,
+    NETWORK_POLICIES,
+    ROLE_BINDINGS,
+)
 from kubeloop.kube import resources
 from kubeloop.kube.resources import Resource
 
@@ -177,6 +185,25 @@ def test_nodes_policies_and_bindings():
     assert defaulted(NETWORK_POLICIES, spec={"egress": [{}]})["spec"]["policyTypes"] == ["Ingress", "Egress"]
     binding = defaulted(ROLE_BINDINGS, roleRef={"kind": "Role", "name": "r"}, subjects=[{"kind": "User", "name": "u"}])
     assert binding["roleRef"]["apiGroup"] == binding["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
+
+
+def test_claims_ask_for_one_device_each():
+    one = {"allocationMode": "ExactCount", "count": 1}
+    requests = [
+        {"name": "a", "exactly": {"deviceClassName": "c"}},
+        {"name": "b", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
+        {"name": "d", "firstAvailable": [{"name": "s", "deviceClassName": "c", "count": 2}]},
+    ]
+    expected = [
+        {"name": "a", "exactly": {"deviceClassName": "c", **one}},
+        {"name": "b", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
+        {"name": "d", "firstAvailable": [{"name": "s", "deviceClassName": "c", **one, "count": 2}]},
+    ]
+    spec = {"devices": {"requests": requests}}
+    claims = BY_PATH["resource.k8s.io", "v1", "resourceclaims"].resource
+    templates = BY_PATH["resource.k8s.io", "v1", "resourceclaimtemplates"].resource
+    assert defaulted(claims, spec=spec)["spec"]["devices"]["requests"] == expected
+    assert defaulted(templates, spec={"spec": spec})["spec"]["spec"]["devices"]["requests"] == expected
 
 
 def test_match_label_keys_become_requirements_of_the_pods_own_labels():
