@@ -125,6 +125,10 @@ def _codec(go_type: str) -> Codec | None:
 # --- fields -----------------------------------------------------------------------------------------------------------
 
 
+_ZERO_LEFT_OUT = ("string", "bool", "int32", "int64")
+"""Go's encoder writes empty structs, which intOrString and its like are, even if they may be left out."""
+
+
 class _Member:
     """One field of a message. `shape` is "one", "list", "map" or "inline" (its fields are the outer object's)."""
 
@@ -139,7 +143,7 @@ class _Member:
         self.wire = BYTES if shape == "map" else codec.wire
         self.tag = write_varint(self.number << 3 | self.wire)
         one = shape == "one" and not declared.type.pointer
-        self.drop_zero = one and declared.omit_empty
+        self.drop_zero = one and declared.omit_empty and declared.type.kind in _ZERO_LEFT_OUT
         self.always = (one or (shape == "inline" and not declared.type.pointer)) and declared.type.kind != "bytes"
 
     # --- writing ------------------------------------------------------------------------------------------------------
