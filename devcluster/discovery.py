@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.registry import VERSIONS, Served, api_groups, group_versions, of_version
-from kubeloop.devcluster.request import JSON_TYPE
+from kubeloop.devcluster.request import JSON_TYPE, PROTOBUF_TYPE
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -196,7 +196,7 @@ def asked_form(path: str, accept: str) -> str:
         known = True
         parameters = dict(part.partition("=")[::2] for part in rest)
         if "as" not in parameters:
-            return media_type if media_type == "application/yaml" else JSON_TYPE
+            return media_type if media_type in ("application/yaml", PROTOBUF_TYPE) else JSON_TYPE
         if path in ("api", "apis") and (parameters["as"], parameters.get("g"), parameters.get("v")) == _AGGREGATED_FORM:
             return AGGREGATED_TYPE
     raise errors.form_not_acceptable() if known or not behind_restful else errors.not_acceptable(streams=False)

@@ -44,8 +44,7 @@ class JsonFrames:
 
     content_type = "application/json"
 
-    def change(self, change: Change) -> bytes:
-        return change.frame()
+    change = staticmethod(Change.frame)
 
     def stored(self, type_: str, stored: Stored) -> bytes:
         return b'{"type":"%s","object":%s}\n' % (type_.encode(), stored.json())

@@ -16,7 +16,7 @@ from kubeloop.devcluster import errors
 from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.discovery import AGGREGATED_TYPE
 from kubeloop.devcluster.paths import indented, not_found
-from kubeloop.devcluster.request import Request, Response, json_response
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response, json_response
 
 JSON = dict[str, Any]
 _V3 = "/openapi/v3/"
@@ -42,6 +42,10 @@ def published(documents: Documents, request: Request) -> Response | None:
         content = {**content, "serverAddressByClientCIDRs": [reached]}
     if form == "application/yaml":
         return Response(200, yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(content))).encode(), form)
+    if form == PROTOBUF_TYPE:
+        from kubeloop.devcluster import protobuf  # few ask for it
+
+        return Response(200, protobuf.encode(content), form)
     response = json_response(200, content)
     response.content_type = form
     if form == AGGREGATED_TYPE:

@@ -40,6 +40,7 @@ class Watcher:
         self._prefix = f"{namespace}/" if namespace else ""
         self._selection = selection
         self._frames = frames
+        self._tell = frames.change  # looked up once: it is called for every change and watcher
         self._buffer = buffer
         self._pending: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
@@ -120,7 +121,7 @@ class Watcher:
             return
         selection = self._selection
         if selection is None:
-            self._put(self._frames.change(change))
+            self._put(self._tell(change))
             return
         before, now = change.before, change.now
         was_in = before is not None and selection(before.object)
@@ -135,7 +136,7 @@ class Watcher:
         else:
             return
         if obj is now.object and type_ == change.type:
-            self._put(self._frames.change(change))
+            self._put(self._tell(change))
         else:
             self._put(self._frames.object(type_, obj))
 
