@@ -98,7 +98,15 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
 
 
 def media_type(request: Request) -> str:
-    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    """That of the body, without parameters; one with parameters that cannot be read is none that is known."""
+    kind, semicolon, parameters = request.headers.get("content-type", "application/json").partition(";")
+    if semicolon and not _PARAMETERS(semicolon + parameters):
+        return "unreadable"
+    return kind.strip().lower()
+
+
+_NOTHING_IN_PROTOBUF = b"k8s\0"
+_PARAMETERS = re.compile(r'(\s*;\s*[^\s;="]+\s*=\s*("[^"]*"|[^\s;"]+))*\s*;?\s*').fullmatch
 
 
 def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
@@ -112,11 +120,16 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
             return parse_json(request.body)
         except ValueError as error:
             raise ValueError(f"{UNREADABLE}: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"{UNREADABLE}: exceeded max depth") from error
     if kind == "application/yaml":
         value, repeated = read_yaml(request.body)
         return value, [_IN_YAML + each for each in repeated]
     if kind == PROTOBUF_TYPE:
         from kubeloop.devcluster import protobuf  # once a client sends it
+
+        if request.body == _NOTHING_IN_PROTOBUF:
+            raise ValueError("empty body")
 
         kind_of = ("", "") if resource is None else (resource.api_version, resource.kind)
         return protobuf.decode(request.body, *kind_of), []
@@ -132,7 +145,15 @@ def _internal_group(group: str) -> str:
 
 def _is_registered(api_version: str, kind: str) -> bool:
     group, _, version = api_version.rpartition("/")
+    if kind in _IN_EVERY_VERSION or (kind == "List" and api_version == "v1"):
+        return (group, version) in {each.rpartition("/")[::2] for each, _ in BY_KIND}
     return (api_version, kind) in BY_KIND or schema.type_for(group, version, kind) is not None
+
+
+_IN_EVERY_VERSION = (
+    "Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList", "WatchEvent", "ListOptions",
+    "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions",
+)  # fmt: skip
 
 
 def check_type_meta(obj: JSON) -> None:

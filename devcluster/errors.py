@@ -192,7 +192,7 @@ BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernete
 
 
 def body_too_large(limit_bytes: int) -> StatusError:
-    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit_bytes}", details={})
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit_bytes}")
 
 
 def unsupported_body() -> StatusError:
