@@ -7,10 +7,13 @@ import unicodedata
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.routes import Route
 
 JSON_TYPE = "application/json"
 PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
@@ -32,6 +35,7 @@ class Request:
     """`path` is decoded; `query` keeps every value of a key; header names are lower-case.
 
     warnings: what its sender is told of it, whether it succeeds or fails. user: its sender, as UserInfo, once known.
+    route: the resource that it asks for, once known.
     """
 
     method: str
@@ -41,6 +45,7 @@ class Request:
     body: bytes = b""
     warnings: list[str] = field(default_factory=list)
     user: dict[str, Any] = field(default_factory=dict)
+    route: Route | None = None
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:

@@ -114,7 +114,7 @@ class Rest:
         self._writing = Writing(store, admission, clock=clock, rng=rng)
         self.deleting = Deleting(store, admission, clock)
         self._pods = PodSubresources(store, self._writing, self.deleting, clock)
-        self._watchers: set[Watcher] = set()
+        self._watchers: dict[Watcher, Route] = {}
 
     def answer(self, request: Request, found: Route) -> Response:
         """Answer a request for a resource. Raises StatusError."""
@@ -208,8 +208,8 @@ class Rest:
             if error.code not in (410, 504):
                 raise
             return Response(200, frames.failure(error.status), frames.content_type)  # the stream says it
-        self._watchers = {each for each in self._watchers if not each.closed}
-        self._watchers.add(watcher)
+        self._watchers = {each: route for each, route in self._watchers.items() if not each.closed}
+        self._watchers[watcher] = found
         return Response(200, stream, frames.content_type)
 
     def _frames(self, request: Request, target: Served, view: View) -> Frames:
@@ -242,6 +242,10 @@ class Rest:
             return plain_frame(type_, content)
 
         return WordedFrames(frame)
+
+    def watched(self) -> list[Route]:
+        """What open watches watch."""
+        return [route for each, route in self._watchers.items() if not each.closed]
 
     def end_watches(self, target: Served) -> None:
         """End the watches of a custom resource whose definition has changed, for their clients to begin anew."""

@@ -13,7 +13,7 @@ import re
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -27,6 +27,8 @@ from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.impersonation import impersonated
 from kubeloop.devcluster.journal import Journal
+from kubeloop.devcluster.metrics import CONTENT_TYPE as METRICS_TYPE
+from kubeloop.devcluster.metrics import RequestMetrics, health_text
 from kubeloop.devcluster.published import published
 from kubeloop.devcluster.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.rest import Rest
@@ -82,6 +84,7 @@ class ApiServer:
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._answers = 0
+        self._metrics = RequestMetrics(self.store, clock.now().timestamp())
         self._rest = Rest(
             self.store,
             clock=clock,
@@ -130,7 +133,9 @@ class ApiServer:
 
     def answer(self, request: Request) -> Response:
         """Answer one request, whatever it is, at once."""
+        began = perf_counter()  # the loop's time stands still while it answers
         response = self._answer(request)
+        self._metrics.note(request, response, perf_counter() - began)
         if type(response.body) is bytes and response.content_type.startswith(JSON_TYPE) and paths.for_people(request):
             response.body = msgspec.json.format(response.body, indent=2)
         response.headers.append(("Audit-Id", request.headers.get("audit-id") or self._next_audit_id()))
@@ -144,10 +149,11 @@ class ApiServer:
         try:
             self._authenticate(request)
             if (watched := routes.watched(request.path, request.method)) is not None:
-                return self._rest.watch(replace(request, query={**request.query, "watch": ["1"]}), watched)
+                request.route, request.query = watched, {**request.query, "watch": ["1"]}
+                return self._rest.watch(request, watched)
             if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
                 return _no_kind(request.path)
-            found = self._route(request)
+            found = request.route = self._route(request)
             if found is None:
                 return self._elsewhere(request)
             if told := found.served.deprecation:
@@ -185,6 +191,9 @@ class ApiServer:
 
     def _elsewhere(self, request: Request) -> Response:
         path = request.path.rstrip("/")
+        if path in ("/metrics", "/metrics/slis"):
+            text = self._metrics.text(self._rest.watched()) if path == "/metrics" else health_text()
+            return Response(200, text.encode(), METRICS_TYPE)
         if (document := published(self._documents, request)) is not None:
             return document
         known = paths.openid(request, self._keys) or paths.health(request)

@@ -1,0 +1,108 @@
+"""/metrics: families and labels that users of kube-apiserver look for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kubeloop.devcluster.metrics import BYTES, SECONDS
+from support.asked import Asked
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    return Asked()
+
+
+def samples(ask: Asked) -> dict[str, float]:
+    text = ask("GET", "/metrics")[1]
+    assert re.fullmatch(r"(# (HELP|TYPE) .+\n|[a-z_]+(\{[^}]*\})? [0-9.e+-]+\n)+", text)
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+def labels(resource: str, verb: str, scope: str, subresource: str = "", **more: str) -> str:
+    given = {
+        "component": "apiserver", "dry_run": "", "group": "", "resource": resource, "scope": scope,
+        "subresource": subresource, "verb": verb, "version": "v1", **more,
+    }  # fmt: skip
+    return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(given.items())) + "}"
+
+
+async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(ask: Asked):
+    body = {"metadata": {"name": "a"}}
+    for path, code in ((CONFIG_MAPS, 201), (CONFIG_MAPS, 409), (f"{CONFIG_MAPS}?dryRun=All", 409)):
+        assert ask("POST", path, body)[0] == code
+    ask("GET", CONFIG_MAPS)
+    ask("GET", "/api/v1/configmaps")
+    ask("GET", f"{CONFIG_MAPS}/a")
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", **body}
+    ask("PATCH", f"{CONFIG_MAPS}/a?fieldManager=m", applied, "application/apply-patch+yaml")
+    ask("DELETE", f"{CONFIG_MAPS}?labelSelector=none")
+    ask("GET", "/healthz")
+    found = samples(ask)
+    system = {"system_client": ""}
+    for expected, count in (
+        (labels("configmaps", "POST", "resource", code="201", **system), 1),
+        (labels("configmaps", "POST", "resource", code="409", **system), 1),
+        (labels("configmaps", "POST", "resource", code="409", **{**system, "dry_run": "All"}), 1),
+        (labels("configmaps", "LIST", "namespace", code="200", **system), 1),
+        (labels("configmaps", "LIST", "cluster", code="200", **system), 1),
+        (labels("configmaps", "GET", "resource", code="200", **system), 1),
+        (labels("configmaps", "APPLY", "resource", code="200", **system), 1),
+        (labels("configmaps", "DELETECOLLECTION", "namespace", code="200", **system), 1),
+        (labels("", "GET", "", "/healthz", code="200", component="", version="", **system), 1),
+    ):
+        assert found[f"apiserver_request_total{expected}"] == count
+    created = labels("configmaps", "POST", "resource")
+    assert found[f"apiserver_request_duration_seconds_count{created}"] == 2
+    bounds = [
+        each for each in found if each.startswith("apiserver_request_duration_seconds_bucket") and 'LIST"' in each
+    ]
+    assert len(bounds) == 2 * (len(SECONDS) + 1)
+    listed = labels("configmaps", "LIST", "namespace").replace('dry_run="",', "")
+    assert found[f"apiserver_response_sizes_count{listed}"] == 1
+    sizes = [each for each in found if each.startswith("apiserver_response_sizes_bucket") and "/healthz" in each]
+    assert len(sizes) == len(BYTES) + 1
+
+
+async def test_objects_open_watches_and_deprecated_kinds_are_told(ask: Asked):
+    before = samples(ask)['apiserver_storage_objects{resource="configmaps"}']
+    ask("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+    ask("GET", "/api/v1/endpoints")
+    watch = ask.answer("GET", f"{CONFIG_MAPS}?watch=1")
+    found = samples(ask)
+    assert found['apiserver_storage_objects{resource="configmaps"}'] == before + 1
+    assert found['apiserver_resource_objects{group="apps",resource="deployments"}'] == 0
+    assert (
+        found[f"apiserver_longrunning_requests{labels('configmaps', 'WATCH', 'namespace')}".replace('dry_run="",', "")]
+        == 1
+    )
+    deprecated = 'group="",removed_release="",resource="endpoints",subresource="",version="v1"'
+    assert found[f"apiserver_requested_deprecated_apis{{{deprecated}}}"] == 1
+    await watch.body.aclose()
+    assert not [each for each in samples(ask) if each.startswith("apiserver_longrunning_requests{")]
+
+
+async def test_made_up_paths_and_media_types_make_no_series(ask: Asked):
+    def odd(number: int) -> int:
+        ask("GET", f"/made/up/{number}")
+        ask("PATCH", f"{CONFIG_MAPS}/a", {}, f"application/x-{number}")
+        return len(samples(ask))
+
+    odd(0)
+    assert {odd(number) for number in range(1, 5)} == {odd(5)}
+
+
+async def test_unknown_senders_are_counted():
+    ask = Asked(token="right")
+    ask("GET", "/api/v1/nodes")
+    text = ask("GET", "/metrics", authorization="Bearer right")[1]
+    assert 'authentication_attempts{result="failure"} 1\n' in text
+    assert ask("GET", "/metrics")[0] == 401
+
+
+async def test_health_checks_are_metrics_of_their_own(ask: Asked):
+    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1\n' in ask("GET", "/metrics/slis")[1]
