@@ -65,9 +65,10 @@ class RequestMetrics:
         if found is None:
             key: tuple[Any, ...] = (request.path.rstrip("/"), method)
         else:
+            query = request.query
             key = (
-                found.served, bool(found.name), bool(found.namespace), found.subresource, method,
-                request.query.get("watch") is not None, request.query.get("dryRun") is not None,
+                found.served, found.subresource, method, bool(found.name), bool(found.namespace),
+                ("watch" in query, "dryRun" in query) if query else None,
                 method == "PATCH" and request.headers.get("content-type", "").startswith(_APPLY),
             )  # fmt: skip
         series = self._series.get(key)
