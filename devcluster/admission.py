@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from kubeloop.devcluster import errors, limits, quota
+from kubeloop.devcluster import errors, limits, pod_security, quota
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.pod_resizes import check_resize
 from kubeloop.devcluster.registry import INGRESS_CLASSES, LIMIT_RANGES, RESOURCE_QUOTAS, served
@@ -109,6 +109,8 @@ class Admission:
                 check_overhead(self._store, obj)
             case "persistentvolumeclaims":
                 limits.check_claim(self._store.list(LIMIT_RANGES, namespace), obj)
+            case "namespaces":
+                pod_security.check_labels(obj)
             case "priorityclasses.scheduling.k8s.io":
                 self._one_default(obj, new=True)
 
@@ -132,6 +134,9 @@ class Admission:
                 if "deletionTimestamp" not in old["metadata"]:
                     limits.check_claim(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
                 self._claim_may_grow(resource, obj, old)
+            case "namespaces" if not subresource:
+                if obj["metadata"].get("labels") != old["metadata"].get("labels"):
+                    pod_security.check_labels(obj)
             case "priorityclasses.scheduling.k8s.io":
                 self._one_default(obj, new=False)
 

@@ -67,21 +67,39 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     """
     if isinstance(resource, CustomResource):
         return resource.rules.validate_update(obj, old, subresource)
-    errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
+    rule, found = RULES.get((resource.group, resource.kind), SIMPLE), Errors()
     metadata, before = obj["metadata"], old["metadata"]
-    if metadata is not before:
-        again = not subresource or subresource in ("resize", "ephemeralcontainers")
-        whole = rule.whole_metadata and again and not refused(subresource, old)
-        times = 1 if refused(subresource, old) else 1 + rule.metadata_updates
-        _metadata(errors, resource, rule, metadata, before, whole=whole, times=times)
     if not subresource:
-        rule.update(errors, obj, old)
+        rule.update(found, obj, old)
         if rule is SIMPLE:
-            _required(errors, resource, obj)
+            _required(found, resource, obj)
     elif subresource == "status":
-        rule.status(errors, obj, old)
+        rule.status(found, obj, old)
     elif subresource in _PARTS:
-        _PARTS[subresource](rule)(errors, obj, old)
+        _PARTS[subresource](rule)(found, obj, old)
+    if metadata is before:
+        return found
+    errors = Errors()
+    if metadata.get("managedFields") != before.get("managedFields"):
+        managed_fields(errors, metadata.get("managedFields", ()))
+    if all(metadata.get(name) == before.get(name) for name in _CHECKED):
+        return errors + found
+    object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
+    object_meta_update(errors, metadata, before)
+    parts = rule.parts
+    if subresource:
+        again = subresource in ("resize", "ephemeralcontainers")
+        parts = "s" if refused(subresource, old) else parts if again else parts.replace("w", "")
+    for part in parts:
+        if part == "s":
+            errors += found
+            continue
+        if part == "u":
+            object_meta_update(errors, metadata, before)
+        else:
+            object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
+        if rule.core and "finalizers" in metadata:
+            kube_finalizers(errors, metadata)
     return errors
 
 
@@ -89,24 +107,6 @@ def _required(errors: Errors, resource: Resource[Any], obj: JSON) -> None:
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is not None:
         required_fields(errors, struct, obj)
-
-
-def _metadata(
-    errors: Errors, resource: Resource[Any], rule: Rule, new: JSON, old: JSON, *, whole: bool, times: int
-) -> None:
-    if new.get("managedFields") != old.get("managedFields"):
-        managed_fields(errors, new.get("managedFields", ()))
-    if all(new.get(name) == old.get(name) for name in _CHECKED):
-        return
-    object_meta(errors, new, namespaced=resource.namespaced, name_check=path_segment)
-    for time in range(times):
-        object_meta_update(errors, new, old)
-        if time and rule.core:  # the first is the store's own
-            kube_finalizers(errors, new)
-    if whole:
-        object_meta(errors, new, namespaced=resource.namespaced, name_check=rule.name)
-        if rule.core:
-            kube_finalizers(errors, new)
 
 
 _PARTS: dict[str, Callable[[Rule], Update]] = {

@@ -10,6 +10,7 @@ from typing import Any
 from kubeloop.devcluster.json_syntax import json_error
 from kubeloop.devcluster.validation.containers import resource_quantity, resource_requirements
 from kubeloop.devcluster.validation.field import (
+    NOT_POSITIVE,
     Errors,
     cidr,
     config_key,
@@ -39,15 +40,15 @@ def node_create(errors: Errors, obj: JSON) -> None:
     spec = obj.get("spec", {})
     _taints(errors, spec.get("taints", ()))
     _node_resources(errors, obj)
+    swap = obj.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
+    if swap is not None and swap <= 0:
+        errors.invalid("metadata.nodeSwapStatus.capacity", swap, NOT_POSITIVE)
     _declared_features(errors, obj)
     ranges = spec.get("podCIDRs", [])
     for i, each in enumerate(ranges):
         cidr(errors, f"spec.podCIDRs[{i}]", each)
     if len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
         errors.invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family")
-    for i, each in enumerate(ranges):
-        if each in ranges[:i]:
-            errors.duplicate(f"spec.podCIDRs[{i}]", each)
 
 
 _FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(?:/[a-zA-Z0-9]+)*")
@@ -139,28 +140,6 @@ def namespace_create(errors: Errors, obj: JSON) -> None:
         errors.invalid_each("spec.finalizers", name, qualified_name(name))
         if "/" not in name and name not in STANDARD_FINALIZERS:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
-    if not errors:  # that is an admission plugin's, which comes after all else
-        _pod_security(errors, obj)
-
-
-def namespace_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    if not errors and obj["metadata"].get("labels") != old["metadata"].get("labels"):
-        _pod_security(errors, obj)
-
-
-_SECURITY_LEVELS = ("privileged", "baseline", "restricted")
-
-
-def _pod_security(errors: Errors, obj: JSON) -> None:
-    """The labels that choose a policy for pods say something known. Source: pod-security-admission/api/helpers.go."""
-    labels_given = obj["metadata"].get("labels", {})
-    for mode in ("enforce", "audit", "warn"):
-        key = f"pod-security.kubernetes.io/{mode}"
-        level, version = labels_given.get(key), labels_given.get(f"{key}-version")
-        if level is not None and level not in _SECURITY_LEVELS:
-            errors.invalid(f"metadata.labels[{key}]", level, f"must be one of {', '.join(_SECURITY_LEVELS)}")
-        if version is not None and not re.fullmatch(r"latest|v1\.([0-9]|[1-9][0-9]*)", version):
-            errors.invalid(f"metadata.labels[{key}-version]", version, 'must be "latest" or "v1.x"')
 
 
 def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:

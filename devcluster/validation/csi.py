@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.validation.field import Errors, dns_subdomain, label_selector, qualified_name
-from kubeloop.devcluster.validation.storage import parameters, provisioner
+from kubeloop.devcluster.validation.storage import parameters, provisioner, volume_spec
 from kubeloop.devcluster.validation.volumes import csi_driver_name
 from kubeloop.kube.quantity import parse_quantity
 
@@ -35,6 +35,8 @@ def attachment_create(errors: Errors, obj: JSON) -> None:
         errors.forbidden("spec.source", one_of_two)
     elif volume == "":
         errors.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
+    elif inline is not None:
+        volume_spec(errors, "spec.source.inlineVolumeSpec", inline, inline=True)
     node = spec.get("nodeName", "")
     errors.invalid_each("spec.nodeName", node, dns_subdomain(node))
     _attachment_status(errors, status)

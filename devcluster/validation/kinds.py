@@ -53,8 +53,8 @@ class Rule:
     """One kind's validation: what strategy.Validate and strategy.ValidateUpdate do beyond metadata.
 
     core: unqualified finalizers have to be known ones, as for all kinds that use core's ValidateObjectMeta.
-    metadata_updates: how often an update looks at metadata's changes, besides the store's own check.
-    whole_metadata: an update also looks at the new metadata by itself.
+    parts: what an update looks at besides the store's own check of metadata, in this order: u, how metadata have
+    changed; w, the new metadata by themselves; s, `update`.
     """
 
     name: NameCheck = dns_subdomain
@@ -66,8 +66,7 @@ class Rule:
     resize: Update = _no_update
     core: bool = True
     own_metadata: bool = True
-    metadata_updates: int = 1
-    whole_metadata: bool = False
+    parts: str = "us"
 
 
 SIMPLE = Rule()
@@ -80,22 +79,18 @@ RULES: dict[tuple[str, str], Rule] = {
         status=pod_statuses.pod_status_update,
         ephemeral=pod_subresources.ephemeral_containers_update,
         resize=pod_subresources.resize,
-        whole_metadata=True,
+        parts="uws",
     ),
     ("", "PodTemplate"): Rule(create=workloads.pod_template_create, update=workloads.pod_template_update),
     ("", "Node"): Rule(
-        create=cluster.node_create,
-        update=cluster.node_update,
-        status=cluster.node_status_update,
-        whole_metadata=True,
+        create=cluster.node_create, update=cluster.node_update, status=cluster.node_status_update, parts="wus"
     ),
     ("", "Namespace"): Rule(
         name=dns_label,
         create=cluster.namespace_create,
-        update=cluster.namespace_update,
         status=cluster.namespace_status_update,
         finalize=cluster.namespace_finalize_update,
-        whole_metadata=True,
+        parts="wus",
     ),
     ("", "Service"): Rule(
         name=dns_label,
@@ -108,27 +103,19 @@ RULES: dict[tuple[str, str], Rule] = {
         update=workloads.replication_controller_update,
         status=workloads.replica_set_status,
     ),
-    ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, whole_metadata=True),
-    ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, whole_metadata=True),
-    ("", "ServiceAccount"): Rule(whole_metadata=True),
-    ("", "PersistentVolume"): Rule(create=storage.volume_create, update=storage.volume_update, metadata_updates=0),
+    ("", "ConfigMap"): Rule(create=cluster.config_map_create, update=cluster.config_map_update, parts="usw"),
+    ("", "Secret"): Rule(create=cluster.secret_create, update=cluster.secret_update, parts="usw"),
+    ("", "ServiceAccount"): Rule(parts="uws"),
+    ("", "PersistentVolume"): Rule(create=storage.volume_create, update=storage.volume_update, parts="s"),
     ("", "PersistentVolumeClaim"): Rule(
-        create=claims.claim_create,
-        update=claims.claim_update,
-        status=claims.claim_status_update,
-        whole_metadata=True,
+        create=claims.claim_create, update=claims.claim_update, status=claims.claim_status_update, parts="uws"
     ),
-    ("", "LimitRange"): Rule(
-        create=quotas.limit_range_create,
-        update=_again(quotas.limit_range_create),
-        metadata_updates=0,
-        whole_metadata=True,
-    ),
+    ("", "LimitRange"): Rule(create=quotas.limit_range_create, update=_again(quotas.limit_range_create), parts="ws"),
     ("", "ResourceQuota"): Rule(
         create=quotas.quota_create, update=quotas.quota_update, status=quotas.quota_status_update
     ),
     ("", "Event"): Rule(
-        create=cluster.event_create, update=cluster.event_update, core=False, own_metadata=False, metadata_updates=0
+        create=cluster.event_create, update=cluster.event_update, core=False, own_metadata=False, parts="s"
     ),
     ("events.k8s.io", "Event"): Rule(create=cluster.new_event_create, update=cluster.new_event_update, core=False),
     ("apps", "Deployment"): Rule(
@@ -151,49 +138,39 @@ RULES: dict[tuple[str, str], Rule] = {
         status=workloads.daemon_set_status,
     ),
     ("apps", "ControllerRevision"): Rule(
-        create=workloads.revision_create, update=workloads.revision_update, whole_metadata=True
+        create=workloads.revision_create, update=workloads.revision_update, parts="uws"
     ),
-    ("batch", "Job"): Rule(create=jobs.job_create, update=jobs.job_update, whole_metadata=True),
+    ("batch", "Job"): Rule(create=jobs.job_create, update=jobs.job_update, parts="wus"),
     ("batch", "CronJob"): Rule(create=jobs.cron_job_create, update=jobs.cron_job_update),
     ("policy", "PodDisruptionBudget"): Rule(
         create=cluster.disruption_budget_create,
         update=cluster.disruption_budget_update,
         status=cluster.disruption_budget_status,
         own_metadata=False,
-        metadata_updates=0,
-        whole_metadata=True,
+        parts="ws",
     ),
     ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update, core=False),
     ("scheduling.k8s.io", "PriorityClass"): Rule(
         create=cluster.priority_class_create, update=cluster.priority_class_update
     ),
     ("storage.k8s.io", "StorageClass"): Rule(
-        create=storage.storage_class_create, update=storage.storage_class_update, whole_metadata=True
+        create=storage.storage_class_create, update=storage.storage_class_update, parts="wus"
     ),
-    ("", "Endpoints"): Rule(create=network.endpoints_create, update=network.endpoints_update, whole_metadata=True),
+    ("", "Endpoints"): Rule(create=network.endpoints_create, update=network.endpoints_update, parts="uws"),
     ("discovery.k8s.io", "EndpointSlice"): Rule(
-        create=network.endpoint_slice_create,
-        update=network.endpoint_slice_update,
-        metadata_updates=0,
-        whole_metadata=True,
+        create=network.endpoint_slice_create, update=network.endpoint_slice_update, parts="ws"
     ),
     ("networking.k8s.io", "Ingress"): Rule(
-        create=network.ingress_create,
-        update=network.ingress_update,
-        status=network.ingress_status,
-        whole_metadata=True,
+        create=network.ingress_create, update=network.ingress_update, status=network.ingress_status, parts="uws"
     ),
     ("networking.k8s.io", "IngressClass"): Rule(
-        create=network.ingress_class_create, update=network.ingress_class_update, whole_metadata=True
+        create=network.ingress_class_create, update=network.ingress_class_update, parts="usw"
     ),
     ("networking.k8s.io", "NetworkPolicy"): Rule(
         create=network.network_policy_create, update=network.network_policy_update
     ),
     ("networking.k8s.io", "IPAddress"): Rule(
-        name=network.ip_address_name,
-        create=network.ip_address_create,
-        update=network.ip_address_update,
-        whole_metadata=True,
+        name=network.ip_address_name, create=network.ip_address_create, update=network.ip_address_update, parts="wus"
     ),
     ("networking.k8s.io", "ServiceCIDR"): Rule(create=network.service_cidr_create, update=network.service_cidr_update),
     ("autoscaling", "HorizontalPodAutoscaler"): Rule(
@@ -205,34 +182,28 @@ RULES: dict[tuple[str, str], Rule] = {
         create=cluster.runtime_class_create, update=cluster.runtime_class_update, core=False
     ),
     ("storage.k8s.io", "VolumeAttachment"): Rule(
-        create=csi.attachment_create,
-        update=csi.attachment_update,
-        status=csi.attachment_status,
-        whole_metadata=True,
+        create=csi.attachment_create, update=csi.attachment_update, status=csi.attachment_status, parts="uws"
     ),
-    ("storage.k8s.io", "CSINode"): Rule(create=csi.csi_node_create, update=csi.csi_node_update, whole_metadata=True),
+    ("storage.k8s.io", "CSINode"): Rule(create=csi.csi_node_create, update=csi.csi_node_update, parts="uws"),
     ("storage.k8s.io", "CSIDriver"): Rule(create=csi.csi_driver_create, update=csi.csi_driver_update),
     ("storage.k8s.io", "CSIStorageCapacity"): Rule(create=csi.capacity_create, update=csi.capacity_update),
     ("storage.k8s.io", "VolumeAttributesClass"): Rule(
-        create=csi.attributes_class_create, update=csi.attributes_class_update, whole_metadata=True
+        create=csi.attributes_class_create, update=csi.attributes_class_update, parts="usw"
     ),
     (_RBAC, "Role"): Rule(
-        name=path_segment, create=cluster.role_create, update=_again(cluster.role_create), whole_metadata=True
+        name=path_segment, create=cluster.role_create, update=_again(cluster.role_create), parts="wsu"
     ),
     (_RBAC, "ClusterRole"): Rule(
-        name=path_segment,
-        create=cluster.cluster_role_create,
-        update=_again(cluster.cluster_role_create),
-        whole_metadata=True,
+        name=path_segment, create=cluster.cluster_role_create, update=_again(cluster.cluster_role_create), parts="wsu"
     ),
     (_RBAC, "RoleBinding"): Rule(
-        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update, whole_metadata=True
+        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update, parts="wsu"
     ),
     (_RBAC, "ClusterRoleBinding"): Rule(
         name=path_segment,
         create=cluster.cluster_role_binding_create,
         update=cluster.cluster_role_binding_update,
-        whole_metadata=True,
+        parts="wsu",
     ),
 }
 """Kinds that are not here are looked at for their metadata alone."""

@@ -253,9 +253,9 @@ def _policy_ranges(spec: JSON) -> Iterator[str]:
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for rule in spec.get(direction, ()):
             for peer in rule.get(peers, ()):
-                block = peer.get("ipBlock", {})
-                yield block.get("cidr", "")
-                yield from block.get("except", ())
+                if "ipBlock" in peer:
+                    yield peer["ipBlock"].get("cidr", "")
+                    yield from peer["ipBlock"].get("except", ())
 
 
 def _policy_port(errors: Errors, where: str, each: JSON) -> None:
@@ -383,7 +383,7 @@ def service_cidr_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.immutable(f"{path}[0]", given[0], before[0])
         _ranges(errors, obj["spec"])
     else:
-        errors.immutable(path, given, before)
+        errors.immutable(path, given or None, before)
 
 
 # --- endpoints --------------------------------------------------------------------------------------------------------

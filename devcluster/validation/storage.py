@@ -76,55 +76,81 @@ _SOURCES = {**SHARED, "local": _local, "csi": _csi, "glusterfs": _glusterfs, "az
 _OTHERWISE = {"cephfs": "cephFS"}
 
 
-def _volume(errors: Errors, spec: JSON) -> None:
+def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) -> None:
+    """inline: that of a volume which only a VolumeAttachment tells of."""
+    if inline:
+        _inline(errors, path, spec)
     modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
     if not modes:
-        errors.required("spec.accessModes")
-    access_modes(errors, "spec.accessModes", modes)
-    if not capacity:
-        errors.required("spec.capacity")
-    if list(capacity) != ["storage"]:
-        errors.not_supported("spec.capacity", spec.get("capacity"), ("storage",))
-    for name, quantity in sorted(capacity.items()):
-        basic_quantity(errors, f"spec.capacity[{name}]", quantity)
+        errors.required(f"{path}.accessModes")
+    access_modes(errors, f"{path}.accessModes", modes)
+    if not capacity and not inline:
+        errors.required(f"{path}.capacity")
+    if list(capacity) != ["storage"] and not inline:
+        errors.not_supported(f"{path}.capacity", spec.get("capacity"), ("storage",))
+    for name, quantity in sorted(capacity.items()) if not inline else ():
+        basic_quantity(errors, f"{path}.capacity[{name}]", quantity)
         if parse_quantity(quantity).sign <= 0:
-            errors.invalid(f"spec.capacity[{name}]", quantity, NOT_POSITIVE)
+            errors.invalid(f"{path}.capacity[{name}]", quantity, NOT_POSITIVE)
     policy = spec.get("persistentVolumeReclaimPolicy", "")
-    if policy and policy not in ("Delete", "Recycle", "Retain"):
-        errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
+    if inline and policy not in ("", "Retain"):
+        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {_INLINE}")
+    elif policy not in ("", "Delete", "Recycle", "Retain"):
+        errors.not_supported(f"{path}.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
     affinity = spec.get("nodeAffinity")
-    if affinity is not None and affinity.get("required") is None:
-        errors.required("spec.nodeAffinity.required", "must specify required node constraints")
+    if affinity is not None and inline:
+        errors.forbidden(f"{path}.nodeAffinity", _NOT_INLINE)
+    elif affinity is not None and affinity.get("required") is None:
+        errors.required(f"{path}.nodeAffinity.required", "must specify required node constraints")
     elif affinity is not None:
-        node_selector(errors, "spec.nodeAffinity.required", affinity["required"])
+        node_selector(errors, f"{path}.nodeAffinity.required", affinity["required"])
     kinds = [name for name in _IN_ORDER if name in spec]
     for kind in kinds[:1]:
-        _SOURCES[kind](errors, f"spec.{TOLD_AS.get(kind, kind)}", spec[kind])
-        if kind == "local" and affinity is None:
-            errors.required("spec.nodeAffinity", "Local volume requires node affinity")
+        _SOURCES[kind](errors, f"{path}.{TOLD_AS.get(kind, kind)}", spec[kind])
+        if kind == "local" and (affinity is None or inline):
+            errors.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
     for kind in kinds[1:]:
         if kind == "flexVolume":  # the one that may stand beside another
-            _SOURCES[kind](errors, "spec.flexVolume", spec[kind])
+            _SOURCES[kind](errors, f"{path}.flexVolume", spec[kind])
         else:
-            errors.forbidden(f"spec.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
+            errors.forbidden(f"{path}.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
     if not kinds:
-        errors.required("spec", "must specify a volume type")
+        errors.required(path, "must specify a volume type")
     if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
         wrong = "may not be 'recycle' for a hostPath mount of '/'"
-        errors.forbidden("spec.persistentVolumeReclaimPolicy", wrong)
-    class_name(errors, "spec.storageClassName", spec.get("storageClassName"))
-    volume_mode(errors, "spec.volumeMode", spec.get("volumeMode"))
+        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", wrong)
+    if inline:
+        if spec.get("storageClassName"):
+            errors.forbidden(f"{path}.storageClassName", _NOT_INLINE)
+        if spec.get("volumeMode") not in (None, "Filesystem"):
+            errors.forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {_INLINE}")
+        return
+    class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
+    volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
         if not attributes:
-            errors.required("spec.volumeAttributesClassName", "an empty string is disallowed")
-        class_name(errors, "spec.volumeAttributesClassName", attributes)
+            errors.required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
+        class_name(errors, f"{path}.volumeAttributesClassName", attributes)
         if "csi" not in spec:
-            errors.required("spec.csi", "has to be specified when using volumeAttributesClassName")
+            errors.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
+
+
+_INLINE = "in the context of inline volumes"
+_NOT_INLINE = f"may not be specified {_INLINE}"
+
+
+def _inline(errors: Errors, path: str, spec: JSON) -> None:
+    if spec.get("claimRef") is not None:
+        errors.forbidden(f"{path}.claimRef", _NOT_INLINE)
+    if spec.get("capacity"):
+        errors.forbidden(f"{path}.capacity", _NOT_INLINE)
+    if "csi" not in spec:
+        errors.required(f"{path}.csi", f"has to be specified {_INLINE}")
 
 
 def volume_create(errors: Errors, obj: JSON) -> None:
-    _volume(errors, obj["spec"])
+    volume_spec(errors, "spec", obj["spec"])
     _mount_options(errors, obj)
 
 
@@ -149,7 +175,7 @@ def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
         object_meta(errors, obj["metadata"], namespaced=False, name_check=dns_subdomain)
         if "finalizers" in obj["metadata"]:
             kube_finalizers(errors, obj["metadata"])
-        _volume(errors, spec)
+        volume_spec(errors, "spec", spec)
         if not again:
             _mount_options(errors, obj)
     now = {name: spec[name] for name in _IN_ORDER if name in spec}
@@ -161,11 +187,33 @@ def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
         told = f"spec.persistentvolumesource is immutable after creation\n{difference}"
         errors.forbidden("spec.persistentvolumesource", told)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
-    if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
+    if before.get("nodeAffinity") is not None and not _same_affinity(spec.get("nodeAffinity"), before["nodeAffinity"]):
         wrong = "field is immutable, except for updating from beta label to GA"
         errors.invalid("nodeAffinity", spec.get("nodeAffinity"), wrong, "core/v1.VolumeNodeAffinity")
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
         errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+
+
+_STABLE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+
+
+def _same_affinity(new: Any, old: Any) -> bool:
+    """Equal, but for requirements whose beta label has become the stable one (or, as in v1.36, whose key is gone)."""
+    if type(new) is dict and type(old) is dict and "operator" in old:
+        key = new.get("key", "")
+        stable = key != old.get("key") and _STABLE_LABELS.get(old.get("key", ""), "") == key
+        return {**new, "key": ""} == {**old, "key": ""} if stable else bool(new == old)
+    if type(new) is dict and type(old) is dict:
+        return all(_same_affinity(new.get(name), old.get(name)) for name in {*new, *old})
+    if type(new) is list and type(old) is list:
+        return len(new) == len(old) and all(map(_same_affinity, new, old))
+    return bool(new == old)
 
 
 def volume_status_update(errors: Errors, obj: JSON, old: JSON) -> None:

@@ -71,32 +71,67 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None, *,
             return [*_class_annotation(metadata), *_claim(spec, "spec")]
         if key == ("", "PersistentVolume"):
             return [*_class_annotation(metadata), *_volume(spec)]
-    if old is not None and spec == old.get("spec") and key != ("", "PodTemplate"):
-        return []
     if key == ("", "Pod"):
         if old is not None:  # people do not update pods
             return []
         return [*_host_name(metadata, "the Pod's hostname"), *_pod(metadata, spec, "metadata", "spec")]
+    if subresource:
+        return []
+    same = old is not None and metadata.get("generation") == old["metadata"].get("generation")
     if key in _TEMPLATES:
-        template = spec.get("template") or {}
-        found = _pod(
-            template.get("metadata", {}), template.get("spec", {}), "spec.template.metadata", "spec.template.spec"
-        )
-        named = key in _NAMES_OF_PODS and old is None
-        if key == ("apps", "StatefulSet") and spec.get("revisionHistoryLimit", 0) < 0:
-            found.append(_ALL_REVISIONS)
-        return [*(_host_name(metadata, "Pod names and hostnames") if named else ()), *found]
+        return _workload(key, obj, old, same=same)
     if key == ("batch", "CronJob"):
-        template = spec.get("jobTemplate", {}).get("spec", {}).get("template", {})
-        path = "spec.jobTemplate.spec.template"
-        found = _pod(template.get("metadata", {}), template.get("spec", {}), f"{path}.metadata", f"{path}.spec")
-        return [*(_host_name(metadata, "Pod names and hostnames") if old is None else ()), *found]
+        name = [] if old is not None else _host_name(metadata, "Pod names and hostnames")
+        found = [] if same else _job(spec.get("jobTemplate", {}).get("spec", {}), "spec.jobTemplate.spec")
+        zone = [_ZONE_IN_SCHEDULE] if old is not None and "TZ" in spec.get("schedule", "") else []
+        return [*name, *found, *zone]
     if key == ("", "PodTemplate"):
         template = obj.get("template", {})
         if old is not None and template == old.get("template", {}):
             return []
         return _pod(template.get("metadata", {}), template.get("spec", {}), "template.metadata", "template.spec")
     return []
+
+
+def _workload(key: tuple[str, str], obj: JSON, old: JSON | None, *, same: bool) -> list[str]:
+    """Of ReplicationControllers, v1.36 tells on an update what was wrong before it."""
+    metadata, spec = obj.get("metadata", {}), obj.get("spec", {})
+    found = _host_name(metadata, "Pod names and hostnames") if key in _NAMES_OF_PODS and old is None else []
+    if key == ("batch", "Job"):
+        return [*found, *([] if same else _job(spec, "spec"))]
+    if not same:
+        described = old.get("spec", {}) if old is not None and key == ("", "ReplicationController") else spec
+        found += _template(described, "spec")
+    if key == ("apps", "StatefulSet"):
+        inside = ".Spec" if old is not None else ""
+        for i, claim in enumerate(spec.get("volumeClaimTemplates", ())):
+            found += _claim(claim.get("spec", {}), f"spec.volumeClaimTemplates[{i}]{inside}")
+        if spec.get("revisionHistoryLimit", 0) < 0:
+            found.append(_ALL_REVISIONS)
+    return found
+
+
+def _template(spec: JSON, path: str) -> list[str]:
+    template = spec.get("template") or {}
+    where = f"{path}.template"
+    return _pod(template.get("metadata", {}), template.get("spec", {}), f"{where}.metadata", f"{where}.spec")
+
+
+def _job(spec: JSON, path: str) -> list[str]:
+    many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
+    told = [f"{path}: {_TOO_MANY_INDEXES}"] if many and spec.get("completionMode") == "Indexed" else []
+    return [*told, *_template(spec, path)]
+
+
+_ZONE_IN_SCHEDULE = (
+    "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
+    "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+)
+_MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
+_TOO_MANY_INDEXES = (
+    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes "
+    "might not be able to track completedIndexes when a big number of indexes fail"
+)
 
 
 def warnings_before(resource: Resource[Any], obj: JSON) -> list[str]:

@@ -190,3 +190,17 @@ async def test_there_is_one_default_priority_whichever_way_a_second_is_made():
     body = {"metadata": {"generateName": "g-"}, "spec": {**pod()["spec"], "priorityClassName": "none"}}
     _, refused = await api("POST", f"{CORE}/pods", body)
     assert refused["message"] == 'pods "g-" is forbidden: no PriorityClass with name none was found'
+
+
+async def test_labels_of_pod_security_say_something_known():
+    api, key = Api(), "pod-security.kubernetes.io/enforce"
+    good, bad = {key: "baseline", f"{key}-version": "v1.36"}, {key: "strict", f"{key}-version": "1"}
+    wrong = [
+        f'metadata.labels[{key}]: Invalid value: "strict": must be one of privileged, baseline, restricted',
+        f'metadata.labels[{key}-version]: Invalid value: "1": must be "latest" or "v1.x"',
+    ]
+    assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n", "labels": good}}))[0] == 201
+    for method, name in (("POST", ""), ("PUT", "/n")):
+        code, body = await api(method, f"/api/v1/namespaces{name}", {"metadata": {"name": "n", "labels": bad}})
+        assert code == 422
+        assert [f"{each['field']}: {each['message']}" for each in body["details"]["causes"]] == wrong

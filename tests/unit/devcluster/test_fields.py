@@ -14,7 +14,6 @@ from kubeloop.devcluster.validation import validate_update, warnings_for
 from kubeloop.devcluster.validation.field import Errors, cidr
 from kubeloop.kube.resources import (
     DEPLOYMENTS,
-    NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
@@ -305,16 +304,6 @@ async def test_a_load_balancer_with_local_traffic_has_a_port_for_health_checks()
     }
     status, made = await api("POST", "/api/v1/namespaces/default/services", body)
     assert (status, 30000 <= made["spec"]["healthCheckNodePort"] < 32768) == (201, True)
-
-
-def test_labels_of_pod_security_say_something_known():
-    key = "pod-security.kubernetes.io/enforce"
-    good = {"metadata": {"labels": {key: "baseline", f"{key}-version": "v1.36"}}}
-    assert created(NAMESPACES, good) == []
-    assert created(NAMESPACES, {"metadata": {"labels": {key: "strict", f"{key}-version": "1"}}}) == [
-        f'metadata.labels[{key}]: Invalid value: "strict": must be one of privileged, baseline, restricted',
-        f'metadata.labels[{key}-version]: Invalid value: "1": must be "latest" or "v1.x"',
-    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 from unit.devcluster.test_validation import created, updated
 
-from kubeloop.kube.resources import LEASES, NODES, PERSISTENT_VOLUMES, SERVICES, Resource
+from kubeloop.devcluster.registry import JOBS, NETWORK_POLICIES, SERVICE_CIDRS
+from kubeloop.devcluster.validation import warnings_for
+from kubeloop.kube.resources import (
+    LEASES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
 
 JSON = dict[str, Any]
 PORTS = "must be between 1 and 65535, inclusive"
@@ -65,3 +77,114 @@ def test_a_node_keeps_its_addresses_and_its_provider():
         'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid',
         'spec.providerID: Forbidden: node updates may not change providerID except from "" to valid',
     ]
+
+
+def volume(**spec: Any) -> JSON:
+    given = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/a"}, **spec}
+    return {"metadata": {"name": "a"}, "spec": {name: each for name, each in given.items() if each is not None}}
+
+
+def affinity(key: str) -> JSON:
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "Exists"}]}]}}
+
+
+def test_a_volume_keeps_its_source_and_the_difference_is_told_in_the_order_of_go():
+    told = updated(PERSISTENT_VOLUMES, volume(), volume(hostPath=None, quobyte={"registry": "r", "volume": "v"}))
+    assert told[0].startswith('spec.quobyte.registry: Invalid value: "r": must be a host:port pair')
+    lines = told[-1].splitlines()
+    assert lines[0].endswith("Forbidden: spec.persistentvolumesource is immutable after creation")
+    gone = lines.index('- "Quobyte": null,')
+    assert [lines[gone - 1].strip(), lines[gone + 9].strip()] == ['"RBD": null,', '"ISCSI": null,']
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone", True),
+        ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone", False),
+        ("a", "b", False),
+    ],
+)
+def test_the_affinity_of_a_volume_takes_the_stable_label_alone(old: str, new: str, same: bool):
+    told = updated(PERSISTENT_VOLUMES, volume(nodeAffinity=affinity(old)), volume(nodeAffinity=affinity(new)))
+    assert [each.partition(":")[0] for each in told] == ([] if same else ["nodeAffinity"])
+
+
+def test_a_volume_that_only_an_attachment_tells_of_is_a_persistent_one_with_less():
+    inline = {"hostPath": {"path": "/a"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "x"}
+    body = {"spec": {"attacher": "a.b", "nodeName": "n", "source": {"inlineVolumeSpec": inline}}}
+    where = "spec.source.inlineVolumeSpec"
+    assert created(VOLUME_ATTACHMENTS, body) == [
+        f"{where}.csi: Required value: has to be specified in the context of inline volumes",
+        f"{where}.storageClassName: Forbidden: may not be specified in the context of inline volumes",
+    ]
+
+
+def named(label: str, **rest: Any) -> JSON:
+    return {"metadata": {"name": "a", "labels": {"k": label}}, **rest}
+
+
+@pytest.mark.parametrize(
+    ("resource", "body", "times"),
+    [
+        (SERVICES, {"spec": {"ports": [{"port": 1}]}}, 3),  # the store, its update, the kind's update
+        (STORAGE_CLASSES, {"provisioner": "a.b/c"}, 4),  # and the kind's own look at the whole
+    ],
+)
+def test_metadata_is_looked_at_as_often_as_each_strategy_does(resource: Resource[Any], body: JSON, times: int):
+    told = updated(resource, named("a", **body), named("-", **body))
+    assert [each.partition(":")[0] for each in told] == ["metadata.labels"] * times
+
+
+@pytest.mark.parametrize(
+    ("resource", "old", "new", "told"),
+    [
+        (SERVICE_CIDRS, {"cidrs": ["10.0.0.0/24", "fd00::/64"]}, {},
+            ["spec.cidrs: Invalid value: null: field is immutable"]),
+        (NETWORK_POLICIES, {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}]},
+            {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": [""]}}]}]},
+            ['spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: "": must be a valid CIDR value,']),
+    ],
+)  # fmt: skip
+def test_what_may_not_change_or_come(resource: Resource[Any], old: JSON, new: JSON, told: list[str]):
+    assert updated(resource, {"spec": old}, {"spec": new}) == told
+
+
+def test_the_swap_of_a_node_is_more_than_nothing_and_its_ranges_are_told_off_once():
+    swap = {"status": {"nodeInfo": {"swap": {"capacity": 0}}}, "spec": {"podCIDRs": ["10.0.0.0/24"] * 2}}
+    assert created(NODES, swap) == [
+        "metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero",
+        'spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.0.0.0/24"]: '
+        "may specify no more than one CIDR for each IP family",
+    ]
+
+
+def described(generation: int, image: str = "i", **spec: Any) -> JSON:
+    containers = [{"name": "c", "image": image, "resources": {"limits": {"memory": "1m"}}}]
+    template = {"metadata": {}, "spec": {"containers": containers if image == "i" else []}}
+    return {"metadata": {"name": "a", "generation": generation}, "spec": {"template": template, **spec}}
+
+
+FRACTION = 'fractional byte value "1m" is invalid, must be an integer'
+OF_TEMPLATE = f"spec.template.spec.containers[0].resources.limits[memory]: {FRACTION}"
+
+
+@pytest.mark.parametrize(
+    ("resource", "old", "new", "told"),
+    [
+        (REPLICATION_CONTROLLERS, described(1, "x"), described(2), []),
+        (REPLICATION_CONTROLLERS, described(1), described(2, "x"), [OF_TEMPLATE]),
+        (STATEFUL_SETS, described(1), described(1), []),
+        (STATEFUL_SETS, None, described(1, "x", volumeClaimTemplates=[
+            {"spec": {"resources": {"requests": {"storage": "1m"}}}}]),
+            [f"spec.volumeClaimTemplates[0].resources.requests[storage]: {FRACTION}"]),
+        (STATEFUL_SETS, described(1), described(1, volumeClaimTemplates=[
+            {"spec": {"resources": {"requests": {"storage": "1m"}}}}]),
+            [f"spec.volumeClaimTemplates[0].Spec.resources.requests[storage]: {FRACTION}"]),
+        (JOBS, described(1), described(2), [OF_TEMPLATE]),
+    ],
+)  # fmt: skip
+def test_warnings_are_about_what_is_new_except_for_replication_controllers(
+    resource: Resource[Any], old: JSON | None, new: JSON, told: list[str]
+):
+    assert warnings_for(resource, new, old) == told
