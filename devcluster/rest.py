@@ -59,7 +59,7 @@ from kubeloop.devcluster.routes import OTHER_NAMESPACE, Route, check_names, verb
 from kubeloop.devcluster.scales import read_scale, write_scale
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
-from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_stream
+from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
 from kubeloop.devcluster.subresources import PodSubresources
 from kubeloop.devcluster.table import check_include_object, table
 from kubeloop.devcluster.token_keys import TokenKey
@@ -558,13 +558,12 @@ class Rest:
         asked, container = found.subresource, request.option("container")
         if asked == "log":
             check_log_options(request, found.name)
-            return log_of(self._stored(found).object, container)
+            return log_of(self._store, self._stored(found).object, container)
         if asked == "portforward":
             check_ports(request)
-        stored = self._stored(found)
-        if found.served.resource is PODS and asked != "proxy":
-            return refuse_stream(stored.object, asked, container)
-        raise errors.bad_request(f"simulated nodes run no containers: there is no {asked}")
+        if asked == "proxy":
+            return refuse_proxy(self._store, found.served.resource, found.namespace, found.name)
+        return refuse_stream(self._store, self._stored(found).object, asked, container)
 
     def _like_the_object(self, request: Request, found: Route, asked: str, subresource: str) -> Response:
         if asked == "get":

@@ -1,18 +1,22 @@
-"""log, exec, attach and portforward of pods, as far as an API server answers them by itself.
+"""log, exec, attach and portforward of pods, and proxies, as far as an API server answers them by itself.
 
 Simulated nodes run no containers: a pod on a node has an empty log, and nothing that one could attach to.
-Source: pkg/registry/core/pod (strategy.go, rest), ValidatePodLogOptions of v1.36.
+Source: pkg/registry/core/{pod,service,node} (strategy.go, rest, storage.go), ValidatePodLogOptions of v1.36.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.registry import ENDPOINTS
 from kubeloop.devcluster.request import Request, Response, text_response
+from kubeloop.devcluster.storage import Store
 from kubeloop.devcluster.validation.field import Errors, quoted
+from kubeloop.kube.resources import NODES, PODS, SERVICES, Resource
 
 JSON = dict[str, Any]
 _NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -70,22 +74,90 @@ def check_ports(request: Request) -> None:
                 raise errors.bad_request(f"cannot convert to []int32: {told}")
 
 
-def log_of(pod: JSON, container: str) -> Response:
-    """Raises StatusError 400 for a container that is not there."""
+def log_of(store: Store, pod: JSON, container: str) -> Response:
+    """Raises StatusError 400 for a container that is not there, 404 for a node that is not."""
     _check_container(pod, container)
     if not pod["spec"].get("nodeName"):
         return Response(204, b"", "")  # nobody to ask, and nothing to tell
+    _check_node(store, pod)
     return text_response(200, "")
 
 
-def refuse_stream(pod: JSON, subresource: str, container: str) -> Response:
-    """Raises StatusError 400, always."""
+def refuse_stream(store: Store, pod: JSON, subresource: str, container: str) -> Response:
+    """Raises StatusError 400 or 404, always."""
     name = pod["metadata"]["name"]
     if subresource != "portforward":
         _check_container(pod, container)
     if not pod["spec"].get("nodeName"):
         raise errors.bad_request(f"pod {name} does not have a host assigned")
-    raise errors.bad_request(f"simulated nodes run no containers: there is no {subresource}")
+    _check_node(store, pod)
+    raise _nothing_runs(subresource)
+
+
+def refuse_proxy(store: Store, resource: Resource[Any], namespace: str, asked: str) -> Response:
+    """Raises StatusError 400, 404 or 503, always. `asked`: "name", "http:name:port" and the like."""
+    parts = asked.split(":")
+    scheme = parts.pop(0) if len(parts) == 3 else ""
+    name, port = (*parts, "")[:2]
+    if len(parts) > 2 or not name or scheme not in ("", "http", "https"):
+        raise errors.bad_request(f"invalid {resource.kind.lower()} request {quoted(asked)}")
+    obj = store.get(resource, namespace, name)
+    if resource is SERVICES:
+        _check_endpoints(store, obj, namespace, name, port, asked)
+    elif obj is None:
+        raise errors.not_found(resource, name)
+    elif resource is PODS and not _reachable((obj.get("status") or {}).get("podIP", "")):
+        raise errors.bad_request("address not allowed")
+    raise _nothing_runs("proxy")
+
+
+def _check_endpoints(store: Store, service: JSON | None, namespace: str, name: str, port: str, asked: str) -> None:
+    if _NUMBER.fullmatch(port):
+        if service is None:
+            raise errors.not_found(SERVICES, name)
+        ports = service["spec"].get("ports") or ()
+        named = [each.get("name", "") for each in ports if each.get("port") == int(port)]
+        if not named:
+            told = f"no service port {int(port)} found for service {quoted(name)}"
+            raise errors.StatusError(503, "ServiceUnavailable", told)
+        port = named[0]
+    endpoints = store.get(ENDPOINTS, namespace, name)
+    if endpoints is None:
+        raise errors.not_found(SERVICES, name)
+    for subset in endpoints.get("subsets") or ():
+        if any(each.get("name", "") == port for each in subset.get("ports") or ()):
+            for address in subset.get("addresses") or ():
+                if _is_of_a_pod(store, namespace, address):
+                    return
+    shown = asked if endpoints.get("subsets") else name
+    raise errors.StatusError(503, "ServiceUnavailable", f"no endpoints available for service {quoted(shown)}")
+
+
+def _is_of_a_pod(store: Store, namespace: str, address: JSON) -> bool:
+    target = address.get("targetRef") or {}
+    pod = store.get(PODS, namespace, target.get("name", "")) if target.get("namespace") == namespace else None
+    return pod is not None and any(each["ip"] == address["ip"] for each in pod["status"].get("podIPs") or ())
+
+
+def _reachable(ip: str) -> bool:
+    """Go's IsGlobalUnicast: private addresses are."""
+    try:
+        address = ipaddress.ip_address(ip)
+    except ValueError:
+        return False
+    known = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
+    return not known and address != ipaddress.IPv4Address("255.255.255.255")
+
+
+def _check_node(store: Store, pod: JSON) -> None:
+    """Raises StatusError 404 for a pod on a node that does not exist: it is the pod that is said not to be there."""
+    node = pod["spec"]["nodeName"]
+    if store.get(NODES, "", node) is None:
+        raise errors.not_found(PODS, node)
+
+
+def _nothing_runs(asked: str) -> errors.StatusError:
+    return errors.bad_request(f"simulated nodes run no containers: there is no {asked}")
 
 
 def _check_container(pod: JSON, container: str) -> None:

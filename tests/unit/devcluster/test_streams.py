@@ -1,0 +1,61 @@
+"""log, exec, proxies and their like: what an API server says without asking a kubelet."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.asked import Asked
+
+PODS = "/api/v1/namespaces/default/pods"
+SERVICES = "/api/v1/namespaces/default/services"
+CONTAINERS = [{"name": "c", "image": "i"}]
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    """With the pods "new" and "lost" (on a node that is not there), the Services "alone", "empty", "found"."""
+    asked = Asked()
+    for name, node in (("new", {}), ("lost", {"nodeName": "gone"})):
+        asked.make(PODS, {"metadata": {"name": name}, "spec": {"containers": CONTAINERS, **node}})
+    for name in ("alone", "empty", "found"):
+        asked.make(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80, "name": "http"}]}})
+    status = {"podIP": "172.16.0.5", "podIPs": [{"ip": "172.16.0.5"}]}
+    asked("PATCH", f"{PODS}/lost/status", {"status": status}, "application/merge-patch+json")
+    target = {"kind": "Pod", "name": "lost", "namespace": "default"}
+    subset = {"addresses": [{"ip": "172.16.0.5", "targetRef": target}], "ports": [{"name": "http", "port": 8080}]}
+    for name, subsets in (("empty", []), ("found", [subset])):
+        path = "/api/v1/namespaces/default/endpoints"
+        asked.make(path, {"metadata": {"name": name}, "subsets": subsets})
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        (f"{PODS}/lost/log", 404, 'pods "gone" not found'),
+        (f"{PODS}/lost/exec?command=ls", 404, 'pods "gone" not found'),
+        (f"{PODS}/lost/portforward", 404, 'pods "gone" not found'),
+        (f"{PODS}/new/attach", 400, "pod new does not have a host assigned"),
+        (f"{PODS}/new/proxy/", 400, "address not allowed"),
+        (f"{PODS}/http:new:80/proxy/", 400, "address not allowed"),
+        (f"{PODS}/lost:80/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
+        (f"{PODS}/none:80/proxy/", 404, 'pods "none" not found'),
+        (f"{PODS}/a:b:c:d/proxy/", 400, 'invalid pod request "a:b:c:d"'),
+        (f"{SERVICES}/ftp:alone:80/proxy/", 400, 'invalid service request "ftp:alone:80"'),
+        (f"{SERVICES}/alone/proxy/", 404, 'services "alone" not found'),
+        (f"{SERVICES}/alone:80/proxy/", 404, 'services "alone" not found'),
+        (f"{SERVICES}/alone:81/proxy/", 503, 'no service port 81 found for service "alone"'),
+        (f"{SERVICES}/empty:80/proxy/", 503, 'no endpoints available for service "empty"'),
+        (f"{SERVICES}/found/proxy/", 503, 'no endpoints available for service "found"'),
+        (f"{SERVICES}/found:http/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
+        (f"{SERVICES}/found:80/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
+        ("/api/v1/nodes/gone:99/proxy/", 404, 'nodes "gone" not found'),
+    ],
+)
+async def test_what_cannot_be_reached_is_told_with_its_reason(ask: Asked, path: str, status: int, told: str):
+    answer = ask("GET", path)
+    assert (answer[0], answer[1]["message"]) == (status, told)
+
+
+async def test_a_pod_without_a_node_has_no_log(ask: Asked):
+    assert ask("GET", f"{PODS}/new/log") == (204, "")
