@@ -38,14 +38,18 @@ def object_key(namespace: str, name: str) -> str:
 
 
 class Stored:
-    """One version of one object. `object` is complete, with kind, apiVersion and its resourceVersion."""
+    """One version of one object. `object` is complete, with kind, apiVersion and its resourceVersion.
 
-    __slots__ = ("_json", "_message", "key", "object", "revision")
+    is_completed: was something added when it was read back, so that the next write is one even if it changes nothing?
+    """
+
+    __slots__ = ("_json", "_message", "is_completed", "key", "object", "revision")
 
     def __init__(self, key: str, obj: JSON, revision: int) -> None:
         self.key = key
         self.object = obj
         self.revision = revision
+        self.is_completed = False
         self._json: bytes | None = None
         self._message: bytes | None = None
 

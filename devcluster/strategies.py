@@ -185,6 +185,15 @@ def _count_templates(daemon_set: JSON, old: JSON | None) -> None:
     annotations[_TEMPLATES] = str(int(before) + 1) if changed else before
 
 
+def is_completed_when_read(served: Served, obj: JSON) -> bool:
+    """Does a new object, not yet prepared, get defaults that kube-apiserver adds each time it reads it, until a write?
+
+    Claims do; Jobs without labels get those of the template that the server has made.
+    """
+    name = served.resource.group_resource
+    return name == "persistentvolumeclaims" or (name == "jobs.batch" and not obj["metadata"].get("labels"))
+
+
 # --- update -----------------------------------------------------------------------------------------------------------
 
 

@@ -58,9 +58,7 @@ class Writing:
         if metadata.get("resourceVersion") and not dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
         self.set_namespace(served, metadata, namespace)
-        self._admission.check_namespace(
-            resource, metadata.get("name") or metadata.get("generateName", ""), namespace
-        )
+        self._admission.check_namespace(resource, metadata.get("name") or metadata.get("generateName", ""), namespace)
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
         if not writer.applied:
@@ -75,6 +73,7 @@ class Writing:
             metadata["name"] = self.new_uid()
         if resource.group_resource == "services":
             self._addresses.create(obj, dry_run=dry_run)
+        is_completed = strategies.is_completed_when_read(served, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"])
         causes = validate_create(resource, obj)
         if causes:
@@ -98,7 +97,9 @@ class Writing:
                 raise refusal
             if dry_run:
                 return obj
-            return table.create(key, _ordered(served, obj)).object
+            stored = table.create(key, _ordered(served, obj))
+            stored.is_completed = is_completed
+            return stored.object
 
     def update(
         self,
@@ -154,7 +155,7 @@ class Writing:
                 return obj
             table.delete(before)  # its watchers see the last stored state, the caller what it has written
             return obj
-        if obj == before.object:
+        if not before.is_completed and (obj == before.object or _differs_in_times_alone(obj, before.object)):
             return before.object
         if dry_run:
             return obj
@@ -224,6 +225,17 @@ def is_finished_deletion(obj: JSON) -> bool:
         and metadata.get("deletionGracePeriodSeconds", 0) == 0
         and not (obj.get("kind") == "Namespace" and obj.get("spec", {}).get("finalizers"))
     )
+
+
+def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
+    """Is nothing new but the times at which fields were set? Source: managedfields ignoreManagedFieldsTimestamps."""
+    if obj.keys() != old.keys() or any(obj[name] != old[name] for name in reversed(obj) if name != "metadata"):
+        return False
+    one, other = obj["metadata"], old["metadata"]
+    if one.keys() != other.keys() or any(one[name] != other[name] for name in one if name != "managedFields"):
+        return False
+    untimed = [[{**each, "time": ""} for each in metadata.get("managedFields", ())] for metadata in (one, other)]
+    return untimed[0] == untimed[1]
 
 
 def _ordered(served: Served, obj: JSON) -> JSON:
