@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -12,6 +13,8 @@ from kubeloop.kube.errors import UserError
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 it did not succeed, 2 wrong usage or input, 130 interrupted."""
+    # numpy's BLAS starts a thread per core, which spins for a while before it sleeps. Nothing here multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
 
 

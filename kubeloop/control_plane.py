@@ -38,10 +38,10 @@ from kubeloop.series import Registration
 from kubeloop.trace_metrics import PrometheusTraceMetrics
 from kubeloop.tracing.current import current_headers
 from kubeloop.tracing.provider import Tracing
-from kubeloop.tracing.sampling import NO_RULES, TailRules
+from kubeloop.tracing.sampling import NO_RULES, TailRules, parse_tail_rules
 
 if TYPE_CHECKING:
-    from kubeloop.endpoint import Endpoint
+    from kubeloop.options import ProcessOptions
     from kubeloop.scheduler.scheduler import Scheduler
 
 _MODULES = {
@@ -89,6 +89,26 @@ class Settings(msgspec.Struct, frozen=True):
     trace_until_ready: bool = False
 
 
+def settings_from(
+    process: ProcessOptions,
+    controllers: frozenset[str],
+    scheduler: SchedulerConfiguration,
+    *,
+    namespace_grace_seconds: float = 5.0,
+) -> Settings:
+    """What the options of a process ask for. Raises UserError."""
+    return Settings(
+        controllers=controllers,
+        concurrent_deployment_syncs=process.concurrent_deployment_syncs,
+        concurrent_replicaset_syncs=process.concurrent_replicaset_syncs,
+        concurrent_rc_syncs=process.concurrent_rc_syncs,
+        namespace_grace_seconds=namespace_grace_seconds,
+        scheduler=scheduler,
+        trace_keep=parse_tail_rules(process.trace_keep),
+        trace_until_ready=process.trace_until == "ready",
+    )
+
+
 class Part(Protocol):
     """Something that runs until cancelled."""
 
@@ -129,7 +149,8 @@ class ControlPlane:
     """All parts of one process, over one client.
 
     `informers`, `tracing` and `scheduler` are there for those who look on (progress, `kubeloop trace` and `explain`).
-    scheduler: None if this process runs none, and before run() has made it. dump_wanted: set it to have what the
+    scheduler: None if this process runs none, and before run() has made it. made: when run() has made all parts;
+    synced: when the caches are filled, too. dump_wanted: set it to have what the
     scheduler holds written to the log.
     """
 
@@ -141,7 +162,6 @@ class ControlPlane:
         clock: Clock,
         rng: random.Random,
         registry: Registration,
-        endpoint: Endpoint | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.client = client
@@ -149,6 +169,7 @@ class ControlPlane:
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = tracing or self._new_tracing(clock, rng, registry)
         self.lag = LoopLag(registry)
+        self.made = asyncio.Event()
         self.synced = asyncio.Event()
         self.scheduler: Scheduler | None = None
         self.dump_wanted = asyncio.Event()
@@ -158,8 +179,6 @@ class ControlPlane:
         self._recorder = EventRecorder(client, clock=clock, rng=rng)
         self._metrics = PrometheusControllerMetrics(registry)
         self._follow_pods()
-        if endpoint is not None:
-            self._add_pages(endpoint)
 
     async def run(
         self,
@@ -186,6 +205,7 @@ class ControlPlane:
         else:
             for name, made in parts.items():
                 made.set_result(self._make(name))
+            self.made.set()
         self.tracing.leads = acting is None
         async with asyncio.TaskGroup() as looking_on:
             looking_on.create_task(self.lag.run(), name="loop-lag")
@@ -218,6 +238,7 @@ class ControlPlane:
             for name, made in parts.items():
                 await asyncio.to_thread(importlib.import_module, _MODULES[name])
                 made.set_result(self._make(name))
+        self.made.set()
         await self.informers.wait_synced()
         self.synced.set()
 
@@ -337,25 +358,6 @@ class ControlPlane:
                 on_delete=lambda pod, _unknown: traces.deleted(pod),
             )
         )
-
-    def _add_pages(self, endpoint: Endpoint) -> None:
-        endpoint.add_readiness_check("informer-sync", lambda: None if self.synced.is_set() else "caches are not filled")
-        endpoint.add_page("/configz", lambda _: self._configuration())
-        if "scheduler" in self.settings.controllers:
-            endpoint.add_page("/metrics/resources", lambda _: self._pod_resources())
-
-    async def _pod_resources(self) -> Any:
-        from kubeloop.pod_resources import pod_resources
-
-        return await pod_resources(self.informers.informer(PODS).store.list())
-
-    def _configuration(self) -> dict[str, Any]:
-        document: dict[str, Any] = {"tracing.kubeloop.io": self.tracing.document()}
-        if "scheduler" in self.settings.controllers:
-            from kubeloop.scheduler.config.v1 import configuration_document
-
-            document["kubescheduler.config.k8s.io"] = configuration_document(self.settings.scheduler)
-        return document
 
 
 async def _at_once(acting: Callable[[], Awaitable[None]]) -> None:

@@ -30,73 +30,60 @@ from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kubeconfig import write_kubeconfig
-from kubeloop.logs import LogFormat, configure_logging
+from kubeloop.logs import configure_logging
 from kubeloop.running import runtime_directory
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.stages.files import Stage
+    from kubeloop.options import ClusterOptions, ServeOptions
 
 
-def serve(
-    *,
-    nodes: int,
-    node_cpu: str,
-    node_memory: str,
-    node_pods: int,
-    zones: int,
-    start_delay: float,
-    start_spread: float,
-    probe_delays: bool,
-    stages: Sequence[Path],
-    node_monitor_grace_period: float,
-    port: int,
-    kubeconfig: Path | None,
-    token: str | None,
-    data_dir: Path | None,
-    compaction_interval: float,
-    child: bool,
-    faults: str,
-    log_format: LogFormat,
-) -> int:
+def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging("warning", log_format)
-    settings = NodeSettings(
-        count=nodes,
-        every_node=nodes > 0,  # where none are asked for, others may have kubelets of their own
-        capacity={
-            "cpu": positive_quantity(node_cpu, "--node-cpu"),
-            "memory": positive_quantity(node_memory, "--node-memory"),
-            "pods": str(node_pods),
-            "ephemeral-storage": "100Gi",
-        },
-        zones=tuple(f"zone-{chr(ord('a') + number)}" if zones <= 26 else f"zone-{number}" for number in range(zones)),
-        start_delay_seconds=start_delay,
-        start_delay_spread_seconds=min(start_spread, start_delay),
-        probe_delays=probe_delays,
-        monitor_grace_seconds=node_monitor_grace_period,
-        events=nodes <= _NODES_WITH_EVENTS,
-    )
-    played = _read_stages(stages)
-    misbehaviour = parse_faults(faults) if faults else None
-    own_file = kubeconfig is None
-    path = kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
-    journal = None if data_dir is None else Journal(data_dir)
-    serving = Serving(
-        port=port,
+    configure_logging("warning", serving.log_format)
+    settings = _node_settings(cluster)
+    played = _read_stages(cluster.stages)
+    misbehaviour = parse_faults(serving.faults) if serving.faults else None
+    own_file = cluster.kubeconfig is None
+    path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
+    journal = None if cluster.data_dir is None else Journal(cluster.data_dir)
+    api = Serving(
+        port=cluster.port,
         kubeconfig=path,
-        token=token or secrets.token_urlsafe(32),
+        token=serving.token or secrets.token_urlsafe(32),
         faults=misbehaviour,
         journal=journal,
-        compaction_seconds=compaction_interval,
-        child=child,
+        compaction_seconds=serving.compaction_interval,
+        child=serving.child,
     )
     try:
-        return run_until_interrupted(_serve(settings, played, serving), interrupted=0)
+        return run_until_interrupted(_serve(settings, played, api), interrupted=0)
     finally:
         if journal is not None:
             journal.close()
         if own_file:
             path.unlink(missing_ok=True)
+
+
+def _node_settings(cluster: ClusterOptions) -> NodeSettings:
+    """Raises UserError."""
+    names = [chr(ord("a") + number) if cluster.zones <= 26 else str(number) for number in range(cluster.zones)]
+    return NodeSettings(
+        count=cluster.nodes,
+        every_node=cluster.nodes > 0,  # where none are asked for, others may have kubelets of their own
+        capacity={
+            "cpu": positive_quantity(cluster.node_cpu, "--node-cpu"),
+            "memory": positive_quantity(cluster.node_memory, "--node-memory"),
+            "pods": str(cluster.node_pods),
+            "ephemeral-storage": "100Gi",
+        },
+        zones=tuple(f"zone-{name}" for name in names),
+        start_delay_seconds=cluster.start_delay,
+        start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
+        probe_delays=cluster.probe_delays,
+        monitor_grace_seconds=cluster.node_monitor_grace_period,
+        events=cluster.nodes <= _NODES_WITH_EVENTS,
+    )
 
 
 _NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them

@@ -15,7 +15,7 @@ import ipaddress
 import logging
 import math
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.request import JSON_TYPE, Request, Response
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
+from kubeloop.listening import listening_socket, url_of
 from kubeloop.series import Collector
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Endpoint:
     """The pages of one process. Parts add checks and pages before `serving()`."""
 
     def __init__(self, registry: Collector, *, clock: Clock) -> None:
-        self.clock = clock
+        self.clock = clock  # for the answers' Date
         self._registry = registry
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
@@ -82,38 +83,21 @@ class Endpoint:
     @contextlib.asynccontextmanager
     async def serving(self, address: str, port: int) -> AsyncIterator[str]:
         """Serve for the length of the context; gives the URL. Raises UserError if the port is taken."""
-        async with self._http() as http:
-            try:
-                accepting = await asyncio.get_running_loop().create_server(http, address, port)
-            except OSError as error:
-                raise UserError(
-                    f"cannot listen on {address} port {port}: {error.strerror}",
-                    hint="choose another port with --endpoint-port, or 0 for a free one",
-                ) from None
-            with self._accepting(accepting) as url:
+        with listening_socket(address, port) as listening:
+            async with self.serving_on(listening) as url:
                 yield url
 
     @contextlib.asynccontextmanager
     async def serving_on(self, listening: socket.socket) -> AsyncIterator[str]:
         """The same with a socket that listens already, and is the caller's to close."""
-        async with self._http() as http:
-            accepting = await asyncio.get_running_loop().create_server(http, sock=listening.dup())
-            with self._accepting(accepting) as url:
-                yield url
-
-    def _http(self) -> HttpServer:
+        self._on_loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
         # what is packed would not be sent in slices, and whoever asks is mostly on this machine
-        return HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf)
-
-    @contextlib.contextmanager
-    def _accepting(self, server: asyncio.Server) -> Iterator[str]:
-        try:
-            bound_address, port = server.sockets[0].getsockname()[:2]
-            ip_address = ipaddress.ip_address(bound_address)
-            self._on_loopback = ip_address.is_loopback
-            yield f"http://{f'[{bound_address}]' if ip_address.version == 6 else bound_address}:{port}"
-        finally:
-            server.close()
+        async with HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf) as http:
+            accepting = await asyncio.get_running_loop().create_server(http, sock=listening.dup())
+            try:
+                yield url_of(listening)
+            finally:
+                accepting.close()
 
     def at_once(self, request: Request) -> Response | None:
         """Health pages; the others may take time."""

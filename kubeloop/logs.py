@@ -13,13 +13,11 @@ from typing import Any, Final, Literal
 from kubeloop.tracing.context import parse_traceparent
 from kubeloop.tracing.current import log_traceparent
 
-LogFormat = Literal["text", "json"]
-
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceparent"}
 
 
-def configure_logging(verbosity: str, log_format: LogFormat = "text") -> None:
+def configure_logging(verbosity: str, log_format: Literal["text", "json"] = "text") -> None:
     """Print kubeloop's records from `verbosity` ("error" to "debug") on; other libraries' from warning on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(_note_trace)

@@ -10,7 +10,7 @@ import secrets
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,10 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.credentials import connect_token
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
-from kubeloop.logs import LogFormat, configure_logging
+from kubeloop.listening import listening_socket
+from kubeloop.logs import configure_logging
 from kubeloop.manifests import Manifest, apply, read_manifests
+from kubeloop.options import arguments_of
 from kubeloop.progress import Progress
 from kubeloop.running import RunningProcess, announced
 from kubeloop.trace_targets import PAGE_PATH
@@ -34,138 +36,68 @@ from kubeloop.tracing.sampling import parse_tail_rules
 
 if TYPE_CHECKING:
     from kubeloop.control_plane import ControlPlane, Settings
+    from kubeloop.options import ClusterOptions, ProcessOptions, ShowOptions
 
 _LOOK_SECONDS = 0.05
 _LINE_SECONDS = 1.0
 
 
-class Wishes(msgspec.Struct, frozen=True):
-    """How `up` was called, as far as it concerns what is shown and when it ends."""
-
-    once: bool
-    timeout_seconds: float
-    as_json: bool
-
-
-def up(
-    *,
-    files: Sequence[Path],
-    nodes: int,
-    node_cpu: str,
-    node_memory: str,
-    node_pods: int,
-    zones: int,
-    start_delay: float,
-    start_spread: float,
-    probe_delays: bool,
-    stages: Sequence[Path],
-    node_monitor_grace_period: float,
-    port: int,
-    kubeconfig: Path | None,
-    data_dir: Path | None,
-    config: Path | None,
-    algorithm_provider: str | None,
-    concurrent_deployment_syncs: int,
-    concurrent_replicaset_syncs: int,
-    concurrent_rc_syncs: int,
-    bind_address: str,
-    endpoint_port: int,
-    verbosity: str,
-    log_format: LogFormat,
-    trace_keep: str,
-    trace_until: str,
-    once: bool,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def up(files: Sequence[Path], cluster: ClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging(verbosity, log_format)
-    keep = parse_tail_rules(trace_keep)
+    configure_logging(process.verbosity, process.log_format)
+    parse_tail_rules(process.trace_keep)  # what is wrong is said before anything is started
     manifests = read_manifests(files)
-
-    def settings() -> Settings:
-        from kubeloop.control_plane import CONTROLLERS, Settings
-        from kubeloop.scheduler_options import read_scheduler_configuration
-
-        return Settings(
-            controllers=frozenset(CONTROLLERS),
-            concurrent_deployment_syncs=concurrent_deployment_syncs,
-            concurrent_replicaset_syncs=concurrent_replicaset_syncs,
-            concurrent_rc_syncs=concurrent_rc_syncs,
-            namespace_grace_seconds=0.0,
-            trace_keep=keep,
-            trace_until_ready=trace_until == "ready",
-            scheduler=read_scheduler_configuration(config, algorithm_provider=algorithm_provider),
-        )
-
-    if config is not None or algorithm_provider is not None:
-        settings()  # what is wrong with them is said before anything is started
-    child_arguments = [
-        f"--nodes={nodes}",
-        f"--node-cpu={node_cpu}",
-        f"--node-memory={node_memory}",
-        f"--node-pods={node_pods}",
-        f"--zones={zones}",
-        f"--start-delay={start_delay}",
-        f"--start-spread={start_spread}",
-        "--probe-delays" if probe_delays else "--no-probe-delays",
-        *(f"--stages={path}" for path in stages),
-        f"--node-monitor-grace-period={node_monitor_grace_period}",
-        f"--port={port}",
-        *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []),
-        *([f"--data-dir={data_dir}"] if data_dir else []),
-    ]
-    wishes = Wishes(once=once, timeout_seconds=timeout, as_json=as_json)
+    if process.config is not None or process.algorithm_provider is not None:
+        _settings(process)
     try:
-        return run_until_interrupted(
-            _up(manifests, settings, child_arguments, (bind_address, endpoint_port), wishes),
-            interrupted=130 if once else 0,
-        )
+        return run_until_interrupted(_up(manifests, cluster, process, shown), interrupted=130 if shown.once else 0)
     except ClusterFailed as failed:
         return failed.code  # the cluster's own process has said why
 
 
+def _settings(process: ProcessOptions) -> Settings:
+    from kubeloop.control_plane import CONTROLLERS, settings_from
+    from kubeloop.scheduler_options import read_scheduler_configuration
+
+    scheduler = read_scheduler_configuration(process.config, algorithm_provider=process.algorithm_provider)
+    return settings_from(process, frozenset(CONTROLLERS), scheduler, namespace_grace_seconds=0.0)
+
+
 async def _up(
-    manifests: Sequence[Manifest],
-    settings: Callable[[], Settings],
-    child_arguments: Sequence[str],
-    listen_on: tuple[str, int],
-    wishes: Wishes,
+    manifests: Sequence[Manifest], options: ClusterOptions, process: ProcessOptions, shown: ShowOptions
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
     token = secrets.token_urlsafe(32)
-    async with starting_cluster(child_arguments, token=token) as starting, contextlib.AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
+        listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
+        starting = await stack.enter_async_context(starting_cluster(arguments_of(options), token=token))
         # The cluster takes as long to start as these take to import: both at once.
         with importing():
             from kubeloop.control_plane import ControlPlane, import_parts
-            from kubeloop.dump import dump_pages
             from kubeloop.endpoint import Endpoint
-            from kubeloop.explain import explain_pages
             from kubeloop.metrics import MeasuredTransport, new_registry
-            from kubeloop.trace_pages import trace_pages
+            from kubeloop.process_pages import add_process_pages
 
-            chosen = settings()
-            import_parts(chosen.controllers)
+            settings = _settings(process)
+            import_parts(settings.controllers)
         registry = new_registry()
         endpoint = Endpoint(registry, clock=clock)
         cluster = await starting.ready()
         transport = MeasuredTransport(connect_token(cluster.plain_server, token), registry, clock.time_ns)
         client = Client(transport, clock=clock, rng=rng)
         stack.push_async_callback(client.close)
-        plane = ControlPlane(client, chosen, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
-        trace_pages(endpoint, plane)
-        explain_pages(endpoint, plane)
-        dump_pages(endpoint, plane)
+        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
+        add_process_pages(endpoint, plane)
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
-        url = await stack.enter_async_context(endpoint.serving(*listen_on))
+        url = await stack.enter_async_context(endpoint.serving_on(listening))
         stack.enter_context(
             announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
         )
         async with asyncio.TaskGroup() as group:
             running = group.create_task(plane.run(), name="control-plane")
             watching = group.create_task(cluster.ended(), name="development-cluster")
-            look = Look(plane, manifests, cluster, url, wishes)
+            look = Look(plane, manifests, cluster, url, shown)
             try:
                 code = await look.run()
             finally:
@@ -183,13 +115,13 @@ class Look:
         manifests: Sequence[Manifest],
         cluster: ChildCluster,
         url: str,
-        wishes: Wishes,
+        shown: ShowOptions,
     ) -> None:
         self._plane = plane
         self._manifests = manifests
         self._cluster = cluster
         self._url = url
-        self._wishes = wishes
+        self._shown = shown
         self._deployments = plane.informers.informer(DEPLOYMENTS).store
         self._controllers = plane.informers.informer(REPLICATION_CONTROLLERS).store
         self._pods = plane.informers.informer(PODS).store
@@ -212,7 +144,7 @@ class Look:
             complete = await self._watch(started_at, wanted)
         seconds = loop.time() - started_at
         await self._sum_up(seconds, complete)
-        if self._wishes.once:
+        if self._shown.once:
             return 0 if complete else 1
         if not complete:
             await self._watch_on(started_at)
@@ -230,13 +162,13 @@ class Look:
     async def _watch(self, started_at: float, wanted: int) -> bool:
         """Show progress until every workload is complete (True) or the time is up (False)."""
         loop = asyncio.get_running_loop()
-        deadline = started_at + self._wishes.timeout_seconds
+        deadline = started_at + self._shown.timeout
         with self._display() as show:
             while True:
                 progress = self._measure()
                 seconds = loop.time() - started_at
                 # with --once all must be well; who stays would rather see the summary than wait for a lone pod
-                done = progress.everything_available if self._wishes.once else progress.complete
+                done = progress.everything_available if self._shown.once else progress.complete
                 finished = len(progress.workloads) >= wanted and done
                 show(progress, seconds, finished)
                 if finished:
@@ -254,7 +186,7 @@ class Look:
 
     @contextlib.contextmanager
     def _display(self) -> Any:
-        if self._wishes.as_json or not sys.stdout.isatty():
+        if self._shown.as_json or not sys.stdout.isatty():
             yield PlainLines(self._say)
             return
         from kubeloop.live import live_progress
@@ -265,13 +197,13 @@ class Look:
     async def _sum_up(self, seconds: float, complete: bool) -> None:
         pods = self._pods.list()
         await self._plane.tracing.flush()
-        if self._wishes.as_json:
+        if self._shown.as_json:
             sys.stdout.write(msgspec.json.encode(self._document(pods, seconds)).decode() + "\n")
             sys.stdout.flush()
         else:
             self._say_summary(pods, seconds)
         if not complete:
-            print(f"error: not complete after {self._wishes.timeout_seconds:g} s", file=sys.stderr)
+            print(f"error: not complete after {self._shown.timeout:g} s", file=sys.stderr)
             for reason in progress_of.unfinished_reasons(self._measure(), pods):
                 print(f"  {reason}", file=sys.stderr)
 
@@ -321,7 +253,7 @@ class Look:
 
     def _say(self, text: str) -> None:
         """To stdout, or to stderr when stdout is for the JSON document alone."""
-        print(text, file=sys.stderr if self._wishes.as_json else sys.stdout, flush=True)
+        print(text, file=sys.stderr if self._shown.as_json else sys.stdout, flush=True)
 
 
 class PlainLines:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import sha512
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -121,7 +121,7 @@ class _Table(msgspec.Struct):
 
 @cache
 def _table() -> _Table:
-    return msgspec.json.decode(resources.files(__package__).joinpath("types.json").read_bytes(), type=_Table)
+    return msgspec.json.decode(Path(__file__).with_name("types.json").read_bytes(), type=_Table)
 
 
 @cache

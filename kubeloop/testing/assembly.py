@@ -22,7 +22,6 @@ from kubeloop.testing.options import ClusterOptions
 
 if TYPE_CHECKING:
     from kubeloop.control_plane import ControlPlane, Settings
-    from kubeloop.endpoint import Endpoint
     from kubeloop.series import Registration
 
 
@@ -64,7 +63,6 @@ async def controlled(
     clock: Clock,
     rng: random.Random,
     token: str | None = None,
-    endpoint: Endpoint | None = None,
     registry: Registration | None = None,
     user_agent: str = "kubeloop",
 ) -> AsyncIterator[ControlPlane]:
@@ -85,7 +83,7 @@ async def controlled(
         AuthorizedTransport(MemoryTransport(api.handle), authorization), clock=clock, rng=rng, user_agent=user_agent
     )
     registry = registry or Registry()
-    plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry, endpoint=endpoint)
+    plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as acting:
         running = acting.create_task(plane.run(), name="control-plane")

@@ -45,7 +45,7 @@ from kubeloop.testing.options import ClusterOptions
 DIRECTORY_PREFIX = "kubeloop-testing-"
 _PARENT_LOOK_SECONDS = 0.5
 _MAX_LINE_BYTES = 4 << 20
-_CONTROL_PLANE = ("kubeloop.control_plane", "kubeloop.endpoint", "kubeloop.explain", "kubeloop.trace_pages")
+_CONTROL_PLANE = ("kubeloop.control_plane", "kubeloop.endpoint", "kubeloop.process_pages")
 _SWITCH_SECONDS = 0.0005  # for which importing holds up who waits for the interpreter
 
 
@@ -241,9 +241,8 @@ class Host:
         for options that one of them refuses."""
         await self._imported.wait()
         from kubeloop.endpoint import Endpoint
-        from kubeloop.explain import explain_pages
         from kubeloop.metrics import new_registry
-        from kubeloop.trace_pages import trace_pages
+        from kubeloop.process_pages import add_process_pages
 
         registry = new_registry()
         endpoint = Endpoint(registry, clock=self._clock)
@@ -253,12 +252,10 @@ class Host:
             clock=self._clock,
             rng=rng,
             token=token,
-            endpoint=endpoint,
             registry=registry,
             user_agent=SPARED_USER_AGENT,  # faults are for the programs under test, not for their cluster
         ) as plane:
-            trace_pages(endpoint, plane)
-            explain_pages(endpoint, plane)
+            add_process_pages(endpoint, plane)
             async with endpoint.serving_on(pages):
                 ready.set()
                 await asyncio.Event().wait()  # until cancelled

@@ -150,9 +150,10 @@ def test_an_option_outweighs_the_file(tmp_path, monkeypatch):
         "clientConnection: {qps: 7, burst: 9}\n"
         "leaderElection: {leaderElect: true}\n"
     )
-    started = {}
-    monkeypatch.setattr("kubeloop.run.run", lambda **options: started.update(options) or 0)
+    started = []
+    monkeypatch.setattr("kubeloop.run.run", lambda *options: started.extend(options) or 0)
     result = CliRunner().invoke(commands, ["run", "--config", str(path), "--kube-api-qps", "3", "--no-leader-elect"])
     assert result.exit_code == 0, result.output
-    assert (started["kube_api_qps"], started["kube_api_burst"], started["leader_elect"]) == (3.0, 9, False)
-    assert started["leader_elect_resource_name"] == "kube-scheduler"
+    _, _, more, election = started
+    assert (more.kube_api_qps, more.kube_api_burst, election.leader_elect) == (3.0, 9, False)
+    assert election.leader_elect_resource_name == "kube-scheduler"

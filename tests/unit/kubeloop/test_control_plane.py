@@ -1,0 +1,87 @@
+"""The composition of one process: what starts when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kubeloop.control_plane import _WATCHED, CONTROLLERS, ControlPlane, Settings
+from kubeloop.devcluster.node_objects import NodeSettings
+from kubeloop.devcluster.nodes import SimulatedNodes
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.testing.memory_transport import MemoryTransport
+
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+        },
+    },
+}
+
+
+@pytest.fixture
+async def api() -> ApiServer:
+    return ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+
+
+def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
+    clock, rng = SystemClock(), random.Random(2)
+    client = Client(MemoryTransport(api.handle), clock=clock, rng=rng)
+    return ControlPlane(client, settings, clock=clock, rng=rng, registry=CollectorRegistry())
+
+
+@pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "garbagecollector"])
+async def test_informers_that_begin_before_a_part_is_imported_are_those_it_asks_for(api, name):
+    plane = plane_over(api, Settings(controllers=frozenset({name})))
+    plane._make(name)
+    assert {each.resource for each in plane.informers.informers} == {PODS, *_WATCHED[name]}
+
+
+@pytest.mark.parametrize("import_meanwhile", [False, True])
+async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_meanwhile):
+    plane = plane_over(api, Settings())
+    nodes = SimulatedNodes(api.store, NodeSettings(count=1), clock=SystemClock(), rng=random.Random(3))
+    nodes.register()
+    await plane.client.create(DEPLOYMENTS, DEPLOYMENT, "default")
+    async with asyncio.TaskGroup() as group, asyncio.timeout(20):
+        serving = group.create_task(api.run())
+        kubelets = group.create_task(nodes.run())
+        running = group.create_task(plane.run(import_meanwhile=import_meanwhile))
+        await plane.synced.wait()
+        assert plane.made.is_set()
+        assert plane.scheduler is not None
+        while sum(bool(pod.spec.node_name) for pod in plane.informers.informer(PODS).store.list()) < 2:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        kubelets.cancel()
+        serving.cancel()
+
+
+async def test_a_part_that_cannot_be_made_ends_the_run_with_its_error(api, monkeypatch):
+    plane = plane_over(api, Settings())
+
+    def refuse(name):
+        raise UserError(f"no {name} today", hint="try tomorrow")
+
+    monkeypatch.setattr(plane, "_make", refuse)
+    with pytest.raises(UserError, match="no deployment today"):
+        await plane.run()
+    with pytest.raises(ExceptionGroup) as group:
+        async with asyncio.timeout(20):
+            await plane.run(import_meanwhile=True)
+    assert group.group_contains(UserError, match="no deployment today")
+    assert not plane.synced.is_set()

@@ -1,0 +1,64 @@
+"""Options as fields: what the parser makes of a command line, and the command line that options make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kubeloop.cli import commands
+from kubeloop.options import ClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
+
+
+def parsed(*arguments: str):
+    """What a command with options of three kinds is called with."""
+    seen = []
+
+    @click.command()
+    @click.argument("rest", nargs=-1)
+    @taking(ClusterOptions, UpOptions, ShowOptions)
+    def command(*options, rest):
+        seen.extend([*options, rest])
+
+    command.main([*arguments], standalone_mode=False)
+    return seen
+
+
+def test_without_arguments_the_defaults_count():
+    assert parsed() == [ClusterOptions(), UpOptions(), ShowOptions(), ()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(ClusterOptions(), id="defaults"),
+        pytest.param(ClusterOptions(nodes=0, start_delay=0.125, probe_delays=True, zones=30), id="numbers and a flag"),
+        pytest.param(ClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="several of one"),
+        pytest.param(ClusterOptions(kubeconfig=Path("-k"), data_dir=Path("some/where")), id="paths"),
+        pytest.param(ClusterOptions(node_cpu="-a", node_memory=""), id="what looks like an option"),
+    ],
+)
+def test_the_command_line_that_options_make_gives_them_again(options):
+    assert parsed(*arguments_of(options))[0] == options
+
+
+def test_names_flags_and_repeated_options_are_understood():
+    _, files, shown, rest = parsed("-f", "a", "x", "--filename=b", "--json", "--timeout", "3")
+    assert files.files == (Path("a"), Path("b"))
+    assert shown == ShowOptions(once=False, timeout=3.0, as_json=True)
+    assert rest == ("x",)
+
+
+@pytest.mark.parametrize("command", ["up", "run", "apiserver"])
+def test_no_option_is_declared_twice(command):
+    names = [name for each in commands.commands[command].params for name in (*each.opts, *each.secondary_opts)]
+    assert len(names) == len(set(names))
+
+
+def test_help_shows_options_in_the_order_of_their_declaration_with_their_defaults():
+    text = CliRunner().invoke(commands, ["run", "--help"]).output.partition("Options:")[2]
+    assert text.index("--kubeconfig") < text.index("--controllers") < text.index("--config") < text.index("--leader-el")
+    assert ServerOptions().controllers in text
+    assert "127.0.0.1]" in text
