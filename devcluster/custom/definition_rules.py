@@ -13,7 +13,6 @@ from kubeloop.devcluster.custom import jsonpath
 from kubeloop.devcluster.custom.conditions import APPROVED, approval, is_protected, is_true
 from kubeloop.devcluster.custom.formats import UnreadablePattern, compiled, is_known
 from kubeloop.devcluster.custom.schema_rules import check_schema
-from kubeloop.devcluster.custom.structural import RULES as CEL_RULES
 from kubeloop.devcluster.custom.structural import Schema, walk
 from kubeloop.devcluster.validation.field import Errors, dns_1035_label, dns_subdomain
 from kubeloop.devcluster.validation.kinds import RULES, Rule
@@ -31,7 +30,6 @@ _SHARED = {
 }
 """Parts of versions, and where they stand if all versions have the same."""
 
-NOT_EVALUATED = "this server does not evaluate x-kubernetes-validations: what only these rules forbid is accepted"
 NOT_CONVERTED = "this server calls no conversion webhooks: between versions it changes the apiVersion and no more"
 
 
@@ -338,10 +336,8 @@ def definition_warnings(obj: JSON, old: JSON | None) -> list[str]:
 
 def _doubts(obj: JSON) -> list[str]:
     told: list[str] = []
-    rules = False
     for version in obj["spec"].get("versions") or ():
         for _, schema in walk((version.get("schema") or {}).get("openAPIV3Schema") or {}):
-            rules = rules or bool(schema.get(CEL_RULES))
             format_ = schema.get("format")
             if format_ and not is_known(schema.get("type") or "", format_):
                 told.append(f'unrecognized format "{format_}"')
@@ -350,8 +346,6 @@ def _doubts(obj: JSON) -> list[str]:
                     compiled(schema["pattern"])
                 except UnreadablePattern as error:
                     told.append(str(error))
-    if rules:
-        told.append(NOT_EVALUATED)
     if (obj["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         told.append(NOT_CONVERTED)
     return list(dict.fromkeys(told))

@@ -23,6 +23,7 @@ from kubeloop.devcluster.custom.structural import (
     Schema,
     check_embedded,
     pruned_value,
+    walk,
 )
 from kubeloop.devcluster.custom.values import same, validate
 from kubeloop.devcluster.validation.field import Errors
@@ -60,7 +61,10 @@ def check_schema(errors: Errors, schema: Schema, path: str, *, has_status: bool)
         if not found:
             _defaults(found, schema, where, root=True)
     errors.extend(found)
+    before = len(errors)
     _openapi(errors, schema, where, root=True)
+    if not unsupported and not found and any(each.get(RULES) for _, each in walk(schema)):
+        _compile_rules(errors, [each["field"] for each in errors[before:]], schema, where)
     if unsupported and not errors:
         errors.invalid(where, "", unsupported)
 
@@ -89,6 +93,36 @@ def _unsupported(schema: Schema) -> str:
     below += [schema[name] for name in ("items", "not", "additionalProperties") if isinstance(schema.get(name), dict)]
     below += [each for name in ("allOf", "anyOf", "oneOf") for each in schema.get(name) or ()]
     return next((told for each in below if (told := _unsupported(each))), "")
+
+
+def _compile_rules(errors: Errors, wrong: list[str], schema: Schema, where: str) -> None:
+    """Rules of schemas that have nothing wrong in or below them. `wrong`: paths of what is."""
+    from kubeloop.devcluster.custom.rules import Costs, check_rules  # only those who have rules need the compiler
+
+    costs = Costs()
+
+    def visit(node: Schema, path: str, times: int | None, uncorrelated: str, *, root: bool) -> None:
+        properties, items, more = node.get("properties") or {}, node.get("items"), node.get("additionalProperties")
+        below = times
+        if node.get("type") == "array" or (node.get("type") == "object" and more is not None):
+            limit = node.get("maxItems" if node["type"] == "array" else "maxProperties")
+            below = None if limit is None or times is None else times * max(0, limit)
+        if isinstance(more, dict):
+            visit(more, f"{path}.additionalProperties", below, uncorrelated, root=False)
+        for name, each in properties.items():
+            # granular and atomic maps alike tell by their names what was before
+            visit(each, f"{path}.properties[{name}]", below, uncorrelated, root=False)
+        if isinstance(items, dict):
+            hidden = uncorrelated or (path if node.get(LIST_TYPE) != "map" else "")
+            visit(items, f"{path}.items", below, hidden, root=False)
+        if node.get(RULES) and not any(each == path or each.startswith((f"{path}.", f"{path}[")) for each in wrong):
+            embedded = root or bool(node.get(EMBEDDED))
+            check_rules(
+                errors, node, f"{path}.{RULES}", root=embedded, times=times, uncorrelated=uncorrelated, costs=costs
+            )
+
+    visit(schema, where, 1, "", root=True)
+    costs.check(errors, where)
 
 
 # --- structure --------------------------------------------------------------------------------------------------------
@@ -261,6 +295,8 @@ def _defaults(errors: Errors, schema: Schema, path: str, *, root: bool = False, 
         check_embedded(found, default, schema, where)
         if not found:
             validate(found, default, schema, path=where)
+        if not found and any(each.get(RULES) for _, each in walk(schema)):
+            _obey_rules(found, default, schema, where, root=root)
         errors.extend(found)
     if isinstance(schema.get("items"), dict):
         _defaults(errors, schema["items"], f"{path}.items", in_metadata=in_metadata)
@@ -268,6 +304,15 @@ def _defaults(errors: Errors, schema: Schema, path: str, *, root: bool = False, 
     for name, each in (schema.get("properties") or {}).items():
         inside = in_metadata or (embedded and name in META)
         _defaults(errors, each, f"{path}.properties[{name}]", in_metadata=inside)
+
+
+def _obey_rules(errors: Errors, default: Any, schema: Schema, path: str, *, root: bool) -> None:
+    from kubeloop.devcluster.custom.rules import Findings, Ratchet, RuleTree  # see _compile_rules()
+
+    found = Findings()
+    tree = RuleTree(schema, root=root or bool(schema.get(EMBEDDED)))
+    tree.check(found, default, default, path, Ratchet(None))
+    errors.extend(found.errors)
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------
@@ -356,7 +401,7 @@ def _extensions(errors: Errors, schema: Schema, path: str) -> None:
         if list_type == "map":
             _key_properties(errors, keys, items, path)
     for index, rule in enumerate(schema.get(RULES) or ()):
-        _rule(errors, rule, f"{path}.{RULES}[{index}]")
+        _rule(errors, schema, rule, f"{path}.{RULES}[{index}]")
 
 
 def _needs_type(errors: Errors, schema: Schema, type_: str, extension: str, path: str) -> bool:
@@ -407,8 +452,8 @@ def _key_properties(errors: Errors, keys: list[str], items: Schema, path: str) -
             errors.forbidden(f"{where}.nullable", f"this property is in {LIST_KEYS}, so it cannot be nullable")
 
 
-def _rule(errors: Errors, rule: JSON, path: str) -> None:
-    """A CEL rule as text; it is not compiled."""
+def _rule(errors: Errors, schema: Schema, rule: JSON, path: str) -> None:
+    """A rule as text; _compile_rules() does the rest."""
     text, message = rule.get("rule") or "", rule.get("message") or ""
     if not text.strip():
         errors.required(f"{path}.rule", "rule is not specified")
@@ -427,6 +472,18 @@ def _rule(errors: Errors, rule: JSON, path: str) -> None:
         errors.invalid(f"{path}.fieldPath", field, "must be non-empty if specified")
     if _has_newlines(field):
         errors.invalid(f"{path}.fieldPath", field, "must not contain line breaks")
+    if field and not _leads_somewhere(field, schema):
+        errors.invalid(f"{path}.fieldPath", field, "must be a valid path")
+
+
+def _leads_somewhere(path: str, schema: Schema) -> bool:
+    from kubeloop.devcluster.custom.rules import WrongPath, parse_field_path  # see _compile_rules()
+
+    try:
+        parse_field_path(path, schema)
+    except WrongPath:
+        return False
+    return True
 
 
 def _has_newlines(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.cells.parts import human_duration
@@ -38,6 +38,9 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.custom.rules import RuleTree
 
 JSON = dict[str, Any]
 

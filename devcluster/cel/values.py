@@ -1,0 +1,447 @@
+"""Values at run time: those that Python has no type for, and what is true of all: type, equality, order, arithmetic.
+
+    CEL         Python          CEL         Python
+    bool        bool            null        None
+    int         int             list        list or objects.TypedList
+    uint        Uint            map         dict or objects.TypedMap
+    double      float           timestamp   Timestamp
+    string      str             duration    Duration
+    bytes       bytes           type        TypeValue
+    optional    Optional        others      the classes of kubernetes.py
+
+An error is an exception. Sources: cel-go common/types, common/types/overflow.go.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, Final
+
+MAX_INT, MIN_INT, MAX_UINT = (1 << 63) - 1, -(1 << 63), (1 << 64) - 1
+_MIN_UNIX, _MAX_UNIX = -62135596800, 253402300799
+_SECOND = 1_000_000_000
+
+
+class CelError(Exception):
+    """An expression has no value for what it was given."""
+
+
+class CostExceeded(Exception):
+    """An expression costs more than it may; nothing in it can catch that."""
+
+
+def no_overload() -> CelError:
+    return CelError("no such overload")
+
+
+class Uint(int):
+    """An unsigned integer. Results of arithmetic have to be made one again."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{int(self)}u"
+
+
+class Duration:
+    """Nanoseconds."""
+
+    __slots__ = ("nanoseconds",)
+
+    def __init__(self, nanoseconds: int) -> None:
+        self.nanoseconds = nanoseconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.nanoseconds == other.nanoseconds
+
+    def __hash__(self) -> int:
+        return hash(self.nanoseconds)
+
+    def __str__(self) -> str:
+        """Seconds, as Go writes the shortest number that is the same 64-bit float."""
+        return f"{plain_number(self.nanoseconds / _SECOND)}s"
+
+
+class Timestamp:
+    """Nanoseconds since 1970, and the seconds by which its time zone is ahead of UTC, which only texts show."""
+
+    __slots__ = ("nanoseconds", "offset")
+
+    def __init__(self, nanoseconds: int, offset: int = 0) -> None:
+        self.nanoseconds, self.offset = nanoseconds, offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timestamp) and self.nanoseconds == other.nanoseconds
+
+    def __hash__(self) -> int:
+        return hash(self.nanoseconds)
+
+    def date(self, zone: timezone | Any = UTC) -> datetime:
+        """Without what is less than a microsecond."""
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.nanoseconds // 1000)
+        return moment.astimezone(zone)
+
+    def __str__(self) -> str:
+        local = self.date(timezone(timedelta(seconds=self.offset)))
+        fraction = f"{self.nanoseconds % _SECOND:09d}".rstrip("0")
+        text = f"{local.year:04d}-{local:%m-%dT%H:%M:%S}" + (f".{fraction}" if fraction else "")
+        if not self.offset:
+            return f"{text}Z"
+        hours, minutes = divmod(abs(self.offset) // 60, 60)
+        return f"{text}{'-' if self.offset < 0 else '+'}{hours:02d}:{minutes:02d}"
+
+
+def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
+    """Raises CelError outside of the years 1 to 9999."""
+    if not _MIN_UNIX <= nanoseconds // _SECOND <= _MAX_UNIX:
+        raise CelError("timestamp overflow")
+    return Timestamp(nanoseconds, offset)
+
+
+def duration(nanoseconds: int) -> Duration:
+    if not MIN_INT <= nanoseconds <= MAX_INT:
+        raise CelError("duration overflow")
+    return Duration(nanoseconds)
+
+
+class TypeValue:
+    """A type as a value."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeValue) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Optional:
+    """A value, or none."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, value: Any, *, present: bool = True) -> None:
+        self.value, self.present = value, present
+
+    def get(self) -> Any:
+        if not self.present:
+            raise CelError("optional.none() dereference")
+        return self.value
+
+    def __str__(self) -> str:
+        return f"optional({shown(self.value)})" if self.present else "optional.none()"
+
+
+NONE: Final = Optional(None, present=False)
+
+
+class Opaque:
+    """What Kubernetes' functions make: equal to none but its own kind. size: what it counts as in costs."""
+
+    __slots__ = ()
+    type_name = ""
+    size = 1
+
+    def equals(self, other: Any) -> bool:
+        raise NotImplementedError
+
+
+class Container:
+    """A list or map that is more than Python's: see objects.py."""
+
+    __slots__ = ()
+    is_map = False
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def equals(self, other: Any) -> bool:
+        raise NotImplementedError
+
+
+# --- types and texts --------------------------------------------------------------------------------------------------
+
+_NAMES: dict[type, str] = {
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    list: "list",
+    dict: "map",
+    Timestamp: "google.protobuf.Timestamp",
+    Duration: "google.protobuf.Duration",
+    TypeValue: "type",
+    Optional: "optional_type",
+}
+
+
+def type_name(value: Any) -> str:
+    """The name of a value's type, as `type(value)` and messages have it."""
+    found = _NAMES.get(type(value))
+    if found is not None:
+        return found
+    if isinstance(value, Container):
+        return "map" if value.is_map else "list"
+    return str(value.type_name) if isinstance(value, Opaque) else "unknown"
+
+
+def is_list(value: Any) -> bool:
+    return type(value) is list or (isinstance(value, Container) and not value.is_map)
+
+
+def is_map(value: Any) -> bool:
+    return type(value) is dict or (isinstance(value, Container) and value.is_map)
+
+
+def plain_number(number: float) -> str:
+    """The shortest digits of a float, without an exponent."""
+    text = repr(number)
+    if "e" not in text:
+        return text.removesuffix(".0")
+    mantissa, _, exponent = text.partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits, point = whole + fraction, len(whole) + int(exponent)
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}".rstrip("0")
+    return f"{sign}{digits.ljust(point, '0')}"
+
+
+def go_float(number: float) -> str:
+    """Go's %g."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    text = repr(number)
+    mantissa, _, exponent = text.partition("e")
+    digits = mantissa.replace(".", "").replace("-", "").lstrip("0").rstrip("0")
+    if not digits:
+        return "-0" if text.startswith("-") else "0"
+    power = math.floor(math.log10(abs(number))) if not exponent else int(exponent)
+    if -5 < power < 6:
+        return plain_number(number)
+    sign = "-" if number < 0 else ""
+    head = digits[0] + (f".{digits[1:]}" if digits[1:] else "")
+    return f"{sign}{head}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def shown(value: Any) -> str:
+    """A value inside a message."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(int(value))
+        case float():
+            return go_float(value)
+        case bytes():
+            return value.decode(errors="replace")
+        case list():
+            return f"[{', '.join(map(shown, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{shown(key)}: {shown(each)}" for key, each in value.items()) + "}"
+    return str(value)
+
+
+# --- equality and order -----------------------------------------------------------------------------------------------
+
+_SIMPLE = frozenset({bool, int, Uint, float, str, bytes, type(None), Timestamp, Duration, TypeValue})
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two values are the same. Numbers of different types may be; raises CelError for what has no equality."""
+    kind, theirs = type(one), type(other)
+    if kind is theirs and kind in _SIMPLE:
+        return bool(one == other)
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, Container):
+        return one.equals(other)
+    if kind is list:
+        if not is_list(other):
+            return False
+        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    if kind is dict:
+        return is_map(other) and len(one) == len(other) and all(_has_equal(other, key, one[key]) for key in one)
+    if isinstance(one, Opaque):
+        return one.equals(other)
+    if kind is Optional:
+        if theirs is not Optional or one.present != other.present:
+            return False
+        return not one.present or equal(one.value, other.value)
+    if kind in _NUMBERS and theirs in _NUMBERS:
+        return bool(one == other)
+    return False
+
+
+_NUMBERS = frozenset({int, Uint, float})
+
+
+def _has_equal(container: Any, key: Any, value: Any) -> bool:
+    found, there = lookup(container, key)
+    return there and equal(value, found)
+
+
+def lookup(container: Any, key: Any) -> tuple[Any, bool]:
+    """(the value of a map's key, whether it is there)."""
+    if type(container) is dict:
+        if type(key) is bool or type(key) not in (str, int, Uint, float):
+            return (container[key], True) if _hashable(key) and _exact(container, key) else (None, False)
+        return (container[key], True) if key in container and _exact(container, key) else (None, False)
+    found: tuple[Any, bool] = container.find(key)
+    return found
+
+
+def _hashable(key: Any) -> bool:
+    return type(key) in _SIMPLE
+
+
+def _exact(container: dict[Any, Any], key: Any) -> bool:
+    """Python takes True for 1; expressions do not."""
+    if key not in container:
+        return False
+    if type(key) is str or (key not in (0, 1)):
+        return True
+    return any(each == key and (type(each) is bool) == (type(key) is bool) for each in container)
+
+
+def compare(one: Any, other: Any) -> int:
+    """-1, 0 or 1. Raises CelError for what has no order."""
+    kind, theirs = type(one), type(other)
+    if kind in _NUMBERS and theirs in _NUMBERS:
+        if one != one or other != other:  # noqa: PLR0124 # NaN
+            raise CelError("NaN values cannot be ordered")
+        return int(one > other) - int(one < other)
+    if kind is not theirs or kind not in (str, bytes, bool, Timestamp, Duration):
+        raise no_overload()
+    if kind in (Timestamp, Duration):
+        one, other = one.nanoseconds, other.nanoseconds
+    elif kind is str and not (one.isascii() and other.isascii()):
+        one, other = one.encode(), other.encode()
+    return int(one > other) - int(one < other)
+
+
+def has_order(value: Any) -> bool:
+    return type(value) in (bool, int, Uint, float, str, bytes, Timestamp, Duration)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _whole(kind: type, result: int) -> Any:
+    if kind is Uint:
+        if not 0 <= result <= MAX_UINT:
+            raise CelError("unsigned integer overflow")
+        return Uint(result)
+    if not MIN_INT <= result <= MAX_INT:
+        raise CelError("integer overflow")
+    return result
+
+
+def add(one: Any, other: Any) -> Any:
+    kind, theirs = type(one), type(other)
+    if kind is theirs:
+        if kind is int or kind is Uint:
+            return _whole(kind, int(one) + int(other))
+        if kind in (str, float, bytes):
+            return one + other
+        if kind is Duration:
+            return duration(one.nanoseconds + other.nanoseconds)
+    if kind is Timestamp and theirs is Duration:
+        return timestamp(one.nanoseconds + other.nanoseconds, one.offset)
+    if kind is Duration and theirs is Timestamp:
+        return timestamp(one.nanoseconds + other.nanoseconds, other.offset)
+    if is_list(one) and is_list(other):
+        joined = getattr(one, "joined", None)
+        return joined(other) if joined is not None else [*one, *other]
+    if kind in (bool, type(None), dict, TypeValue):
+        raise CelError("no such overload: _+_")
+    raise no_overload()
+
+
+def subtract(one: Any, other: Any) -> Any:
+    kind, theirs = type(one), type(other)
+    if kind is theirs:
+        if kind is int or kind is Uint:
+            return _whole(kind, int(one) - int(other))
+        if kind is float:
+            return one - other
+        if kind is Duration:
+            return duration(one.nanoseconds - other.nanoseconds)
+        if kind is Timestamp:
+            return duration(one.nanoseconds - other.nanoseconds)
+    if kind is Timestamp and theirs is Duration:
+        return timestamp(one.nanoseconds - other.nanoseconds, one.offset)
+    if kind not in (int, Uint, float, Timestamp, Duration):
+        raise CelError("no such overload: _-_")
+    raise no_overload()
+
+
+def _numeric(
+    operator: str, on_whole: Callable[[type, Any, Any], Any], on_float: Callable[[float, float], float] | None
+) -> Callable[[Any, Any], Any]:
+    def apply(one: Any, other: Any) -> Any:
+        kind = type(one)
+        if kind is type(other):
+            if kind is int or kind is Uint:
+                return on_whole(kind, int(one), int(other))
+            if kind is float and on_float is not None:
+                return on_float(one, other)
+        if kind not in (int, Uint, float) or (kind is float and on_float is None):
+            raise CelError(f"no such overload: {operator}")
+        raise no_overload()
+
+    return apply
+
+
+def _divided(kind: type, one: int, other: int) -> Any:
+    if not other:
+        raise CelError("division by zero")
+    quotient = abs(one) // abs(other)
+    return _whole(kind, quotient if (one < 0) == (other < 0) else -quotient)
+
+
+def _remainder(kind: type, one: int, other: int) -> Any:
+    if not other:
+        raise CelError("modulus by zero")
+    rest = abs(one) % abs(other)
+    return _whole(kind, -rest if one < 0 else rest)
+
+
+def _float_divided(one: float, other: float) -> float:
+    if other:
+        return one / other
+    if not one or one != one:  # noqa: PLR0124 # NaN
+        return math.nan
+    return math.copysign(math.inf, one) * math.copysign(1.0, other)
+
+
+multiply = _numeric("_*_", lambda kind, one, other: _whole(kind, one * other), lambda one, other: one * other)
+divide = _numeric("_/_", _divided, _float_divided)
+modulo = _numeric("_%_", _remainder, None)
+
+
+def negate(value: Any) -> Any:
+    kind = type(value)
+    if kind is int:
+        return _whole(int, -value)
+    if kind is float:
+        return -value
+    if kind is Duration:
+        return duration(-value.nanoseconds)
+    raise CelError("no such overload") if kind is bool else CelError("no such overload: -_")

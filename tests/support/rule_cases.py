@@ -1,0 +1,153 @@
+"""Rules of custom resources as requests that mean the same to every API server: see rule_cases.yaml.
+
+Each case is a field of one of a few definitions, with the schema and the rules of the case, and objects have that field
+alone. So hundreds of cases need a handful of definitions, which takes a real server a moment each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubeloop.devcluster.custom.schema_rules import check_schema
+from kubeloop.devcluster.validation.field import Errors
+from support.custom_resource_requests import Step
+
+JSON = dict[str, Any]
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP = "rules.example.com"
+_PER_DEFINITION = 40
+_SUBJECT: JSON = {  # what expressions that do not compile are about
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 10},
+        "size": {"type": "integer"},
+        "when": {"type": "string", "format": "date-time"},
+        "tags": {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 10}},
+        "labels": {"type": "object", "maxProperties": 3, "additionalProperties": {"type": "string", "maxLength": 9}},
+        "inner": {
+            "type": "object",
+            "properties": {"deep": {"type": "object", "properties": {"x": {"type": "string"}}}},
+        },
+        "namespace": {"type": "string"},
+        "any": {"x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A schema with its rules."""
+
+    about: str
+    schema: JSON
+    values: tuple[Any, ...] = ()
+    updates: tuple[tuple[Any, Any], ...] = ()
+
+    @property
+    def served(self) -> bool:
+        """Is it worth a field of a definition? What is refused has been compared before."""
+        refused = Errors()
+        check_schema(refused, {"type": "object", "properties": {"p": self.schema}}, "", has_status=False)
+        return bool(self.values or self.updates) and not refused
+
+
+def _with_rules(schema: JSON, rules: list[JSON]) -> JSON:
+    return {**schema, "x-kubernetes-validations": rules}
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    found: list[Case] = []
+    for number, each in enumerate(yaml.safe_load((Path(__file__).parent / "rule_cases.yaml").read_text())):
+        found += [
+            Case(text, _with_rules({"type": "object"}, [{"rule": text}]), ({},)) for text in each.get("expressions", ())
+        ]
+        found += [Case(text, _with_rules(_SUBJECT, [{"rule": text}])) for text in each.get("refused", ())]
+        if "schema" in each:
+            schema = _with_rules(each["schema"], each["rules"])
+            updates = tuple((old, new) for old, new in each.get("updates", ()))
+            about = f"{number}: {each['rules'][0]['rule']}"
+            found.append(Case(about, schema, tuple(each.get("values", ())), updates))
+    return tuple(found)
+
+
+def definition(plural: str, fields: JSON) -> JSON:
+    kind = plural.capitalize()
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {"plural": plural, "singular": plural, "kind": kind, "listKind": f"{kind}List"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def _object(plural: str, name: str, field: str, value: Any, **metadata: Any) -> JSON:
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": plural.capitalize(),
+        "metadata": {"name": name, **metadata},
+        "spec": {} if value is None else {field: value},
+    }
+
+
+def steps() -> Iterator[Step]:
+    """Definitions that are refused or tried alone; then those that are served, with their objects."""
+    served = []
+    for number, case in enumerate(cases()):
+        yield Step(f"definition {case.about}", "POST", f"{CRDS}?dryRun=All", definition("tried", {"p": case.schema}))
+        if case.served:
+            served.append((f"p{number}", case))
+    for start in range(0, len(served), _PER_DEFINITION):
+        part = served[start : start + _PER_DEFINITION]
+        plural = f"things{start}"
+        yield from _served_steps(plural, part)
+
+
+def _served_steps(plural: str, part: list[tuple[str, Case]]) -> Iterator[Step]:
+    fields = {field: case.schema for field, case in part}
+    yield Step(f"definition of {plural}", "POST", CRDS, definition(plural, fields), settle=True)
+    path = f"/apis/{GROUP}/v1/{plural}"
+    for field, case in part:
+        for index, value in enumerate(case.values):
+            body = _object(plural, f"{field}-{index}", field, value)
+            yield Step(f"{case.about} of {json.dumps(value)}", "POST", f"{path}?dryRun=All", body)
+        for index, (old, new) in enumerate(case.updates):
+            name = f"{field}-u{index}"
+            about = f"{case.about} from {json.dumps(old)}"
+            yield Step(about, "POST", path, _object(plural, name, field, old))
+            merge = "application/merge-patch+json"
+            patch = {"metadata": {"labels": {"a": "b"}}, "spec": {field: new}}
+            yield Step(f"{about} to {json.dumps(new)}", "PATCH", f"{path}/{name}?dryRun=All", patch, merge)
+    yield Step(f"end of {plural}", "DELETE", f"{CRDS}/{plural}.{GROUP}")
+
+
+def comparable(status: int, content: Any, warnings: list[str]) -> JSON:
+    """What must be the same: names that kube-apiserver makes up of the time do not count, nor its maps' order."""
+    if status < 400:
+        return {"status": status, "warnings": sorted(map(_plain, warnings))}
+    causes = (content.get("details") or {}).get("causes") or []
+    told = [f"{each.get('field')}: {each.get('reason')}: {_plain(each.get('message', ''))}" for each in causes]
+    return {
+        "status": status,
+        "reason": content.get("reason"),
+        "causes": sorted(told) or _plain(content.get("message", "")),
+        "warnings": sorted(map(_plain, warnings)),
+    }
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"selfType\d*", "selfType", text)
