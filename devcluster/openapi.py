@@ -8,7 +8,7 @@ k8s.io/kube-openapi.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from hashlib import sha512
 from importlib import metadata, resources
@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.descriptions import field_descriptions
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
@@ -128,25 +129,61 @@ def _kinds_of_type() -> dict[str, list[JSON]]:
     result: dict[str, list[JSON]] = {}
     for (group, version, kind), name in schema.kinds().items():
         result.setdefault(name, []).append({"group": group, "kind": kind, "version": version})
-    groups = [{"group": group, "kind": "DeleteOptions", "version": version} for group, version in group_versions()]
-    return result | {
-        "meta/v1.DeleteOptions": groups,
-        "meta/v1.Status": [{"group": "", "kind": "Status", "version": "v1"}],
-    }
+    for name in _EVERYWHERE:
+        kind = name.rpartition(".")[2]
+        result[name] = [{"group": group, "kind": kind, "version": version} for group, version in group_versions()]
+    for kind in ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList"):
+        result[f"meta/v1.{kind}"] = [{"group": "", "kind": kind, "version": "v1"}]
+    return result
+
+
+_EVERYWHERE = ("meta/v1.DeleteOptions", "meta/v1.WatchEvent")
+"""Kinds of every group version."""
+
+
+def _union(discriminator: str, *fields: str) -> JSON:
+    named: JSON = {"fields-to-discriminateBy": {name: _title(name) for name in fields}}
+    return {"discriminator": discriminator, **named} if discriminator else named
+
+
+def _title(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_UNIONS = {
+    "core/v1.AppArmorProfile": _union("type", "localhostProfile"),
+    "core/v1.PodSchedulingGroup": _union("", "podGroupName"),
+    "core/v1.SeccompProfile": _union("type", "localhostProfile"),
+    "flowcontrol/v1.LimitResponse": _union("type", "queuing"),
+    "flowcontrol/v1.PriorityLevelConfigurationSpec": _union("type", "exempt", "limited"),
+    "flowcontrol/v1.Subject": _union("kind", "group", "serviceAccount", "user"),
+}
+"""x-kubernetes-unions by type."""
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
 class Schemas:
-    """The types that a document refers to, in the form of OpenAPI 2 or 3; grows as references are made."""
+    """The types that a document refers to, in the form of OpenAPI 2 or 3; grows as references are made.
 
-    def __init__(self, *, v3: bool) -> None:
+    of: the group and version that a document of OpenAPI 3 is about.
+    """
+
+    def __init__(self, *, v3: bool, of: tuple[str, str] = ("", "v1")) -> None:
         self._v3 = v3
+        self._of = of
         self._scalars = _SCALARS_V3 if v3 else _SCALARS_V2
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
         self.schemas: dict[str, JSON] = {}
         self._custom: dict[tuple[str, str, str], str] = {}
+
+    def _kinds(self, type_name: str) -> list[JSON]:
+        """Those that a type is, in every version or in the document's."""
+        kinds = _kinds_of_type().get(type_name, [])
+        if type_name not in _EVERYWHERE or not self._v3:
+            return kinds
+        return [each for each in kinds if (each["group"], each["version"]) in (("", "v1"), self._of)]
 
     def define(self, group: str, version: str, kind: str, value: JSON) -> None:
         """A type that is none of Kubernetes' own, by its schema."""
@@ -174,23 +211,30 @@ class Schemas:
         self.schemas[_PATCH] = {"type": "object"}
         return {"$ref": self._prefix + _PATCH}
 
+    def watch_event(self) -> None:
+        """Define what watches are told, though no path here says so."""
+        event, raw = (_schema_name(name) for name in ("meta/v1.WatchEvent", "runtime.RawExtension"))
+        self.schemas.setdefault(raw, {"type": "object"})
+        self.schemas[event] = {
+            "type": "object",
+            "required": ["type", "object"],
+            "properties": {
+                "object": {"allOf": [{"$ref": self._prefix + raw}]},
+                "type": {"type": "string", "default": ""},
+            },
+            "x-kubernetes-group-version-kind": self._kinds("meta/v1.WatchEvent"),
+        }
+
     def _scalar(self, ref: TypeRef) -> JSON:
         name = _schema_name(ref.named)
         self.schemas.setdefault(name, self._scalars[ref.kind])
         return {"$ref": self._prefix + name}
 
-    def _named(self, reference: JSON, default: Any = None) -> JSON:
-        """A reference as a property: in OpenAPI 3 nothing may stand beside $ref, hence allOf."""
-        if not self._v3:
-            return dict(reference)
-        return {"allOf": [reference]} if default is None else {"allOf": [reference], "default": default}
-
     def _value(self, ref: TypeRef, *, nested: bool = False) -> JSON:
-        """`nested`: an element of a list or map, which is there or not and so has a zero value as its default."""
-        if ref.kind == "struct":
-            return self._named(self.reference(ref.named), None if ref.pointer or not nested else {})
-        if ref.kind in self._scalars:
-            return self._named(self._scalar(ref))
+        """`nested`: in a list or map. A property may have more to say than $ref, hence allOf in OpenAPI 3."""
+        if ref.kind == "struct" or ref.kind in self._scalars:
+            reference = self.reference(ref.named) if ref.kind == "struct" else self._scalar(ref)
+            return {"allOf": [reference]} if self._v3 and not nested else dict(reference)
         if ref.kind == "list" and ref.element is not None:
             return {"type": "array", "items": self._value(ref.element, nested=True)}
         if ref.kind == "map" and ref.element is not None:
@@ -198,8 +242,6 @@ class Schemas:
         value = dict(_PLAIN[ref.kind])
         if ref.enum:
             value["enum"] = sorted(ref.enum)
-        if nested and self._v3 and not ref.pointer:
-            value["default"] = _ZERO.get(ref.kind, "")
         return value
 
     def _property(self, field: Field) -> JSON:
@@ -212,7 +254,7 @@ class Schemas:
         elif self._v3 and not field.type.pointer:
             if kind == "struct":
                 value["default"] = {}
-            elif field.required and kind in _ZERO and not field.type.enum:
+            elif kind in _ZERO and not (field.omit_empty or field.omit_zero):
                 value["default"] = _ZERO[kind]
         if field.patch_strategy:
             value["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
@@ -233,12 +275,14 @@ class Schemas:
             for name, text in field_descriptions(struct.name).items():
                 if name in properties:
                     properties[name] = {"description": text, **properties[name]}
-        if required := sorted(name for name, field in struct.json.items() if field.required):
+        if required := [name for name, field in struct.json.items() if field.required]:
             result["required"] = required
         if properties:
             result["properties"] = properties
-        if kinds := _kinds_of_type().get(struct.name):
+        if kinds := self._kinds(struct.name):
             result["x-kubernetes-group-version-kind"] = kinds
+        if unions := _UNIONS.get(struct.name):
+            result["x-kubernetes-unions"] = [unions]
         if struct.atomic:
             result["x-kubernetes-map-type"] = "atomic"
         return result
@@ -258,11 +302,27 @@ def _kind_type(group: str, version: str, kind: str) -> str:
     return struct.name if struct is not None else ""
 
 
+_UNAUTHORIZED = {"description": "Unauthorized"}
+_CONNECTED = ("attach", "exec", "portforward", "proxy")
+_MORE_RESPONSES = {
+    "create": {"201": "Created", "202": "Accepted"},
+    "update": {"201": "Created"},
+    "patch": {"201": "Created"},
+    "delete": {"202": "Accepted"},
+}
+
+
+def _group_name(group: str) -> str:
+    """A group as operations are named by it: "Apps", "RbacAuthorization", "Core"."""
+    return "".join(_title(part) for part in group.removesuffix(".k8s.io").split(".")) or "Core"
+
+
 class Paths:
     """Paths of the resources of a group."""
 
     def __init__(self, schemas: Schemas, *, v3: bool) -> None:
         self._schemas, self._v3 = schemas, v3
+        self._media_types: tuple[str, ...] = errors.BODY_TYPES
         self.paths: dict[str, JSON] = {}
 
     def add(self, each: Served) -> None:
@@ -287,9 +347,11 @@ class Paths:
         }
         item["parameters"] = [
             self._parameter(name, "path", "string", required=True)
-            for name in ("namespace", "name")
+            for name in ("name", "namespace")
             if f"{{{name}}}" in path
         ]
+        if not subresource or subresource not in _CONNECTED:
+            item["parameters"].append(self._parameter("pretty", "query", "string"))
         self.paths[path] = item
 
     def _parameter(self, name: str, place: str, type_: str, *, required: bool = False) -> JSON:
@@ -304,14 +366,17 @@ class Paths:
         group, version, kind = subresource_kind(each, subresource) if subresource else ("", "", "")
         group, version, kind = group or resource.group, version or resource.version, kind or resource.kind
         type_name = self._schemas.type_of(group, version, kind)
-        group_name = _title(resource.group.partition(".")[0] or "core")
+        group_name = _group_name(resource.group)
         tag = f"{group_name[0].lower()}{group_name[1:]}_{resource.version}"
-        shown = _ACTIONS.get(verb, verb)
+        shown = "connect" if subresource in _CONNECTED else _ACTIONS.get(verb, verb)
         namespaced = "Namespaced" if resource.namespaced and not scope else ""
-        words = {"update": "replace", "get": "read", "deletecollection": "deleteCollection"}.get(verb, verb)
-        identifier = (
-            f"{words}{group_name}{_title(resource.version)}{namespaced}{resource.kind}{_title(subresource)}{scope}"
-        )
+        words, more = {"update": "replace", "get": "read", "deletecollection": "delete"}.get(verb, verb), ""
+        if verb == "deletecollection":
+            more = "Collection"
+        elif subresource in _CONNECTED:
+            words, more = "connect", _title(_METHODS[verb])
+        words += f"{group_name}{_title(resource.version)}{more}"
+        identifier = f"{words}{namespaced}{resource.kind}{_title(subresource)}{scope}"
         operation: JSON = {
             "tags": [tag],
             "operationId": identifier,
@@ -319,6 +384,14 @@ class Paths:
             "x-kubernetes-group-version-kind": {"group": group, "kind": kind, "version": version},
             "parameters": [self._parameter(name, "query", type_) for name, type_ in sorted(_PARAMETERS[verb].items())],
         }
+        self._media_types = (JSON_TYPE, "application/yaml") if each.custom is not None else errors.BODY_TYPES
+        if subresource in _CONNECTED:
+            answered = (
+                {"content": {"*/*": {"schema": {"type": "string"}}}} if self._v3 else {"schema": {"type": "string"}}
+            )
+            operation["responses"] = {"200": {"description": "OK", **answered}, "401": _UNAUTHORIZED}
+            del operation["parameters"]
+            return operation
         self._body(operation, verb, type_name, _PATCH_TYPES if each.custom is None else each.custom.patch_types)
         self._responses(operation, verb, type_name, group, version, f"{kind}List" if subresource else each.list_kind)
         return operation
@@ -355,23 +428,27 @@ class Paths:
     def _responses(self, operation: JSON, verb: str, type_name: str, group: str, version: str, list_kind: str) -> None:
         body = self._answer(verb, type_name, self._schemas.type_of(group, version, list_kind))
         ok: JSON = {"description": "OK"}
+        produced = list(self._media_types)
+        if verb == "list":
+            produced += [f"{each};stream=watch" for each in produced if each != "application/yaml"]
+        if not type_name:
+            produced = [JSON_TYPE]
         if self._v3:
-            ok["content"] = {JSON_TYPE: {"schema": body}}
+            ok["content"] = {each: {"schema": body} for each in sorted(produced)}
         else:
             ok["schema"] = body
-            operation["produces"] = [JSON_TYPE]
-        operation["responses"] = {"200": ok, "401": {"description": "Unauthorized"}}
-        if verb == "create":
-            operation["responses"]["201"] = ok | {"description": "Created"}
-
-
-def _title(text: str) -> str:
-    return text[:1].upper() + text[1:]
+            operation["produces"] = produced
+        operation["responses"] = {"200": ok, "401": _UNAUTHORIZED}
+        if not operation["parameters"]:
+            del operation["parameters"]
+        for code, told in _MORE_RESPONSES.get(verb, {}).items():
+            operation["responses"][code] = ok | {"description": told}
+        operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
 # --- documents --------------------------------------------------------------------------------------------------------
 
-_INFO = {"title": "Kubernetes", "version": "v1.36.0"}
+_INFO = {"title": "Kubernetes", "version": "1.36"}
 
 
 def document(paths: dict[str, JSON], schemas: dict[str, JSON]) -> bytes:
@@ -381,11 +458,26 @@ def document(paths: dict[str, JSON], schemas: dict[str, JSON]) -> bytes:
 
 @cache
 def _v3_document(group: str, version: str) -> bytes:
-    schemas = Schemas(v3=True)
+    schemas = Schemas(v3=True, of=(group, version))
     paths = Paths(schemas, v3=True)
     for each in of_version(group, version):
         paths.add(each)
+        if "watch" in each.verbs:
+            schemas.watch_event()
+    name = _group_name(group)
+    paths.paths[f"/{_v3_path(group, version)}/"] = _listed(
+        schemas.reference("meta/v1.APIResourceList"),
+        f"get{name}{_title(version)}APIResources",
+        f"{name[0].lower()}{name[1:]}_{version}",
+    )
     return document(paths.paths, schemas.schemas)
+
+
+def _listed(answer: JSON, identifier: str, tag: str, media_types: Sequence[str] = errors.BODY_TYPES) -> JSON:
+    """A path of discovery."""
+    content = {each: {"schema": answer} for each in sorted(media_types)}
+    responses = {"200": {"description": "OK", "content": content}, "401": _UNAUTHORIZED}
+    return {"get": {"tags": [tag], "operationId": identifier, "responses": responses}}
 
 
 def _v3_path(group: str, version: str) -> str:
@@ -405,6 +497,7 @@ _ABOVE_RESOURCES = {
 }
 """Documents about one path each: the path, the operation's name and the type of the answer, "" for a JSON object."""
 _ODD_TYPES = {"openid/v1/jwks": KEY_SET_TYPE}
+_TAGS = {".well-known/openid-configuration": "WellKnown", "api": "core", "openid/v1/jwks": "openid"}
 
 
 @cache
@@ -412,15 +505,14 @@ def one_path(name: str) -> bytes:
     """The document of a path above the resources: one of those, or a group's list of versions."""
     group = name.removeprefix("apis/")
     path, identifier, type_name = _ABOVE_RESOURCES.get(name) or (
-        f"/apis/{group}/", f"get{_title(group.partition('.')[0])}APIGroup", "meta/v1.APIGroup"
+        f"/apis/{group}/", f"get{_group_name(group)}APIGroup", "meta/v1.APIGroup"
     )  # fmt: skip
     schemas = Schemas(v3=True)
     answer = schemas.reference(type_name) if type_name else {"type": "object"}
-    responses = {
-        "200": {"description": "OK", "content": {_ODD_TYPES.get(name, JSON_TYPE): {"schema": answer}}},
-        "401": {"description": "Unauthorized"},
-    }
-    return document({path: {"get": {"operationId": identifier, "responses": responses}}}, schemas.schemas)
+    produced = errors.BODY_TYPES if type_name else (_ODD_TYPES.get(name, JSON_TYPE),)
+    group_name = _group_name(group)
+    tag = _TAGS.get(name) or f"{group_name[0].lower()}{group_name[1:]}"
+    return document({path: _listed(answer, identifier, tag, produced)}, schemas.schemas)
 
 
 @cache

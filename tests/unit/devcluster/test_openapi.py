@@ -85,7 +85,7 @@ def test_lists_say_how_patches_merge_them():
     containers = SCHEMAS["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
     assert {name: value for name, value in containers.items() if name not in ("description", "nullable")} == {
         "type": "array",
-        "items": {"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}], "default": {}},
+        "items": {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"},
         "x-kubernetes-patch-strategy": "merge",
         "x-kubernetes-patch-merge-key": "name",
         "x-kubernetes-list-type": "map",
