@@ -241,3 +241,46 @@ def test_objects_of_every_kind_are_answered_alike(servers, kind: str):
         each.differences = [d for d in each.differences if not same_but_for_order(d.real, d.ours)]
         assert not each.differences, each.report()
     assert outcome.accepted
+
+
+# --- OpenAPI ----------------------------------------------------------------------------------------------------------
+
+NOT_SERVED = re.compile(r"ComponentStatus|ComponentCondition|version\.Info|(Proxy|Exec|Attach|PortForward)Options$")
+NOT_COMPARED = ("description", "nullable")
+"""Descriptions are those of the installed client library; that a value may be null is said here alone."""
+
+
+def without_words(schema: Any) -> Any:
+    if type(schema) is list:
+        return [without_words(each) for each in schema]
+    if type(schema) is not dict:
+        return schema
+    if set(schema) - set(NOT_COMPARED) == {"allOf"}:
+        schema = schema["allOf"][0]  # a reference that says no more
+    return {
+        name: without_words(each) for name, each in schema.items() if name not in NOT_COMPARED or type(each) is dict
+    }
+
+
+def test_types_are_published_alike(servers):
+    """Their fields, types, required ones, defaults, kinds, list types and merge keys, in every document."""
+    real, ours = servers
+
+    def document(server: ApiServer, path: str) -> Any:
+        content = server.ask("GET", path).content
+        return json.loads(content) if type(content) is str else content
+
+    index = document(real, "/openapi/v3")["paths"]
+    assert document(ours, "/openapi/v3")["paths"].keys() == index.keys()
+    differ = []
+    for name in index:
+        told, said = (
+            without_words(document(server, f"/openapi/v3/{name}").get("components", {}).get("schemas", {}))
+            for server in servers
+        )
+        differ += [
+            f"{name} {each}\n  real {told.get(each)}\n  ours {said.get(each)}"
+            for each in {**told, **said}
+            if told.get(each) != said.get(each) and not NOT_SERVED.search(each)
+        ]
+    assert not differ, "\n".join(differ)
