@@ -1,0 +1,273 @@
+"""What one write leaves for the next, as kube-apiserver v1.36 has it: versions, generations, owners, deletions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.asked import Asked
+
+JSON = dict[str, Any]
+CORE = "/api/v1/namespaces/default"
+APPS = "/apis/apps/v1/namespaces/default"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+STRATEGIC, OPERATIONS = "application/strategic-merge-patch+json", "application/json-patch+json"
+TEMPLATE: JSON = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+TEMPLATES = "deprecated.daemonset.template.generation"
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    return Asked()
+
+
+def patch(ask: Asked, path: str, body: Any, media: str = MERGE) -> JSON:
+    status, answer = ask("PATCH", path, body, media)
+    assert status in (200, 201), answer
+    return answer
+
+
+def version(answer: JSON) -> int:
+    return int(answer["metadata"]["resourceVersion"])
+
+
+def made(ask: Asked, path: str, name: str, body: JSON, **metadata: Any) -> str:
+    ask.make(path, {"metadata": {"name": name, **metadata}, **body})
+    return f"{path}/{name}"
+
+
+def deployment(*containers: str, **more: Any) -> JSON:
+    template = {**TEMPLATE, "spec": {"containers": [{"name": each, "image": "i"} for each in containers]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template, **more}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+
+
+async def test_applied_items_come_in_the_order_wished_and_the_others_around_them(ask: Asked):
+    path = f"{APPS}/deployments/d"
+
+    def order(manager: str, *containers: str) -> str:
+        answer = patch(ask, f"{path}?fieldManager={manager}&force=true", deployment(*containers), APPLY)
+        return "".join(each["name"] for each in answer["spec"]["template"]["spec"]["containers"])
+
+    assert order("one", *"bac") == "bac"
+    assert order("two", *"za") == "bzac"
+    assert order("one", *"ca") == "zca"
+    assert order("one", *"qcab") == "zqcab"
+
+
+async def test_a_parent_in_which_nobody_owns_anything_goes_with_what_else_is_in_it(ask: Asked):
+    path = f"{CORE}/replicationcontrollers/r"
+    whole = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "r"}}
+    spec = {"replicas": 1, "selector": {"a": "b"}, "template": TEMPLATE}
+    patch(ask, f"{path}?fieldManager=one", {**whole, "spec": spec}, APPLY)
+    patch(ask, f"{path}?fieldManager=two&force=true", {**whole, "spec": {"replicas": 2}}, APPLY)
+    status, answer = ask("PATCH", f"{path}?fieldManager=one", whole, APPLY)
+    assert (status, [each["field"] for each in answer["details"]["causes"]]) == (
+        422,
+        ["spec.selector", "spec.template"],  # not spec.template.spec.containers
+    )
+
+
+async def test_null_in_place_of_a_struct_wishes_nothing_of_its_fields(ask: Asked):
+    path = f"{APPS}/deployments/d?fieldManager=one&force=true"
+    patch(ask, path, deployment("c"), APPLY)
+    strategy = {"type": "Recreate", "rollingUpdate": None}
+    status, answer = ask("PATCH", path, deployment("c", strategy=strategy), APPLY)
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.strategy.rollingUpdate")
+
+
+async def test_an_owner_reference_is_owned_whole_and_so_conflicts(ask: Asked):
+    def owner(**more: Any) -> JSON:
+        references = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", **more}]
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "ownerReferences": references}}
+
+    path = f"{CORE}/configmaps/c"
+    patch(ask, f"{path}?fieldManager=one", owner(), APPLY)
+    status, answer = ask("PATCH", f"{path}?fieldManager=two", owner(controller=True), APPLY)
+    assert (status, answer["details"]["causes"][0]["field"]) == (409, '.metadata.ownerReferences[uid="u"]')
+
+
+async def test_an_item_that_is_there_twice_stays_so_until_it_is_wished(ask: Asked):
+    path = f"{APPS}/deployments"
+    body = deployment("c")
+    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}, {"name": "B", "value": "3"}]
+    body["spec"]["template"]["spec"]["containers"][0]["env"] = env
+    ask("POST", f"{path}?fieldManager=creator", body)
+
+    def applied(name: str) -> tuple[list[str], bool]:
+        body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": name, "value": "9"}]
+        answer = patch(ask, f"{path}/d?fieldManager=me&force=true", body, APPLY)
+        [creator] = [each for each in answer["metadata"]["managedFields"] if each["manager"] == "creator"]
+        [container] = answer["spec"]["template"]["spec"]["containers"]
+        return [each.get("value", "") for each in container["env"]], 'k:{"name":"A"}' in str(creator)
+
+    assert applied("B") == (["1", "2", "9"], True)
+    assert applied("A") == (["9", ""], False)  # B keeps its name, which is still the creator's
+
+
+async def test_repeated_keys_of_a_configuration_are_refused_after_all_else(ask: Asked):
+    path = f"{CORE}/configmaps/c?fieldManager=one&fieldValidation=Strict"
+    head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"
+    status, answer = ask("PATCH", path, f"{head}data: {{a: x, a: 1}}", APPLY)
+    assert (status, ".data.a: expected string" in answer["message"]) == (500, True)
+    status, answer = ask("PATCH", path, f"{head}data: {{a: x, a: z}}", APPLY)
+    assert (status, "already set in map" in answer["message"]) == (400, True)
+
+
+async def test_applying_again_what_a_server_completes_writes_nothing(ask: Asked):
+    path = f"{CORE}/secrets/s?fieldManager=one"
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}}
+    first = patch(ask, path, secret, APPLY)
+    first_owned = first["metadata"]["managedFields"][0]
+    again = patch(ask, path, secret, APPLY)
+    assert (version(again), again["metadata"]["managedFields"][0]) == (version(first), first_owned)
+
+
+async def test_the_first_write_to_a_claim_is_one_though_it_changes_nothing(ask: Asked):
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = made(ask, f"{CORE}/persistentvolumeclaims", "c", {"spec": spec})
+    versions = [version(ask("GET", claim)[1]), *(version(patch(ask, claim, {})) for _ in range(2))]
+    assert versions[0] < versions[1] == versions[2]
+    plain = made(ask, f"{CORE}/configmaps", "c", {})
+    assert version(ask("GET", plain)[1]) == version(patch(ask, plain, {}))
+
+
+async def test_a_daemon_set_counts_its_templates(ask: Asked):
+    body = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+    path = made(ask, f"{APPS}/daemonsets", "d", body)
+    changes = (
+        (path, {}),
+        (path, {"spec": {"minReadySeconds": 3}}),
+        (path, {"spec": {"template": {"spec": {"nodeSelector": {"x": "y"}}}}}),
+        (path, {"metadata": {"annotations": {TEMPLATES: "9"}}}),
+        (path, {"metadata": {"annotations": None}}),
+        (f"{path}/status", {"metadata": {"annotations": None}}),
+    )
+    counts = [patch(ask, where, change)["metadata"]["annotations"][TEMPLATES] for where, change in changes]
+    assert counts == ["1", "1", "2", "2", "2", "2"]
+
+
+async def test_labels_of_an_endpoint_slice_are_a_new_generation_and_empty_lists_are_none(ask: Asked):
+    path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    slice_path = made(ask, path, "s", {"addressType": "IPv4", "endpoints": [], "ports": []})
+    answer = patch(ask, slice_path, {"metadata": {"labels": {"a": "b"}}})
+    assert (answer["metadata"]["generation"], answer["endpoints"], answer["ports"]) == (2, None, None)
+    assert patch(ask, slice_path, {"metadata": {"annotations": {"a": "b"}}})["metadata"]["generation"] == 2
+    role = made(ask, "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", "r", {"rules": []})
+    assert ask("GET", role)[1]["rules"] is None
+
+
+async def test_a_quota_is_not_created_by_an_update(ask: Asked):
+    assert ask("PUT", f"{CORE}/resourcequotas/q", {"metadata": {"name": "q"}})[0] == 404
+    assert ask("PUT", f"{CORE}/limitranges/l", {"metadata": {"name": "l"}, "spec": {"limits": []}})[0] == 201
+
+
+async def test_a_status_below_zero_is_told_with_all_it_is_below(ask: Asked):
+    body = {"spec": {"serviceName": "x", "selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+    path = made(ask, f"{APPS}/statefulsets", "s", body)
+    status, answer = ask("PATCH", f"{path}/status", {"status": {"replicas": -1}}, MERGE)
+    assert (status, len(answer["details"]["causes"])) == (422, 5)
+
+
+async def test_conditions_of_a_budget_are_whole(ask: Asked):
+    path = made(ask, "/apis/policy/v1/namespaces/default/poddisruptionbudgets", "b", {})
+    whole = {"type": "X", "status": "True", "reason": "R", "lastTransitionTime": "2024-01-01T00:00:00Z"}
+    for wrong, field in (
+        ({"status": "maybe"}, "status"),
+        ({"reason": ""}, "reason"),
+        ({"reason": "not so"}, "reason"),
+        ({"lastTransitionTime": None}, "lastTransitionTime"),
+        ({"type": "a b"}, "type"),
+        ({"observedGeneration": -1}, "observedGeneration"),
+        ({"message": "x" * 40_000}, "message"),
+    ):
+        status, answer = ask("PATCH", f"{path}/status", {"status": {"conditions": [{**whole, **wrong}]}}, MERGE)
+        assert (status, answer["details"]["causes"][0]["field"]) == (422, f"status.conditions[0].{field}")
+    assert ask("PATCH", f"{path}/status", {"status": {"conditions": [whole, whole]}}, MERGE)[0] == 422
+    assert ask("PATCH", f"{path}/status", {"status": {"conditions": [whole]}}, MERGE)[0] == 200
+
+
+# --- deletions --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_object_without_a_grace_goes_in_one_step_with_its_last_finalizer(ask: Asked):
+    path = f"{APPS}/replicasets"
+    made(ask, path, "r", {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}})
+    waiting = ask("DELETE", f"{path}/r", {"propagationPolicy": "Foreground"})[1]
+    assert ask("DELETE", f"{path}/r", {"propagationPolicy": "Background"})[0] == 200
+    assert int(ask("GET", path)[1]["metadata"]["resourceVersion"]) == version(waiting) + 1
+
+
+async def test_a_second_eviction_writes_nothing(ask: Asked):
+    pod = made(ask, f"{CORE}/pods", "p", {"spec": TEMPLATE["spec"]}, finalizers=["a.b/c"])
+    eviction = {"metadata": {"name": "p"}}
+    versions = []
+    for _ in range(2):
+        assert ask("POST", f"{pod}/eviction", eviction)[0] == 201
+        versions.append(version(ask("GET", pod)[1]))
+    assert versions[0] == versions[1]
+
+
+async def test_a_deletion_timestamp_that_is_sent_does_not_count_but_is_owned(ask: Asked):
+    path = made(ask, f"{CORE}/configmaps", "c", {}, finalizers=["a.b/c"])
+    before = ask("DELETE", path)[1]["metadata"]["deletionTimestamp"]
+    after = patch(ask, path, {"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}})["metadata"]
+    assert after["deletionTimestamp"] == before
+    assert any("f:deletionTimestamp" in each["fieldsV1"]["f:metadata"] for each in after["managedFields"])
+
+
+# --- patches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("media", "body", "status", "told"),
+    [
+        (STRATEGIC, {"spec": {"strategy": {"$retainKeys": ["rollingUpdate"], "type": "Recreate"}}}, 400, "retainKeys"),
+        (STRATEGIC, {"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": None}}}, 200, ""),
+        (
+            STRATEGIC,
+            {"spec": {"template": {"spec": {"containers": [{"name": "c", "$patch": "merge"}]}}}},
+            500,
+            "merging lists cannot yet be specified in the patch",
+        ),
+        (MERGE, {"apiVersion": None}, 400, "the name of the object (d based on URL) was undeterminable"),
+        (
+            OPERATIONS,
+            '[{"op":"add","op":"add","path":"/spec/paused","value":true}]',
+            422,
+            'json patch duplicate field "[0].op"',
+        ),
+        (STRATEGIC, {"spec": {"b": 1, "template": {"a": 1}}}, 422, 'unknown field "spec.b", unknown field "spec.tem'),
+        ("Application/Merge-Patch+JSON", {}, 415, ""),
+    ],
+)
+async def test_patches_are_refused_in_kubernetes_words(ask: Asked, media: str, body: Any, status: int, told: str):
+    ask("POST", f"{APPS}/deployments", deployment("c"))
+    mode = "Strict" if status == 422 else "Warn"
+    found, answer = ask("PATCH", f"{APPS}/deployments/d?fieldValidation={mode}", body, media)
+    assert (found, told in answer.get("message", "")) == (status, True), answer
+
+
+async def test_a_time_of_seven_digits_is_told_from_the_seventh_on(ask: Asked):
+    body = {"metadata": {"name": "l"}, "spec": {"renewTime": "2024-01-01T00:00:00.1234567Z"}}
+    status, answer = ask("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", body)
+    assert (status, 'cannot parse "7Z" as "Z07:00"' in answer["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("media", "body", "status", "told"),
+    [
+        ("application/json;;", "{}", 415, "accepted media types"),
+        ("application/json; charset=utf-8;", '{"metadata":{"name":"c"}}', 201, ""),
+        ('application/json; a="b c"', '{"metadata":{"name":"c"}}', 201, ""),
+        ("application/json", "[" * 11_000 + "]" * 11_000, 400, "json parse error: exceeded max depth"),
+        ("application/json", '{"kind":"Status","apiVersion":"v1"}', 400, "converting (v1.Status) to (core.ConfigMap)"),
+        ("application/json", '{"kind":"List","apiVersion":"v1"}', 400, "converting (v1.List) to (core.ConfigMap)"),
+        ("application/json", '{"kind":"List","apiVersion":"apps/v1"}', 400, 'no kind "List" is registered'),
+        ("application/vnd.kubernetes.protobuf", "k8s\0", 400, "empty body"),
+    ],
+)
+async def test_bodies_are_refused_in_kubernetes_words(ask: Asked, media: str, body: str, status: int, told: str):
+    found, answer = ask("POST", f"{CORE}/configmaps", body, media)
+    assert (found, told in answer.get("message", "")) == (status, True), answer
