@@ -22,6 +22,7 @@ from kubeloop.kube.resources import SERVICES
 JSON = dict[str, Any]
 
 _NETWORK = ipaddress.IPv4Network("10.96.0.0/12")
+_NOBODYS = (str(_NETWORK.network_address), str(_NETWORK.broadcast_address))
 _NODE_PORTS = range(30000, 32768)
 _TRIES = 64
 
@@ -75,7 +76,7 @@ class ServiceAddresses:
         if not needs_cluster_ip(spec) or addresses[:1] == ["None"]:
             return
         if addresses:
-            self._claim_ip(service, addresses[0])
+            self._claim_ip(service, addresses[0], dry_run=dry_run)
         else:
             spec["clusterIP"] = str(_NETWORK.network_address) if dry_run else self._free_ip()
             spec["clusterIPs"] = [spec["clusterIP"]]
@@ -140,11 +141,13 @@ class ServiceAddresses:
             self._ips[address] = uid
         self._ports |= dict.fromkeys(ports, uid)
 
-    def _claim_ip(self, service: JSON, text: str) -> None:
+    def _claim_ip(self, service: JSON, text: str, *, dry_run: bool) -> None:
         owner, why = self._ips.get(text), ""
         if owner is not None and owner != service["metadata"]["uid"]:
             why = "provided IP is already allocated"
-        elif owner is None and ipaddress.ip_address(text) not in _NETWORK:
+        elif owner is None and not dry_run and ipaddress.ip_address(text) not in _NETWORK:
+            why = "the provided network does not match the current range"
+        elif owner is None and (ipaddress.ip_address(text) not in _NETWORK or text in _NOBODYS):
             why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {_NETWORK}"
         if why:
             wrong = Errors()

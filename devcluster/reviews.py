@@ -19,16 +19,13 @@ from kubeloop.devcluster.registry import (
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
 )
+from kubeloop.devcluster.storage import METADATA_FIELDS
 from kubeloop.devcluster.validation.field import Errors, label_name, label_value
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
 _ATTRIBUTES = "spec.resourceAttributes"
-# As Go writes them where they are wrong.
-_METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation",
-                   "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations",
-                   "ownerReferences", "finalizers", "managedFields")  # fmt: skip
 
 
 def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authentication) -> JSON:
@@ -87,7 +84,7 @@ def _access_causes(resource: Resource[Any], obj: JSON) -> list[JSON]:
 
 def _metadata_in_go(metadata: JSON) -> str:
     """Metadata as Go's field errors show it: fields in the order of the type, what is in maps by name."""
-    shown = {name: metadata[name] for name in _METADATA_ORDER if metadata.get(name)}
+    shown = {name: metadata[name] for name in METADATA_FIELDS if metadata.get(name)}
     for name in ("labels", "annotations"):
         if name in shown:
             shown[name] = dict(sorted(shown[name].items()))

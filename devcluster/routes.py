@@ -47,7 +47,7 @@ def route(path: str) -> Route | None:
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     served = BY_PATH.get((group, version, rest[0]))
-    if served is None or len(rest) > 3:
+    if served is None or (len(rest) > 3 and rest[2] != "proxy"):  # what is behind a proxy has paths of its own
         raise errors.path_not_found()
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""

@@ -30,6 +30,12 @@ from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+METADATA_FIELDS = (
+    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+    "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers",
+    "managedFields",
+)  # fmt: skip
+"""Of every object, in the order in which Go writes them."""
 _KEPT_CHANGES = 100  # a watch cache's smallest capacity
 
 
@@ -107,8 +113,9 @@ Changes: TypeAlias = list[Change]
 
 
 def with_revision(obj: JSON, revision: int) -> JSON:
-    """`obj` with that resourceVersion; shares everything else with it."""
-    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+    """`obj` with that resourceVersion, its metadata in Go's order; shares everything else with it."""
+    metadata = {**obj["metadata"], "resourceVersion": str(revision)}
+    return {**obj, "metadata": {name: metadata[name] for name in METADATA_FIELDS if name in metadata}}
 
 
 class Table:

@@ -78,7 +78,7 @@ def refused(answer: tuple[int, JSON]) -> list[str]:
         ({"clusterIPs": ["10.0.0.2"]},
             ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: must be empty when `clusterIP` is not specified']),
         ({"clusterIP": "10.0.0.1"}, ['spec.clusterIPs: Invalid value: ["10.0.0.1"]: failed to allocate IP 10.0.0.1: '
-            "the provided IP (10.0.0.1) is not in the valid range. The range of valid IPs is 10.96.0.0/12"]),
+            "the provided network does not match the current range"]),
         ({"clusterIP": "fd00::1"},
             ['spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster']),
         ({"type": "NodePort", "ports": [port(nodePort=80)]}, ["spec.ports[0].nodePort: Invalid value: 80: provided "
@@ -91,6 +91,22 @@ def refused(answer: tuple[int, JSON]) -> list[str]:
 async def test_what_is_wrong_with_addresses_and_ports_of_a_new_service_is_said_alone(spec: JSON, causes: list[str]):
     body = {"metadata": {"name": "A_b"}, "spec": {"ports": [port()], "sessionAffinity": "x", **spec}}
     assert refused(await Api()("POST", PATH, body)) == causes
+
+
+@pytest.mark.parametrize(
+    ("address", "query", "told"),
+    [
+        ("1.2.3.4", "", "the provided network does not match the current range"),
+        ("1.2.3.4", "?dryRun=All", "the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is"),
+        ("10.96.0.0", "", "the provided IP (10.96.0.0) is not in the valid range. The range of valid IPs is"),
+    ],
+)
+async def test_addresses_out_of_range_are_refused_in_one_way_and_in_a_dry_run_in_another(
+    address: str, query: str, told: str
+):
+    body = {"metadata": {"name": "s"}, "spec": {"ports": [port()], "clusterIP": address}}
+    (cause,) = refused(await Api()("POST", f"{PATH}{query}", body))
+    assert f"failed to allocate IP {address}: {told}" in cause
 
 
 async def changed(before: JSON, after: JSON) -> tuple[int, JSON, JSON]:

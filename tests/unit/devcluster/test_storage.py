@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.devcluster.errors import StatusError
-from kubeloop.devcluster.storage import Store, Table
+from kubeloop.devcluster.storage import Store, Table, with_revision
 from kubeloop.devcluster.watch import Watcher, WatchStream
 from kubeloop.kube.resources import CONFIG_MAPS
 
@@ -196,3 +196,12 @@ async def test_a_stream_ends_at_its_time_out():
     watcher.open([])
     stream = WatchStream(watcher, timeout_seconds=0.01, bookmark=None, initial_events_end=False)
     assert [chunk async for chunk in stream] == []
+
+
+def test_metadata_is_kept_in_the_order_in_which_go_writes_it():
+    given = {"labels": {}, "name": "x", "managedFields": [], "uid": "u", "creationTimestamp": "t", "namespace": "n"}
+    stamped = with_revision({"kind": "Pod", "metadata": given}, 5)
+    assert list(stamped["metadata"]) == [
+        "name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "managedFields",
+    ]  # fmt: skip
+    assert stamped["metadata"] == {**given, "resourceVersion": "5"}

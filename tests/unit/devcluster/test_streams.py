@@ -49,6 +49,7 @@ async def ask() -> Asked:
         (f"{SERVICES}/found/proxy/", 503, 'no endpoints available for service "found"'),
         (f"{SERVICES}/found:http/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
         (f"{SERVICES}/found:80/proxy/", 400, "simulated nodes run no containers: there is no proxy"),
+        (f"{SERVICES}/empty/proxy/a/b/c", 503, 'no endpoints available for service "empty"'),
         ("/api/v1/nodes/gone:99/proxy/", 404, 'nodes "gone" not found'),
     ],
 )
