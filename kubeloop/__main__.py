@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import sys
 
-import click
-
-from kubeloop.cli import commands
-from kubeloop.kube.errors import UserError
-
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 it did not succeed, 2 wrong usage or input, 130 interrupted."""
     # numpy's BLAS starts a thread per core, which spins for a while before it sleeps. Nothing here multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:  # while the command line was imported
+        sys.exit(130)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; what is wrong goes to stderr in one line and a hint."""
+    import click
+
+    from kubeloop.cli import commands
+    from kubeloop.kube.errors import UserError
+
     try:
         result = commands.main(args=arguments, prog_name="kubeloop", standalone_mode=False)
     except UserError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 
@@ -27,7 +28,9 @@ def listening_socket(address: str, port: int) -> Iterator[socket.socket]:
     except OSError as error:
         raise UserError(
             f"cannot listen on {address} port {port}: {error.strerror}",
-            hint="choose another port with --endpoint-port, or 0 for a free one",
+            hint="choose another port with --endpoint-port, or 0 for a free one"
+            if error.errno in (errno.EADDRINUSE, errno.EACCES)
+            else "--bind-address takes an address of this machine",
         ) from None
     with contextlib.closing(opened):
         yield opened

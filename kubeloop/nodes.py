@@ -24,6 +24,7 @@ import msgspec
 
 from kubeloop.amounts import positive_quantity
 from kubeloop.devcluster.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
+from kubeloop.greeting import unreachable
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
@@ -164,9 +165,7 @@ def _run(act: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> in
                 error.status.message or str(error), hint="kubeloop nodes list shows what there is"
             ) from None
         except ServerUnreachable as error:
-            raise UserError(
-                f"the API server {transport.server} does not answer: {error}", hint="is it running? see --kubeconfig"
-            ) from None
+            raise unreachable(transport.server, error) from None
         finally:
             await client.close()
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from kubeloop.control_plane import ControlPlane, Settings, import_parts, parse_controllers, settings_from
 from kubeloop.garbage import importing
+from kubeloop.greeting import greet
 from kubeloop.interrupt import on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.credentials import connect
-from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.errors import UserError
 from kubeloop.listening import listening_socket, url_of
 from kubeloop.logs import configure_logging
 from kubeloop.metrics import MeasuredTransport, new_registry
@@ -63,7 +64,7 @@ async def _run(
         listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
         with importing():
             async with asyncio.TaskGroup() as group:
-                group.create_task(_greet(client, transport.server), name="greeting")
+                group.create_task(greet(client, transport.server), name="greeting")
                 # what is imported first, and soon
                 first = settings.controllers - {"scheduler"}
                 group.create_task(asyncio.to_thread(import_parts, first), name="imports")
@@ -136,25 +137,6 @@ async def _run_elected(
         lost_lease = True
         print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
     return int(lost_lease)
-
-
-async def _greet(client: Client, server: str) -> None:
-    """Find out at once whether the server answers us. Raises UserError."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for path in ("/version", "/api/v1/nodes?limit=1"):
-                group.create_task(client.raw("GET", path), name=f"greeting {path}")
-    except* ServerUnreachable as unreachable:
-        raise UserError(
-            f"the API server {server} does not answer: {unreachable.exceptions[0]}",
-            hint="is it running? see --kubeconfig",
-        ) from None
-    except* ApiError as refused:
-        error = refused.exceptions[0]
-        message = error.message if isinstance(error, ApiError) else str(error)
-        raise UserError(
-            f"the API server {server} refuses us: {message}", hint="check the user in the kubeconfig"
-        ) from None
 
 
 def _check(election: ElectionOptions) -> None:

@@ -53,6 +53,7 @@ def main() -> None:
     """Run until stdin ends. Argument: the parent's process id."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a plugin prints is no answer
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in kubeloop.__main__
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they end us in order
     configure_logging("error")  # controllers that meet a namespace in removal have a lot to warn of
     uvloop.run(Host(answers, parent=int(sys.argv[1])).run())

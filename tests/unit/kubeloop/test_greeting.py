@@ -1,0 +1,101 @@
+"""What is said about an API server that does not do as it should."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kubeloop.greeting import greet
+from kubeloop.kube.client import Client
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.transport import Response, TransportError
+from kubeloop.listening import listening_socket, url_of
+
+URL = "https://10.0.0.1:6443"
+
+
+class AnsweringTransport:
+    """Answers every request in the same way."""
+
+    server = URL
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def lost(problem):
+    return TransportError(f"{URL}: {problem}", request_sent=False)
+
+
+def status(code, message):
+    return Response(code, b'{"kind": "Status", "code": %d, "message": "%s"}' % (code, message))
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem", "hint"),
+    [
+        pytest.param(
+            lost("[Errno 111] Connection refused"),
+            f"the API server {URL} does not answer: Connection refused",
+            "is it running",
+            id="nobody listens",
+        ),
+        pytest.param(
+            lost("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"),
+            f"the certificate of the API server {URL} is not to be trusted: self-signed certificate",
+            "certificate-authority",
+            id="certificate",
+        ),
+        pytest.param(
+            status(401, b"Unauthorized"),
+            f"the API server {URL} refuses us: Unauthorized",
+            "check the user",
+            id="unknown user",
+        ),
+        pytest.param(
+            status(403, b"nodes is forbidden"),
+            f"the API server {URL} refuses us: nodes is forbidden",
+            "permissions",
+            id="forbidden",
+        ),
+        pytest.param(
+            Response(404, b"<html>\n<p>not found</p></html>"),
+            f"{URL} is no Kubernetes API server",
+            "check the server",
+            id="another server",
+        ),
+        pytest.param(
+            status(418, b"a teapot"), f"the API server {URL} answers 418: a teapot", "try again", id="anything else"
+        ),
+    ],
+)
+async def test_what_keeps_us_from_a_server_is_said_in_one_line_with_a_hint(answer, problem, hint):
+    client = Client(AnsweringTransport(answer), clock=SystemClock(), rng=random.Random(1))
+    with pytest.raises(UserError) as told:
+        await greet(client, URL)
+    assert str(told.value) == problem
+    assert hint in told.value.hint
+
+
+async def test_a_server_that_answers_is_greeted_in_silence():
+    client = Client(AnsweringTransport(Response(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
+    await greet(client, URL)
+
+
+def test_an_address_that_cannot_be_listened_on_is_told_with_what_to_change():
+    with listening_socket("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        assert url_of(listening) == f"http://127.0.0.1:{port}"
+        with pytest.raises(UserError, match=f"127.0.0.1 port {port}: Address already in use") as taken:
+            listening_socket("127.0.0.1", port).__enter__()
+    assert "--endpoint-port" in taken.value.hint
+    with pytest.raises(UserError, match=r"203\.0\.113\.1 port 0") as elsewhere:
+        listening_socket("203.0.113.1", 0).__enter__()
+    assert "--bind-address" in elsewhere.value.hint
