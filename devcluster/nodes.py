@@ -48,6 +48,7 @@ from kubeloop.kube.resources import LEASES, NODES, PODS
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.stages.files import Stage
+    from kubeloop.devcluster.stages.requests import StageRequests
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -67,16 +68,18 @@ class SimulatedNodes:
         clock: Clock,
         rng: random.Random,
         stages: Iterable[Stage] = (),
+        requests: StageRequests | None = None,
     ) -> None:
+        """requests: to the server of the store, for stages that apply other objects."""
         self._store = store
         self._settings = settings or NodeSettings()
         self._simulation = Simulation(store, self._settings, clock=clock, rng=rng)
         self._stages = None
-        stages = list(stages)
+        stages = [stage for stage in stages if stage.of_kubelets]
         if stages:
             from kubeloop.devcluster.stages.player import StagePlayer
 
-            self._stages = StagePlayer(self._simulation, stages)
+            self._stages = StagePlayer(self._simulation, stages, requests)
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
         self._eviction = TaintEviction(self._simulation)
         self._orphans = OrphanedPods(self._simulation)

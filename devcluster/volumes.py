@@ -62,7 +62,9 @@ _BATCH = 50  # objects between two turns for everybody else on the event loop
 class SimulatedVolumes:
     """The volumes of a development cluster. `run()` once; register() may be called before it."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, store: Store, *, clock: Clock, rng: random.Random, only_own: bool = False) -> None:
+        """only_own: classes of other provisioners are left to them."""
+        self._only_own = only_own
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -394,6 +396,8 @@ class SimulatedVolumes:
             "correctly registered."
         )
         self._tell(claim, "Normal", "ExternalProvisioning", text)
+        if self._only_own and provisioner != PROVISIONER:
+            return
         text = f'External provisioner is provisioning volume for claim "{key_of(claim)}"'
         self._tell(claim, "Normal", "Provisioning", text, component=provisioner)
         self._store.create(PERSISTENT_VOLUMES, self._provisioned(name, claim, storage_class, node))

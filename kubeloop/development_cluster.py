@@ -123,8 +123,17 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
         journal=serving.journal,
         compaction_seconds=serving.compaction_seconds,
     )
-    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages)
-    volumes = SimulatedVolumes(api.store, clock=clock, rng=rng) if settings.count else None
+    objects = requests = None
+    if stages:
+        from kubeloop.devcluster.stages.objects import ObjectStages
+        from kubeloop.devcluster.stages.requests import StageRequests
+
+        requests = StageRequests(api.answer, serving.token)
+        others = [stage for stage in stages if not stage.of_kubelets]
+        objects = ObjectStages(others, requests, api.store, clock=clock, rng=rng) if others else None
+    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages, requests=requests)
+    staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
+    volumes = SimulatedVolumes(api.store, clock=clock, rng=rng, only_own=staged_claims) if settings.count else None
     kubelets.register()
     if volumes is not None:
         volumes.register()
@@ -137,6 +146,8 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
                 group.create_task(listen(listening, http, certificate.context), name="listener"),
             ]
             parts.append(group.create_task(kubelets.run(), name="nodes"))
+            if objects is not None:
+                parts.append(group.create_task(objects.run(), name="stages"))
             if volumes is not None:
                 parts.append(group.create_task(volumes.run(), name="volumes"))
                 budgets = DisruptionBudgets(api.store, clock=clock, rng=rng)

@@ -48,9 +48,14 @@ from kubeloop.devcluster.cel.values import Uint
 _LITERALS = {bool: BOOL, bytes: BYTES, float: DOUBLE, int: INT, type(None): NULL, str: STRING, Uint: UINT}
 
 
-def check(source: str, node: Node, variables: Mapping[str, Type]) -> Type:
-    """Write types and overloads into the nodes; returns the type of the whole. Raises ExpressionError."""
-    checker = _Checker(variables)
+def check(
+    source: str, node: Node, variables: Mapping[str, Type], more: Mapping[str, list[declarations.Overload]]
+) -> Type:
+    """Write types and overloads into the nodes; returns the type of the whole. Raises ExpressionError.
+
+    more: functions beside the declared ones, by their names.
+    """
+    checker = _Checker(variables, {**declarations.functions(), **more} if more else declarations.functions())
     checker.check(node)
     if not checker.issues:
         checker.finish(node)
@@ -61,7 +66,8 @@ def check(source: str, node: Node, variables: Mapping[str, Type]) -> Type:
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, Type]) -> None:
+    def __init__(self, variables: Mapping[str, Type], functions: Mapping[str, list[declarations.Overload]]) -> None:
+        self._functions = functions
         self._scopes: list[dict[str, Type]] = [dict(variables)]
         self._known: dict[str, Type] = {}
         self._fresh = 0
@@ -178,7 +184,7 @@ class _Checker:
             return
         for each in node.args:
             self.check(each)
-        known = declarations.functions()
+        known = self._functions
         if node.target is None:
             if node.name.lstrip(".") not in known:
                 self._undeclared(node)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from kubeloop.devcluster.cel import costs
 from kubeloop.devcluster.cel.checker import check
+from kubeloop.devcluster.cel.declarations import Overload
 from kubeloop.devcluster.cel.functions import FUNCTIONS
 from kubeloop.devcluster.cel.lists import total
 from kubeloop.devcluster.cel.parser import parse
@@ -53,12 +54,13 @@ EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 
 class _Run:
-    """One evaluation: the variables by their number, and what it has cost."""
+    """One evaluation: the variables by their number, what it has cost, and what functions of a library may ask."""
 
-    __slots__ = ("cost", "limit", "variables")
+    __slots__ = ("context", "cost", "limit", "variables")
 
-    def __init__(self, variables: list[Any], limit: int) -> None:
+    def __init__(self, variables: list[Any], limit: int, context: Any) -> None:
         self.variables = variables
+        self.context = context
         self.cost = 0
         self.limit = limit
 
@@ -91,17 +93,28 @@ class Outcome:
     cost: int
 
 
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Functions of one's own. They are called with the context that a run is given, and then the arguments."""
+
+    overloads: Mapping[str, list[Overload]]
+    functions: Mapping[str, Callable[..., Any]]
+
+
+_NONE_MORE = Library({}, {})
+
+
 class Program:
     """A checked expression. type: of what it makes; node: its tree, for estimates."""
 
-    def __init__(self, source: str, variables: Mapping[str, Type]) -> None:
+    def __init__(self, source: str, variables: Mapping[str, Type], library: Library = _NONE_MORE) -> None:
         """Raises ExpressionError and InstantiationError."""
         self.source = source
         try:
             self.node = parse(source)
-            self.type = check(source, self.node, variables)
+            self.type = check(source, self.node, variables, library.overloads)
             self._names = list(variables)
-            compiler = _Compiler(self._names)
+            compiler = _Compiler(self._names, library.functions)
             self._closure = compiler.compile(self.node)
         except RecursionError:
             raise ExpressionError(source, [Issue(-1, "expression recursion limit exceeded: 250")]) from None
@@ -109,11 +122,11 @@ class Program:
         self.used = frozenset(compiler.used)
         """The variables that it names."""
 
-    def run(self, values: Mapping[str, Any], limit: int = PER_CALL_LIMIT) -> Outcome:
+    def run(self, values: Mapping[str, Any], limit: int = PER_CALL_LIMIT, context: Any = None) -> Outcome:
         """Evaluate with these values of the variables; those that are left out have none."""
         variables = [values.get(name, _MISSING) for name in self._names]
         variables += [None] * (self._slots - len(variables))
-        run = _Run(variables, limit)
+        run = _Run(variables, limit, context)
         try:
             value = self._closure(run)
         except CelError as error:
@@ -124,7 +137,8 @@ class Program:
 
 
 class _Compiler:
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], library: Mapping[str, Callable[..., Any]]) -> None:
+        self._library = library
         self._scopes: list[dict[str, int]] = [{name: number for number, name in enumerate(names)}]
         self.count = len(names)
         self.used: set[str] = set()
@@ -198,6 +212,8 @@ class _Compiler:
 
     def _call(self, node: Call) -> Closure:
         args = [self.compile(each) for each in ([node.target] if node.target is not None else []) + node.args]
+        if node.name in self._library:
+            return _with_context(self._library[node.name], args)
         special = _SPECIAL.get(node.name)
         if special is not None and (node.name not in ("or", "orValue") or len(args) == 2):
             return special(args)
@@ -344,6 +360,14 @@ def _in_texts(value: Closure, known: frozenset[str]) -> Closure:
 def _total(node: Call) -> Callable[[Any], Any]:
     overload = node.overloads[0] if len(node.overloads) == 1 else ""
     return lambda values: total(overload, values)
+
+
+def _with_context(function: Callable[..., Any], args: list[Closure]) -> Closure:
+    def call(run: _Run) -> Any:
+        run.cost += 1
+        return function(run.context, *[each(run) for each in args])
+
+    return call
 
 
 def _applied(

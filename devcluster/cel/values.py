@@ -154,6 +154,10 @@ class Opaque:
     def equals(self, other: Any) -> bool:
         raise NotImplementedError
 
+    def operate(self, operator: str, other: Any) -> Any:
+        """What an operator makes of it: "+", "-", "*", "/", or "<=>", which is -1, 0 or 1."""
+        raise no_overload()
+
 
 class Container:
     """A list or map that is more than Python's: see objects.py."""
@@ -327,6 +331,8 @@ def compare(one: Any, other: Any) -> int:
         if one != one or other != other:  # noqa: PLR0124 # NaN
             raise CelError("NaN values cannot be ordered")
         return int(one > other) - int(one < other)
+    if isinstance(one, Opaque):
+        return int(one.operate("<=>", other))
     if kind is not theirs or kind not in (str, bytes, bool, Timestamp, Duration):
         raise no_overload()
     if kind in (Timestamp, Duration):
@@ -369,6 +375,8 @@ def add(one: Any, other: Any) -> Any:
     if is_list(one) and is_list(other):
         joined = getattr(one, "joined", None)
         return joined(other) if joined is not None else [*one, *other]
+    if isinstance(one, Opaque):
+        return one.operate("+", other)
     if kind in (bool, type(None), dict, TypeValue):
         raise CelError("no such overload: _+_")
     raise no_overload()
@@ -387,6 +395,8 @@ def subtract(one: Any, other: Any) -> Any:
             return duration(one.nanoseconds - other.nanoseconds)
     if kind is Timestamp and theirs is Duration:
         return timestamp(one.nanoseconds - other.nanoseconds, one.offset)
+    if isinstance(one, Opaque):
+        return one.operate("-", other)
     if kind not in (int, Uint, float, Timestamp, Duration):
         raise CelError("no such overload: _-_")
     raise no_overload()
@@ -402,6 +412,8 @@ def _numeric(
                 return on_whole(kind, int(one), int(other))
             if kind is float and on_float is not None:
                 return on_float(one, other)
+        if isinstance(one, Opaque):
+            return one.operate(operator[1], other)
         if kind not in (int, Uint, float) or (kind is float and on_float is None):
             raise CelError(f"no such overload: {operator}")
         raise no_overload()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -19,6 +19,9 @@ from kubeloop.devcluster.stages.jq import JqError, Query
 from kubeloop.devcluster.stages.template import Template
 from kubeloop.devcluster.stages.template_syntax import Arity, TemplateError
 from kubeloop.kube.errors import UserError
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.stages.expressions import Expression
 
 JSON = dict[str, Any]
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
@@ -42,6 +45,7 @@ CONTEXT: dict[str, Arity] = {
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 PatchType = Literal["json", "merge", "strategic"]
+ApplyType = Literal["apply", "merge", "strategic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class Amount:
     """A number that stands in the file, or is looked up in the object (which comes first)."""
 
     constant: int | None
-    query: Query | None
+    query: Query | None = None
+    expression: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,17 @@ class Patch:
     type: PatchType
     root: str
     subresource: str
+    user: str = ""  # who is to be impersonated
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Another object, which the template makes. It is created, or changed if it is there; or a subresource of it is."""
+
+    template: Template
+    type: ApplyType
+    subresource: str
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +102,34 @@ class Step:
     finalizers: Finalizers | None = None
     delete: bool = False
     patch: Patch | None = None
+    apply: Apply | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`delay`, `jitter`: milliseconds, or what the object says; without a delay it is played at once."""
+    """`delay`, `jitter`: milliseconds, or what the object says; without a delay it is played at once.
+
+    api_version, kind: of what it is played on. conditions: CEL that must be true of an object.
+    """
 
     name: str
-    kind: Literal["Pod", "Node"]
+    api_version: str
+    kind: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     requirements: tuple[Requirement, ...]
+    conditions: tuple[Expression, ...]
     weight: Amount
     delay: Amount | None
     jitter: Amount | None
     steps: tuple[Step, ...]
     immediate: bool
     adds: bool  # to the built-in behaviour
+
+    @property
+    def of_kubelets(self) -> bool:
+        """Is it played on pods or nodes, whose kubelets have a behaviour of their own?"""
+        return self.api_version == "v1" and self.kind in ("Pod", "Node")
 
 
 def read_stages(paths: Iterable[Path]) -> list[Stage]:
@@ -196,6 +223,26 @@ class _Place:
         except JqError as error:
             raise self.wrong(f"jq expression {self.text()!r}: {error}") from None
 
+    def expression(self) -> Expression:
+        """CEL, in a map of its own. Only a file that has some needs its compiler."""
+        from kubeloop.devcluster.stages.expressions import Expression, WrongExpression
+
+        fields = self.fields("expression")
+        if "expression" not in fields:
+            raise self.wrong("expression is missing")
+        place = fields["expression"]
+        try:
+            return Expression(place.text().strip())
+        except WrongExpression as error:
+            raise place.wrong(f"CEL expression {place.text().strip()!r}: {error}") from None
+
+    def user(self) -> str:
+        """The user of an impersonation."""
+        fields = self.fields("username")
+        if "username" not in fields or not fields["username"].text():
+            raise self.wrong("username is missing")
+        return fields["username"].text()
+
     def template(self) -> Template:
         text = self.text()
         assert isinstance(self._node, yaml.ScalarNode)
@@ -236,17 +283,24 @@ def _stage(place: _Place) -> Stage:
         else {}
     )
     jitter = _amount(delay, "jitterDurationMilliseconds", "jitterDurationFrom")
+    api_version, kind = _kind(place, spec)
+    requirements, conditions = [], []
+    for each in selector["matchExpressions"].items() if "matchExpressions" in selector else ():
+        found = _requirement(each)
+        if isinstance(found, Requirement):
+            requirements.append(found)
+        else:
+            conditions.append(found)
     return Stage(
         name=metadata["name"].text(),
-        kind=_kind(place, spec),
+        api_version=api_version,
+        kind=kind,
         labels=selector["matchLabels"].texts() if "matchLabels" in selector else {},
         annotations=selector["matchAnnotations"].texts() if "matchAnnotations" in selector else {},
-        requirements=tuple(
-            _requirement(each)
-            for each in (selector["matchExpressions"].items() if "matchExpressions" in selector else ())
-        ),
-        weight=_amount(spec, "weight", "weightFrom") or Amount(0, None),
-        delay=_amount(delay, "durationMilliseconds", "durationFrom") or (Amount(0, None) if delay else None),
+        requirements=tuple(requirements),
+        conditions=tuple(conditions),
+        weight=_amount(spec, "weight", "weightFrom") or Amount(0),
+        delay=_amount(delay, "durationMilliseconds", "durationFrom") or (Amount(0) if delay else None),
         jitter=jitter,
         steps=_steps(place, spec),
         immediate="immediateNextStage" in spec and spec["immediateNextStage"].boolean(),
@@ -254,24 +308,25 @@ def _stage(place: _Place) -> Stage:
     )
 
 
-def _kind(place: _Place, spec: dict[str, _Place]) -> Literal["Pod", "Node"]:
+def _kind(place: _Place, spec: dict[str, _Place]) -> tuple[str, str]:
+    """The apiVersion and kind that the stage is for. That they are served shows when it is played."""
     if "resourceRef" not in spec:
         raise place.wrong("spec.resourceRef is missing")
     reference = spec["resourceRef"].fields("apiGroup", "kind")
     kind = reference["kind"].text() if "kind" in reference else ""
     group = reference["apiGroup"].text() if "apiGroup" in reference else "v1"
-    if group == "v1" and kind == "Pod":
-        return "Pod"
-    if group == "v1" and kind == "Node":
-        return "Node"
-    told = f"{group} {kind}".strip()
-    raise spec["resourceRef"].wrong(f"stages of {told} are not supported", hint="Pod and Node of apiGroup v1 are")
+    if not kind:
+        raise spec["resourceRef"].wrong("kind is missing")
+    if not re.fullmatch(r"([a-z0-9.-]+/)?v[a-z0-9]+", group):
+        hint = 'it is a group with a version: "v1", "apps/v1", "example.com/v1"'
+        raise reference["apiGroup"].wrong(f"{group!r} is no apiVersion", hint=hint)
+    return group, kind
 
 
-def _requirement(place: _Place) -> Requirement:
+def _requirement(place: _Place) -> Requirement | Expression:
     fields = place.fields("key", "operator", "values", "jq", "cel")
     if "cel" in fields:
-        raise fields["cel"].wrong("CEL is not supported", hint="say it as a jq expression: key, operator, values")
+        return fields["cel"].expression()
     if "jq" in fields:
         fields = fields["jq"].fields("key", "operator", "values")
     if "key" not in fields or "operator" not in fields:
@@ -288,7 +343,8 @@ def _amount(fields: dict[str, _Place], constant: str, source: str) -> Amount | N
     if source in fields:
         told = fields[source].fields("expressionFrom", "jq", "cel")
         if "cel" in told:
-            raise told["cel"].wrong("CEL is not supported", hint="say it as a jq expression")
+            number = fields[constant].number() if constant in fields else None
+            return Amount(number, None, told["cel"].expression())
         if "jq" in told:
             inner = told["jq"].fields("expression")
             told = {"expressionFrom": inner["expression"]} if "expression" in inner else {}
@@ -302,7 +358,7 @@ def _amount(fields: dict[str, _Place], constant: str, source: str) -> Amount | N
 def _steps(place: _Place, spec: dict[str, _Place]) -> tuple[Step, ...]:
     """`steps`, or `next` in KWOK's order: event, finalizers, patches, deletion."""
     if "steps" in spec:
-        return tuple(_step(each) for each in spec["steps"].items())
+        return tuple(_step(each, _default_patch(spec)) for each in spec["steps"].items())
     if "next" not in spec:
         raise place.wrong("spec.next is missing")
     told = spec["next"].fields(
@@ -314,24 +370,32 @@ def _steps(place: _Place, spec: dict[str, _Place]) -> tuple[Step, ...]:
     if "finalizers" in told:
         steps.append(Step(finalizers=_finalizers(told["finalizers"])))
     if "patches" in told:
-        steps += [Step(patch=_patch(each)) for each in told["patches"].items()]
+        steps += [Step(patch=_patch(each, _default_patch(spec))) for each in told["patches"].items()]
     elif "statusTemplate" in told and told["statusTemplate"].text().strip():
-        subresource = told["statusSubresource"].one_of("", "status") if "statusSubresource" in told else "status"
-        steps.append(Step(patch=Patch(told["statusTemplate"].template(), "strategic", "status", subresource)))
+        subresource = told["statusSubresource"].text() if "statusSubresource" in told else "status"
+        user = told["statusPatchAs"].user() if "statusPatchAs" in told else ""
+        template = told["statusTemplate"].template()
+        steps.append(Step(patch=Patch(template, _default_patch(spec), "status", subresource, user)))
     if "delete" in told and told["delete"].boolean():
         steps.append(Step(delete=True))
     return tuple(steps)
 
 
-def _step(place: _Place) -> Step:
+def _default_patch(spec: dict[str, _Place]) -> PatchType:
+    """How patches are meant that do not say it: pods and nodes are patched strategically, all else is merged."""
+    reference = spec["resourceRef"].fields("apiGroup", "kind")
+    group = reference["apiGroup"].text() if "apiGroup" in reference else "v1"
+    return "strategic" if group == "v1" and reference["kind"].text() in ("Pod", "Node") else "merge"
+
+
+def _step(place: _Place, default: PatchType) -> Step:
     fields = place.fields("event", "finalizers", "delete", "patch", "apply")
-    if "apply" in fields:
-        raise fields["apply"].wrong("applying other objects is not supported")
     return Step(
         event=_event(fields["event"]) if "event" in fields else None,
         finalizers=_finalizers(fields["finalizers"]) if "finalizers" in fields else None,
         delete="delete" in fields and fields["delete"].boolean(),
-        patch=_patch(fields["patch"]) if "patch" in fields else None,
+        patch=_patch(fields["patch"], default) if "patch" in fields else None,
+        apply=_apply(fields["apply"]) if "apply" in fields else None,
     )
 
 
@@ -355,14 +419,34 @@ def _finalizers(place: _Place) -> Finalizers:
     return Finalizers(values("add"), values("remove"), "empty" in fields and fields["empty"].boolean())
 
 
-def _patch(place: _Place) -> Patch:
-    # impersonation names a user; the development cluster does not tell its users apart
+def _apply(place: _Place) -> Apply:
+    fields = place.fields("template", "subresource", "type", "impersonation")
+    if "template" not in fields:
+        raise place.wrong("template is missing")
+    return Apply(
+        template=fields["template"].template(),
+        type=fields["type"].one_of("apply", "merge", "strategic") if "type" in fields else "apply",  # type: ignore[arg-type] # checked by one_of
+        subresource=fields["subresource"].text() if "subresource" in fields else "",
+        user=fields["impersonation"].user() if "impersonation" in fields else "",
+    )
+
+
+def _patch(place: _Place, default: PatchType) -> Patch:
     fields = place.fields("subresource", "root", "template", "type", "impersonation")
     if "template" not in fields:
         raise place.wrong("template is missing")
     return Patch(
         template=fields["template"].template(),
-        type=fields["type"].one_of("json", "merge", "strategic") if "type" in fields else "strategic",  # type: ignore[arg-type] # checked by one_of
+        type=fields["type"].one_of("json", "merge", "strategic") if "type" in fields else default,  # type: ignore[arg-type] # checked by one_of
         root=fields["root"].text() if "root" in fields else "",
-        subresource=fields["subresource"].one_of("", "status") if "subresource" in fields else "",
+        subresource=_subresource(fields, default),
+        user=fields["impersonation"].user() if "impersonation" in fields else "",
     )
+
+
+def _subresource(fields: dict[str, _Place], default: PatchType) -> str:
+    """Of pods and nodes the status, or the object itself, is changed."""
+    if "subresource" not in fields:
+        return ""
+    place = fields["subresource"]
+    return place.one_of("", "status") if default == "strategic" else place.text()

@@ -20,14 +20,22 @@ _DURATION = re.compile(r"([+-]?)((?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|ms|s|m|h))+)
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
-def matches(stage: Stage, obj: JSON) -> bool:
+def matches(stage: Stage, obj: JSON, now: datetime, rng: random.Random) -> bool:
     """Whether the selector of `stage` selects `obj`."""
     metadata = obj["metadata"]
     for wanted, field in ((stage.labels, "labels"), (stage.annotations, "annotations")):
         there = metadata.get(field) or {}
         if any(there.get(key) != value for key, value in wanted.items()):
             return False
-    return all(_satisfied(each, obj) for each in stage.requirements)
+    if not all(_satisfied(each, obj) for each in stage.requirements):
+        return False
+    return not stage.conditions or all(each.holds(obj, _moment(now, rng)) for each in stage.conditions)
+
+
+def _moment(now: datetime, rng: random.Random) -> Any:
+    from kubeloop.devcluster.stages.expressions import Moment  # known already to those who have expressions
+
+    return Moment(now, rng)
 
 
 def _satisfied(requirement: Requirement, obj: JSON) -> bool:
@@ -52,15 +60,15 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-def chosen(stages: Sequence[Stage], obj: JSON, rng: random.Random) -> Stage | None:
+def chosen(stages: Sequence[Stage], obj: JSON, now: datetime, rng: random.Random) -> Stage | None:
     """The stage for `obj`: of those that match, one by weight. None if none matches.
 
     Weights that cannot be read from the object take part only if all are like that. Source: Lifecycle.Match.
     """
-    candidates = [stage for stage in stages if matches(stage, obj)]
+    candidates = [stage for stage in stages if matches(stage, obj, now, rng)]
     if len(candidates) < 2:
         return candidates[0] if candidates else None
-    weights = [_weight(stage.weight, obj) for stage in candidates]
+    weights = [_weight(stage.weight, obj, now, rng) for stage in candidates]
     total = sum(weight for weight in weights if weight is not None)
     if not total:
         readable = [stage for stage, weight in zip(candidates, weights, strict=True) if weight is not None]
@@ -68,8 +76,10 @@ def chosen(stages: Sequence[Stage], obj: JSON, rng: random.Random) -> Stage | No
     return rng.choices(candidates, [weight or 0 for weight in weights])[0]
 
 
-def _weight(amount: Amount, obj: JSON) -> int | None:
+def _weight(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> int | None:
     """None: what the object says is no number, and there is no other."""
+    if amount.expression is not None:
+        return amount.expression.whole(obj, _moment(now, rng))
     found = amount.query.results(obj) if amount.query is not None else []
     if found:
         value = found[0]
@@ -85,16 +95,21 @@ def delay_seconds(stage: Stage, obj: JSON, now: datetime, rng: random.Random) ->
 
     A jitter that is less than the delay takes its place. Source: Stage.Delay.
     """
-    delay = None if stage.delay is None else _seconds(stage.delay, obj, now)
+    delay = None if stage.delay is None else _seconds(stage.delay, obj, now, rng)
     if delay is None:
         return 0.0
-    jitter = None if stage.jitter is None else _seconds(stage.jitter, obj, now)
+    jitter = None if stage.jitter is None else _seconds(stage.jitter, obj, now, rng)
     if jitter is None:
         return max(0.0, delay)
     return max(0.0, jitter if jitter <= delay else rng.uniform(delay, jitter))
 
 
-def _seconds(amount: Amount, obj: JSON, now: datetime) -> float | None:
+def _seconds(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> float | None:
+    if amount.expression is not None:
+        told = amount.expression.seconds(obj, _moment(now, rng))
+        told = go_duration(told) if isinstance(told, str) else told
+        if told is not None:
+            return told
     found = amount.query.results(obj) if amount.query is not None else []
     if found and isinstance(found[0], str):
         if not found[0]:

@@ -20,8 +20,10 @@ from kubeloop.devcluster import decoding, errors, patching, strategies
 from kubeloop.devcluster.registry import served
 from kubeloop.devcluster.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation import Appointment, Simulation
-from kubeloop.devcluster.stages.files import Finalizers, Patch, Stage, Step
+from kubeloop.devcluster.stages.documents import read_document
+from kubeloop.devcluster.stages.files import Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds
+from kubeloop.devcluster.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.stages.template_functions import FunctionError
 from kubeloop.devcluster.stages.template_syntax import TemplateError
 from kubeloop.kube import schema
@@ -32,16 +34,6 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 1.0
-
-
-class _YamlLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # written in C, where there is one
-    """Reads times as text, as Kubernetes does."""
-
-
-_YamlLoader.yaml_implicit_resolvers = {
-    sign: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for sign, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 class StageFailed(Exception):
@@ -65,9 +57,12 @@ class _Play:
 class StagePlayer:
     """Plays the stages of a file on all pods and nodes that are simulated here."""
 
-    def __init__(self, simulation: Simulation, stages: Sequence[Stage]) -> None:
+    def __init__(self, simulation: Simulation, stages: Sequence[Stage], requests: StageRequests | None = None) -> None:
+        """requests: for steps that apply other objects."""
         self._simulation = simulation
-        self._stages = {kind: [stage for stage in stages if stage.kind == kind] for kind in ("Pod", "Node")}
+        self._requests = requests
+        ours = [stage for stage in stages if stage.of_kubelets]
+        self._stages = {kind: [stage for stage in ours if stage.kind == kind] for kind in ("Pod", "Node")}
         self._waiting: dict[str, _Play] = {}  # by uid
         self._last: dict[str, tuple[str, float]] = {}  # by uid: the stage played last, and when
         self._started = rfc3339_micro(simulation.clock.now())
@@ -101,7 +96,7 @@ class StagePlayer:
         if waiting is not None and waiting.version == obj["metadata"]["resourceVersion"] and stages:
             return
         self._cancel(uid)
-        stage = None if node.silent else chosen(stages, obj, self._simulation.rng)
+        stage = None if node.silent else chosen(stages, obj, self._simulation.clock.now(), self._simulation.rng)
         if stage is None:
             return
         now = self._simulation.now()
@@ -122,7 +117,7 @@ class StagePlayer:
         self._last[uid] = (play.stage.name, self._simulation.now())
         try:
             after = self._steps(play, resource, current)
-        except (StageFailed, TemplateError, FunctionError, errors.StatusError) as failure:
+        except (StageFailed, TemplateError, FunctionError, Refused, errors.StatusError) as failure:
             text = f"stage {play.stage.name} cannot be played: {failure}"
             log.warning("%s %s: %s", play.stage.kind, metadata["name"], text)
             self._simulation.event(current, "Warning", "StageFailed", text, host=play.node.name)
@@ -153,6 +148,8 @@ class StagePlayer:
                 )
             elif step.patch is not None:
                 obj = self._write(resource, obj, self._patched(play, resource, obj, step))
+            if step.apply is not None:
+                self._applied(play, obj, step.apply)
         return None if obj is before else obj
 
     def _write(self, resource: Resource[Any], before: JSON, after: JSON) -> JSON:
@@ -178,7 +175,7 @@ class StagePlayer:
         data = msgspec.json.decode(msgspec.json.encode(obj))
         text = patch.template.render(data, self._context(play, obj))
         try:
-            told = yaml.load(text, Loader=_YamlLoader)
+            told = read_document(text)
         except yaml.YAMLError as error:
             raise StageFailed(f"the template makes no YAML: {error}") from None
         if told is None:
@@ -196,6 +193,18 @@ class StagePlayer:
             return strategies.prepare_for_status_update(served(resource), decoded, obj)
         kept = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **kept}, "status": obj.get("status") or {}}
+
+    def _applied(self, play: _Play, obj: JSON, apply: Apply) -> None:
+        """Apply another object. Raises StageFailed and Refused."""
+        if self._requests is None:
+            raise StageFailed("there is no API server here to apply other objects to")
+        text = apply.template.render(msgspec.json.decode(msgspec.json.encode(obj)), self._context(play, obj))
+        try:
+            told = read_document(text)
+        except yaml.YAMLError as error:
+            raise StageFailed(f"the template makes no YAML: {error}") from None
+        namespace = obj["metadata"].get("namespace", "")
+        self._requests.apply(told, namespace, apply.type, apply.subresource, user=apply.user)
 
     # --- what templates ask of the cluster --------------------------------------------------------
 

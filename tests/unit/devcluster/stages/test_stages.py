@@ -62,7 +62,12 @@ DELETE = "  next: {delete: true}\n"
         pytest.param("- 1", ":1: a map is expected", id="a list"),
         pytest.param(stage_text(spec=ANY), "spec.next is missing", id="no next"),
         pytest.param(stage_text(spec=DELETE), "spec.selector is missing", id="no selector"),
-        pytest.param(stage_text(kind="Job", spec=ANY + DELETE), ":8: spec.resourceRef: stages of v1 Job", id="kind"),
+        pytest.param(stage_text(kind="''", spec=ANY + DELETE), ":8: spec.resourceRef: kind is missing", id="no kind"),
+        pytest.param(
+            stage_text(spec=ANY + DELETE).replace("apiGroup: v1", "apiGroup: apps"),
+            ":8: spec.resourceRef.apiGroup: 'apps' is no apiVersion",
+            id="a group without a version",
+        ),
         pytest.param(stage_text(spec=ANY + DELETE + "  wait: 1\n"), ":11: spec: field 'wait'", id="unknown field"),
         pytest.param(
             stage_text(spec=ANY + "  next: {delete: maybe}\n"), ":10: spec.next.delete: 'maybe' is not", id="boolean"
@@ -83,8 +88,8 @@ DELETE = "  next: {delete: true}\n"
             id="In without values",
         ),
         pytest.param(
-            stage_text(spec="  selector:\n    matchExpressions:\n    - cel: {expression: 'true'}\n" + DELETE),
-            "CEL is not supported",
+            stage_text(spec="  selector:\n    matchExpressions:\n    - cel: {expression: 'self.a =='}\n" + DELETE),
+            ":11: spec.selector.matchExpressions[0].cel.expression: CEL expression 'self.a ==': ERROR: <input>:1:10:",
             id="CEL",
         ),
         pytest.param(
@@ -96,7 +101,9 @@ DELETE = "  next: {delete: true}\n"
             stage_text(spec=ANY + "  next: {statusTemplate: '{{ if }}'}\n"), ":10: ", id="a template in one line"
         ),
         pytest.param(
-            stage_text(spec=ANY + "  steps:\n  - apply: {template: x}\n"), ":11: spec.steps[0].apply", id="apply"
+            stage_text(spec=ANY + "  steps:\n  - apply: {template: x, type: json}\n"),
+            ":11: spec.steps[0].apply.type: 'json' is not one of apply, merge, strategic",
+            id="apply",
         ),
         pytest.param(
             stage_text(spec=ANY + DELETE) + "---" + stage_text(spec=ANY + DELETE), "'one' stands twice", id="twice"
@@ -158,7 +165,7 @@ POD = {
 )
 def test_selectors(stages, selector, expected):
     (stage,) = stages(stage_text(spec=f"  selector: {selector}\n" + DELETE))
-    assert matches(stage, POD) is expected
+    assert matches(stage, POD, NOW, random.Random(1)) is expected
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,7 @@ def test_of_several_stages_one_is_taken_by_weight(stages):
         stage_text("never", spec=ANY + DELETE + "  weight: 0\n"),
     )
     rng = random.Random(1)
-    drawn = Counter(stage.name for _ in range(1000) if (stage := chosen(three, POD, rng)))
+    drawn = Counter(stage.name for _ in range(1000) if (stage := chosen(three, POD, NOW, rng)))
     assert set(drawn) == {"light", "heavy"}
     assert 650 < drawn["heavy"] < 850
 
@@ -216,7 +223,7 @@ def test_of_several_stages_one_is_taken_by_weight(stages):
 def test_stages_without_weights_are_taken_alike(stages):
     two = stages(stage_text("a", spec=ANY + DELETE), stage_text("b", spec=ANY + DELETE))
     rng = random.Random(1)
-    drawn = Counter(stage.name for _ in range(1000) if (stage := chosen(two, POD, rng)))
+    drawn = Counter(stage.name for _ in range(1000) if (stage := chosen(two, POD, NOW, rng)))
     assert 400 < drawn["a"] < 600
 
 

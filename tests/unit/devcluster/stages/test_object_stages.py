@@ -1,0 +1,229 @@
+"""Stages of any kind but pods and nodes: objects are chosen by jq and CEL, patched, deleted, and others are applied."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.stages.files import Stage, read_stages
+from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds
+from kubeloop.devcluster.stages.objects import ObjectStages
+from kubeloop.devcluster.stages.requests import StageRequests
+from support.set_clock import SetClock
+
+JSON = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Cluster:
+    """A server in memory, with stages at work."""
+
+    def __init__(self) -> None:
+        clock = SetClock(NOW)
+        self.api = ApiServer(clock=clock, rng=random.Random(1), token="secret")
+        self.clock = clock
+
+    def ask(self, method: str, path: str, body: Any = None, type_: str = "application/json") -> JSON:
+        headers = {"authorization": "Bearer secret", "content-type": type_}
+        content = b"" if body is None else json.dumps(body).encode()
+        response = self.api.answer(Request.of(method, path, headers, content))
+        assert isinstance(response.body, bytes)
+        found: JSON = json.loads(response.body)
+        found["code"] = response.status
+        return found
+
+    @asynccontextmanager
+    async def playing(self, stages: list[Stage]) -> AsyncIterator[None]:
+        requests = StageRequests(self.api.answer, "secret")
+        player = ObjectStages(stages, requests, self.api.store, clock=self.clock, rng=random.Random(1))
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(player.run())
+            yield
+            task.cancel()
+
+    async def until(self, path: str, wanted: Any) -> JSON:
+        async with asyncio.timeout(10):
+            while True:
+                found = self.ask("GET", path)
+                if wanted(found):
+                    return found
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    def read_text(*texts: str) -> list[Stage]:
+        path = tmp_path / "stages.yaml"
+        path.write_text("---".join(texts))
+        return read_stages([path])
+
+    return read_text
+
+
+def stage(name: str, steps: str, *, kind: str = "{apiGroup: v1, kind: ConfigMap}", when: str = "true") -> str:
+    return f"""
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {{name: {name}}}
+spec:
+  resourceRef: {kind}
+  selector:
+    matchExpressions:
+    - cel: {{expression: "{when}"}}
+  steps:
+{steps}
+"""
+
+
+def config_map(name: str, **data: str) -> JSON:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+async def test_what_cel_selects_is_patched_and_other_objects_are_applied(read):
+    steps = """
+  - event: {type: Normal, reason: Played, message: it was}
+  - patch: {root: data, template: "seen: 'yes'"}
+  - finalizers: {add: [{value: example.com/kept}]}
+  - apply:
+      template: |
+        apiVersion: v1
+        kind: Secret
+        metadata: {name: "{{ .metadata.name }}-secret"}
+        stringData: {of: "{{ .data.color }}"}
+"""
+    stages = read(stage("paint", steps, when="self.data.color == 'red' && !('seen' in self.data)"))
+    cluster = Cluster()
+    cluster.ask("POST", MAPS, config_map("red", color="red"))
+    cluster.ask("POST", MAPS, config_map("bare"))
+    async with cluster.playing(stages):
+        red = await cluster.until(f"{MAPS}/red", lambda found: "finalizers" in found["metadata"])
+        secret = await cluster.until(
+            "/api/v1/namespaces/default/secrets/red-secret", lambda found: found["code"] == 200
+        )
+        cluster.ask("POST", MAPS, config_map("later", color="red"))
+        await cluster.until(f"{MAPS}/later", lambda found: found["data"].get("seen") == "yes")
+    assert red["data"] == {"color": "red", "seen": "yes"}
+    assert secret["data"] == {"of": "cmVk"}
+    assert "seen" not in cluster.ask("GET", f"{MAPS}/bare").get("data", {})
+    events = cluster.ask("GET", "/api/v1/namespaces/default/events")["items"]
+    assert {each["reason"] for each in events} == {"Played"}
+
+
+async def test_applying_changes_what_is_there_and_its_subresources(read):
+    applied = """
+  - apply:
+      type: merge
+      subresource: status
+      template: |
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: web}
+        status: {replicas: 3}
+  - apply:
+      template: |
+        apiVersion: v1
+        kind: ConfigMap
+        metadata: {name: other}
+        data: {b: "2"}
+  - delete: true
+"""
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    }
+    cluster = Cluster()
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    assert cluster.ask("POST", path, deployment)["code"] == 201
+    cluster.ask("POST", MAPS, config_map("other", a="1"))
+    cluster.ask("POST", MAPS, config_map("trigger"))
+    async with cluster.playing(read(stage("apply", applied, when="self.metadata.name == 'trigger'"))):
+        await cluster.until(f"{MAPS}/trigger", lambda found: found["code"] == 404)
+    assert cluster.ask("GET", f"{path}/web")["status"]["replicas"] == 3
+    assert cluster.ask("GET", f"{MAPS}/other")["data"] == {"a": "1", "b": "2"}
+
+
+async def test_custom_resources_are_played_on_as_soon_as_they_are_served(read):
+    kind = "{apiGroup: example.com/v1, kind: Thing}"
+    steps = '  - patch: {subresource: status, root: status, template: "phase: Ready"}'
+    stages = read(stage("ready", steps, kind=kind, when="!has(self.status)"))
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                }
+            ],
+        },
+    }
+    cluster = Cluster()
+    async with cluster.playing(stages):
+        await asyncio.sleep(0.05)
+        assert cluster.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)["code"] == 201
+        thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}}
+        assert cluster.ask("POST", "/apis/example.com/v1/things", thing)["code"] == 201
+        found = await cluster.until("/apis/example.com/v1/things/one", lambda each: "status" in each)
+    assert found["status"] == {"phase": "Ready"}
+
+
+async def test_a_stage_that_cannot_be_played_says_so_in_an_event(read):
+    steps = """
+  - apply:
+      template: |
+        apiVersion: example.com/v1
+        kind: Unknown
+"""
+    cluster = Cluster()
+    cluster.ask("POST", MAPS, config_map("a"))
+    async with cluster.playing(read(stage("wrong", steps))):
+        await cluster.until("/api/v1/namespaces/default/events", lambda found: found["items"])
+    event = cluster.ask("GET", "/api/v1/namespaces/default/events")["items"][0]
+    assert (event["reason"], event["message"]) == (
+        "StageFailed",
+        "stage wrong cannot be played: no kind Unknown is served in example.com/v1",
+    )
+
+
+def test_weights_and_delays_are_expressions_with_time_and_quantities(read):
+    text = stage("one", "  - delete: true", when="Quantity('1Gi') * 2 > Quantity('1500Mi')")
+    more = """  weightFrom: {cel: {expression: "size(self.data)"}}
+  delay:
+    durationFrom: {cel: {expression: "self.data.seconds"}}
+    jitterDurationFrom: {cel: {expression: "duration('5s') + duration(self.data.seconds)"}}
+"""
+    one, other = read(text + more, stage("other", "  - delete: true", when="self.SinceSecond() > 5.0"))
+    rng = random.Random(1)
+    obj = {"metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:50Z"}, "data": {"seconds": "2s"}}
+    assert chosen([one, other], obj, NOW, rng) is one  # the other's weight is 0
+    assert 2 <= delay_seconds(one, obj, NOW, rng) <= 7
+    young = {**obj, "metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:58Z"}, "data": {}}
+    assert chosen([one, other], young, NOW, rng) is one
+    assert delay_seconds(one, young, NOW, rng) == 0  # the object says nothing of it
