@@ -117,10 +117,22 @@ def test_pods_do_what_their_annotations_say(reader):
 
 
 def test_stages_of_a_file_are_played(reader):
-    reader.follow("Stages")
+    reader.follow("Stages", until="kubeloop up -f database.yaml")
     assert reader.outputs["kubectl get events --field-selector reason=Staged"].count("started by a stage") >= 3
     taints = reader.kubectl.json("get", "node", "node-0")["spec"]["taints"]
     assert "node.kubernetes.io/disk-pressure" in {taint["key"] for taint in taints}
+
+
+def test_stages_of_custom_resources_are_played_and_apply_other_objects(reader):
+    first = section("Stages").partition("kubeloop up -f deploy/examples/web.yaml")[2].partition("```")[0]
+    reader.outputs.update(dict.fromkeys(first.splitlines(), ""))  # another test has followed these
+    reader.outputs["kubeloop up -f deploy/examples/web.yaml --stages stages.yaml"] = ""
+    reader.follow("Stages")
+    assert "the database is up" in reader.outputs["kubectl get events --field-selector reason=Started"]
+    secret = reader.kubectl.json("get", "secret", "orders-credentials")
+    assert secret["data"] == {"engine": "cG9zdGdyZXM=", "user": "YWRtaW4="}
+    refused = reader.kubectl.run("patch", "database", "orders", "--type=merge", "-p", '{"spec":{"engine":"mysql"}}')
+    assert "the engine of a database stays" in refused.stderr
 
 
 def test_a_wrong_stage_file_ends_the_start_with_file_and_line(kubeloop, tmp_path):
