@@ -60,11 +60,11 @@ def apply_configuration(
     if struct is None:
         raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
 
-    def read(given: JSON) -> tuple[JSON, Fields]:
-        wished = _normal(struct, given)
-        return wished, owned_fields(served, all_fields(struct, wished), subresource=subresource)
+    def read(given: JSON) -> Fields:
+        decoding.decode_struct(struct, given)
+        return owned_fields(served, all_fields(struct, given), subresource=subresource)
 
-    wished, wishes = read(config)
+    wishes = read(config)
     return with_wishes(
         served,
         live if live is not None else {"metadata": {}},
@@ -74,7 +74,7 @@ def apply_configuration(
         force=force,
         subresource=subresource,
         now=now,
-        merged=lambda base: _merge_struct(struct, base, wished),
+        merged=lambda base: _merge_struct(struct, base, config),
         without=lambda merged, dropped: _without(struct, merged, dropped),
         changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
         already_set=lambda base: fields_set(served, _without_owners(base), subresource=subresource),
@@ -96,13 +96,14 @@ def with_wishes(
     without: Callable[[JSON, Fields], JSON],
     changed: Callable[[JSON, JSON, Fields], Fields],
     already_set: Callable[[JSON], Fields],
-    read: Callable[[JSON], tuple[JSON, Fields]],
+    read: Callable[[JSON], Fields],
 ) -> JSON:
     """`base` with what the manager wishes, without what it wished before and nobody else does, and who owns what then.
 
     merged: the object with the wished values; without: one less these fields; changed: those of `wishes` whose value
-    differs between two; already_set: those of an object that has no owners yet; read: a configuration with canonical
-    values, and what it wishes. They know the type of the object. Raises StatusError: see apply_configuration().
+    differs between two; already_set: those of an object that has no owners yet; read: what a configuration wishes. They
+    know the type of the object. Values are compared as they are written: who applies "1000m" where the object says "1"
+    is in conflict with its owner. Raises StatusError: see apply_configuration().
     """
     entries: list[JSON] = base["metadata"].get("managedFields", [])
     if not entries and "uid" in base["metadata"] and (present := already_set(base)):
@@ -179,17 +180,17 @@ def _still_as_applied(
     served: Served,
     live: JSON,
     changed: Callable[[JSON, JSON, Fields], Fields],
-    read: Callable[[JSON], tuple[JSON, Fields]],
+    read: Callable[[JSON], Fields],
 ) -> Fields:
     """What kubectl has applied by itself and is still so: kubectl may take it, whoever owns it."""
     try:
         before = msgspec.json.decode(live["metadata"].get("annotations", {}).get(_LAST_APPLIED, ""))
         if not isinstance(before, dict) or before.get("apiVersion") != served.resource.api_version:
             return {}
-        wished, fields = read(before)
+        fields = read(before)
     except (msgspec.DecodeError, decoding.DecodeError):
         return {}  # whoever has written it; then these are conflicts
-    return subtract(fields, changed(live, wished, fields))
+    return subtract(fields, changed(live, before, fields))
 
 
 def _with_last_applied(annotations: JSON, config: JSON) -> JSON:
@@ -225,25 +226,6 @@ def _without_owners(obj: JSON) -> JSON:
     return {**obj, "metadata": {name: each for name, each in obj["metadata"].items() if name != "managedFields"}}
 
 
-def _normal(struct: schema.StructType, config: JSON) -> JSON:
-    """The configuration with canonical values, but without what the server's form adds: only wishes count.
-
-    Nulls, zeros and what is empty are wishes, too, though the object will not have them.
-    """
-    converted, _ = decoding.decode_struct(struct, config)
-    wishes: JSON = _only(config, converted)
-    return wishes
-
-
-def _only(given: Any, converted: Any) -> Any:
-    """`converted` where `given` says anything, and what Go would leave out as it is given."""
-    if isinstance(given, dict) and isinstance(converted, dict):
-        return {name: _only(value, converted[name]) if name in converted else value for name, value in given.items()}
-    if isinstance(given, list) and isinstance(converted, list) and len(given) == len(converted):
-        return [_only(one, other) for one, other in zip(given, converted, strict=True)]
-    return converted
-
-
 # --- merging ----------------------------------------------------------------------------------------------------------
 
 
@@ -266,9 +248,9 @@ def _merge_value(field: schema.Field, live: Any, wished: Any) -> Any:
         if wished is None:
             return live or None
         element = field.type.element
-        keyed = field.list_type == "map" and element is not None and element.struct is not None
-        if isinstance(wished, list) and keyed:
-            return _merge_keyed(field, element.struct, live, wished)
+        struct = element.struct if field.list_type == "map" and element is not None else None
+        if isinstance(wished, list) and struct is not None:
+            return _merge_keyed(field, struct, live, wished)
         if isinstance(wished, list) and field.list_type == "set":
             return merge_items(set_key, live, wished, lambda _, new: new)
     return wished

@@ -325,17 +325,17 @@ def apply_configuration(
     subresource: str,
     now: str,
 ) -> JSON:
-    """As apply.apply_configuration(). `config` has its canonical values; nulls in it are values. Raises StatusError."""
+    """As apply.apply_configuration(). Raises StatusError."""
     whole = typed(schema)
 
-    def read(given: JSON) -> tuple[JSON, Fields]:
-        return given, _owned(served, all_fields(whole, given), subresource)
+    def read(given: JSON) -> Fields:
+        return _owned(served, all_fields(whole, given), subresource)
 
     return with_wishes(
         served,
         live if live is not None else {"metadata": {}},
         config,
-        read(config)[1],
+        read(config),
         manager=manager,
         force=force,
         subresource=subresource,
