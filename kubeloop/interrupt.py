@@ -20,7 +20,8 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
     """Run `main` and return its exit code, or `interrupted` if the user stopped it.
 
     The first SIGINT or SIGTERM cancels `main`, which then has its own bounded time to drain. A UserError out of a
-    group of tasks is raised as itself, since it is the one thing the user can act on.
+    group of tasks is raised as itself, since it is the one thing the user can act on; so is a BrokenPipeError,
+    of which click makes a quiet end.
     """
     try:
         return uvloop.run(_guarded(main, interrupted))
@@ -28,6 +29,8 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
         problem = _first_user_error(group)
         if problem is not None:
             raise problem from None
+        if group.split(BrokenPipeError)[1] is None:
+            raise BrokenPipeError from None
         raise
 
 

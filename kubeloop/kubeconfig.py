@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
             yaml.safe_dump(config, file, sort_keys=False)
         partial.rename(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
 
 

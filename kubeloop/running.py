@@ -7,6 +7,7 @@ counts for nothing and is removed by whoever meets it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from kubeloop.kube.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 class RunningProcess(msgspec.Struct, frozen=True):
@@ -29,12 +32,17 @@ class RunningProcess(msgspec.Struct, frozen=True):
 def runtime_directory() -> Path:
     """The folder for files that live as long as a process, mode 0700, created if need be.
 
-    Raises UserError if somebody else owns it.
+    Raises UserError if somebody else owns it, or it cannot be made.
     """
     base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"
     path = Path(base) / (f"kubeloop-{os.getuid()}")
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    owner = path.stat()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = path.stat()
+    except OSError as error:
+        raise UserError(
+            f"cannot use the folder {path}: {error.strerror}", hint="set XDG_RUNTIME_DIR to a folder of yours"
+        ) from None
     if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
         raise UserError(f"{path} is not private to you", hint="remove it, or set XDG_RUNTIME_DIR; mode must be 0700")
     return path
@@ -42,20 +50,34 @@ def runtime_directory() -> Path:
 
 @contextlib.contextmanager
 def announced(process: RunningProcess) -> Iterator[None]:
-    """Make this process findable for the length of the context."""
-    path = runtime_directory() / f"{process.pid}.json"
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(msgspec.json.encode(process))
-    partial.rename(path)
+    """Make this process findable for the length of the context. If it cannot be, that is logged: it works all the same,
+    and other commands can be given its --endpoint."""
+    path = None
+    try:
+        path = runtime_directory() / f"{process.pid}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(msgspec.json.encode(process))
+        partial.rename(path)
+    except (UserError, OSError) as error:
+        log.warning(
+            "kubeloop trace and explain do not find this process by themselves; give them --endpoint",
+            extra={"endpoint": process.endpoint, "error": str(error)},
+        )
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def running_processes() -> list[RunningProcess]:
     """The live ones, newest first."""
     found = []
+    for path in runtime_directory().glob("kubeconfig-*.yaml"):
+        pid = path.stem.removeprefix("kubeconfig-")
+        if pid.isdecimal() and not is_alive(int(pid)):
+            path.unlink(missing_ok=True)
     for path in runtime_directory().glob("*.json"):
         try:
             process = msgspec.json.decode(path.read_bytes(), type=RunningProcess)

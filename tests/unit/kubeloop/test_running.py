@@ -50,3 +50,26 @@ def test_a_runtime_directory_that_others_can_read_is_refused(tmp_path):
     (tmp_path / f"kubeloop-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(UserError, match="not private"):
         runtime_directory()
+
+
+def test_a_runtime_directory_that_cannot_be_made_is_told(monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
+    with pytest.raises(UserError, match="cannot use the folder") as told:
+        runtime_directory()
+    assert "XDG_RUNTIME_DIR" in told.value.hint
+
+
+def test_a_process_that_cannot_be_found_works_all_the_same(monkeypatch, caplog):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
+    with announced(process()):
+        assert "give them --endpoint" in caplog.text
+
+
+def test_a_kubeconfig_that_a_killed_cluster_left_is_removed():
+    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    left = runtime_directory() / f"kubeconfig-{int(child.stdout)}.yaml"
+    own = runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
+    for path in (left, own):
+        path.write_text("")
+    assert running_processes() == []
+    assert (left.exists(), own.exists()) == (False, True)

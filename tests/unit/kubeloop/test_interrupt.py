@@ -1,0 +1,41 @@
+"""The main program: what becomes of its errors, and of an output that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from kubeloop.interrupt import run_until_interrupted
+from kubeloop.kube.errors import UserError
+
+
+async def failing(error: Exception) -> int:
+    async def fail() -> None:
+        raise error
+
+    async with asyncio.TaskGroup() as outer:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+        outer.create_task(asyncio.sleep(0))
+    return 0
+
+
+def test_what_a_person_can_mend_comes_out_of_the_groups_of_tasks():
+    with pytest.raises(UserError, match="mend me"):
+        run_until_interrupted(failing(UserError("mend me", hint="so")), interrupted=0)
+    with pytest.raises(BrokenPipeError):
+        run_until_interrupted(failing(BrokenPipeError()), interrupted=0)
+    with pytest.raises(ExceptionGroup):
+        run_until_interrupted(failing(ValueError("a crash")), interrupted=0)
+
+
+def test_an_output_that_nobody_reads_ends_the_command_in_silence():
+    command = [sys.executable, "-m", "kubeloop", "run", "--help"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, said = process.communicate()
+    assert (process.returncode, said) == (1, b"")
