@@ -26,11 +26,11 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
     try:
         return uvloop.run(_guarded(main, interrupted))
     except BaseExceptionGroup as group:
-        problem = _first_user_error(group)
+        problem = _first(group, UserError)
         if problem is not None:
             raise problem from None
         if group.split(BrokenPipeError)[1] is None:
-            raise BrokenPipeError from None
+            raise _first(group, BrokenPipeError) or group from None
         raise
 
 
@@ -67,10 +67,11 @@ async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
         raise
 
 
-def _first_user_error(group: BaseExceptionGroup[BaseException]) -> UserError | None:
+def _first(group: BaseExceptionGroup[BaseException], kind: type[Exception]) -> Exception | None:
+    """The first exception of a kind in a group, however deep."""
     for error in group.exceptions:
-        if isinstance(error, UserError):
+        if isinstance(error, kind):
             return error
-        if isinstance(error, BaseExceptionGroup) and (inner := _first_user_error(error)) is not None:
+        if isinstance(error, BaseExceptionGroup) and (inner := _first(error, kind)) is not None:
             return inner
     return None
