@@ -44,9 +44,10 @@ class _Unknown(Exception):
 
 @lru_cache(maxsize=4096)
 def canonical_quantity(value: str | int | float) -> str:
-    """A quantity as Kubernetes writes it: "0.5" -> "500m". Raises DecodeError in ParseQuantity's words."""
+    """A quantity as Kubernetes writes it: "0.5" -> "500m", but "+10" as it came. Raises DecodeError in ParseQuantity's
+    words."""
     try:
-        return parse_quantity(value).canonical()
+        return str(parse_quantity(value.strip() if isinstance(value, str) else value))
     except QuantityError as error:
         text = str(error)
         wrong = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -317,8 +318,11 @@ def _struct_converter(struct: schema.StructType) -> Convert:
     def prepare() -> None:  # on first use, because types refer to themselves (JSONSchemaProps and others)
         nonlocal always, ready
         for name, field in struct.json.items():
-            plain = field.type.kind == "string"
-            fields[name] = (None if plain else _converter(field.type), _omitted_when_empty(field))
+            plain, element = field.type.kind == "string", field.type.element
+            # the overhead of a RuntimeClass has no defaulting function that would round it
+            exact = struct.name == "node/v1.Overhead" and element is not None
+            convert = _map_converter(element) if exact and element is not None else _converter(field.type)
+            fields[name] = (None if plain else convert, _omitted_when_empty(field))
         always = tuple((field.name, field.type) for field in _always(struct))
         ready = True
 

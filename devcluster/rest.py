@@ -343,7 +343,9 @@ class Rest:
             return self._bind(request, found)
         if not target.stored:
             return self._virtual(request, found)
-        body = self._incoming(request, target, self._read(request, target, "CreateOptions"))
+        body = self._read(request, target, "CreateOptions")
+        self._writing.set_namespace(target, body.obj.setdefault("metadata", {}), found.namespace)
+        body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), None)
         body.warnings += self._said_before(request, target, body.obj)
         obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)

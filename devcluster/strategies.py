@@ -14,7 +14,7 @@ from kubeloop.devcluster.disabled_fields import drop_disabled_fields, drop_disab
 from kubeloop.devcluster.label_keys import merge_label_keys
 from kubeloop.devcluster.quality_of_service import qos_class
 from kubeloop.devcluster.registry import Served
-from kubeloop.devcluster.service_fields import drop_what_the_type_has_not
+from kubeloop.devcluster.service_fields import drop_internal_traffic, drop_what_the_type_has_not
 from kubeloop.devcluster.validation.profiles import adopt_app_armor
 
 JSON = dict[str, Any]
@@ -91,10 +91,27 @@ def _without_dynamic_configuration(node: JSON, _now_or_old: Any = None) -> None:
     node.get("status", {}).pop("config", None)
 
 
+def _without_waiting(driver: JSON, _now: str) -> None:
+    """A feature that is off in v1.36."""
+    driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)
+
+
+def _update_driver(driver: JSON, old: JSON) -> None:
+    if "preventPodSchedulingIfMissing" not in old.get("spec", {}):
+        _without_waiting(driver, "")
+
+
 def _without_topology(obj: JSON, _now_or_old: Any = None) -> None:
     """A field of the version before, of which this one takes the zone alone."""
     for each in obj.get("endpoints") or ():
         each.pop("deprecatedTopology", None)
+
+
+def _update_slice(endpoint_slice: JSON, old: JSON) -> None:
+    """A new generation, though all that is new is what the slice goes without."""
+    if endpoint_slice.get("endpoints") != old.get("endpoints"):
+        endpoint_slice["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    _without_topology(endpoint_slice)
 
 
 def _without_coordination(lease: JSON, _now_or_old: Any = None) -> None:
@@ -121,8 +138,6 @@ def _create_job(job: JSON, _now: str) -> None:
         labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
     selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
     selected.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
-    if not metadata.get("labels"):  # defaulting, when it is read again
-        metadata["labels"] = dict(labels)
 
 
 def _without_max_unavailable(stateful_set: JSON, _now_or_old: Any = None) -> None:
@@ -136,6 +151,7 @@ def _create_stateful_set(stateful_set: JSON, _now: str) -> None:
 
 
 _CREATE: dict[str, Prepare] = {
+    "csidrivers.storage.k8s.io": _without_waiting,
     "statefulsets.apps": _create_stateful_set,
     "jobs.batch": _create_job,
     "endpointslices.discovery.k8s.io": _without_topology,
@@ -194,6 +210,16 @@ def is_completed_when_read(served: Served, obj: JSON) -> bool:
     return name == "persistentvolumeclaims" or (name == "jobs.batch" and not obj["metadata"].get("labels"))
 
 
+def read_again(name: str, obj: JSON) -> None:
+    """What defaulting does in place to a valid object of this group resource once it is stored and read."""
+    if name == "services":
+        drop_internal_traffic(obj["spec"])
+    elif name in ("jobs.batch", "replicationcontrollers"):
+        labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+
+
 # --- update -----------------------------------------------------------------------------------------------------------
 
 
@@ -213,8 +239,9 @@ def _update_claim(claim: JSON, old: JSON) -> None:
 
 
 _UPDATE: dict[str, PrepareUpdate] = {
+    "csidrivers.storage.k8s.io": _update_driver,
     "daemonsets.apps": _count_templates,
-    "endpointslices.discovery.k8s.io": _without_topology,
+    "endpointslices.discovery.k8s.io": _update_slice,
     "persistentvolumeclaims": _update_claim,
     "statefulsets.apps": _without_max_unavailable,
     "nodes": _without_dynamic_configuration,
@@ -359,6 +386,8 @@ def prepare_for_status_update(
         _count_templates(result, old)
     if served.resource.group_resource == "pods" and written == "status":
         result["status"] = _with_what_a_pod_status_keeps(result.get("status") or {}, old.get("status") or {})
+    if served.resource.group_resource == "nodes" and "config" in result.get("status", {}):
+        result["status"] = {field: each for field, each in result["status"].items() if field != "config"}
     if served.resource.group_resource == "persistentvolumes":
         result["status"] = _with_transition_time(result.get("status") or {}, old.get("status") or {}, now)
     return result
@@ -406,4 +435,5 @@ _STATUS_METADATA: dict[str, tuple[str, ...]] = {
     # pod status: ownerReferences stay as they are; deployments: labels stay as they are
     "pods": ("labels", "annotations", "finalizers", "managedFields"),
     "deployments.apps": ("annotations", "finalizers", "ownerReferences", "managedFields"),
+    "servicecidrs.networking.k8s.io": ("managedFields",),
 }

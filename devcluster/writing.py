@@ -18,7 +18,6 @@ from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import Served
-from kubeloop.devcluster.service_fields import drop_internal_traffic
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.validation import validate_create, validate_update, warnings_for
 from kubeloop.devcluster.validation.field import quoted
@@ -78,8 +77,7 @@ class Writing:
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
-        if resource.group_resource == "services":
-            drop_internal_traffic(obj["spec"])
+        strategies.read_again(resource.group_resource, obj)
         try:
             self._admission.check_create(resource, obj, namespace)
         except errors.StatusError as refused:
@@ -139,8 +137,7 @@ class Writing:
         causes = validate_update(resource, obj, old, subresource=subresource)
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
-        if resource.group_resource == "services":
-            drop_internal_traffic(obj["spec"])
+        strategies.read_again(resource.group_resource, obj)
         self._admission.check_update(resource, obj, old, subresource)
         namespace = old["metadata"].get("namespace", "")
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):

@@ -89,7 +89,7 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     parts = rule.parts
     if subresource:
         again = subresource in ("resize", "ephemeralcontainers")
-        parts = "s" if refused(subresource, old) else parts if again else parts.replace("w", "")
+        parts = "s" if refused(subresource, old) else parts if again else rule.status_parts
     for part in parts:
         if part == "s":
             errors += found

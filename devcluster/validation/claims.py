@@ -94,6 +94,8 @@ def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
     claim_spec(errors, "spec", spec, before)
     _class_annotation(errors, obj, old)
     munged = _with_what_may_change(obj, old)
+    if not before.get("volumeName") and spec.get("volumeName"):
+        before = {**before, "volumeName": spec["volumeName"]}  # as it is told, it was there before
     if munged != before:
         told = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
@@ -120,7 +122,7 @@ def _class_annotation(errors: Errors, obj: JSON, old: JSON) -> None:
 def _with_what_may_change(obj: JSON, old: JSON) -> JSON:
     """The new spec with everything that may change set back."""
     munged, before = dict(obj["spec"]), old["spec"]
-    free = [name for name in ("volumeName", "storageClassName") if not before.get(name) and before.get(name) != ""]
+    free = ["storageClassName"] if before.get("storageClassName") is None else []
     if obj.get("status", {}).get("phase") == "Bound":
         free.append("volumeAttributesClassName")
         requests = munged.get("resources", {}).get("requests")
@@ -157,7 +159,7 @@ def claim_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
     for name, quantity in sorted(status.get("capacity", {}).items()):
         basic_quantity(errors, f"status.capacity[{name}]", quantity)
     for name, state in sorted(status.get("allocatedResourceStatuses", {}).items()):
-        _claim_resource(errors, "status.allocatedResourceStatus", name)
+        _claim_resource(errors, "status.allocatedResourceStatuses", name)
         if state not in _RESIZE_STATES:
             errors.not_supported("status.allocatedResourceStatus", name, sorted(_RESIZE_STATES))
     for name, quantity in sorted(status.get("allocatedResources", {}).items()):

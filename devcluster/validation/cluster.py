@@ -25,6 +25,7 @@ from kubeloop.devcluster.validation.field import (
     positive_int_or_percent,
     qualified_name,
     quoted,
+    sloppy_network,
 )
 from kubeloop.devcluster.validation.metadata import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers, path_segment
 from kubeloop.devcluster.validation.scheduling import EFFECTS, tolerations
@@ -38,6 +39,7 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 def node_create(errors: Errors, obj: JSON) -> None:
     spec = obj.get("spec", {})
+    _avoided_pods(errors, obj)
     _taints(errors, spec.get("taints", ()))
     _node_resources(errors, obj)
     swap = obj.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
@@ -47,10 +49,25 @@ def node_create(errors: Errors, obj: JSON) -> None:
     ranges = spec.get("podCIDRs", [])
     for i, each in enumerate(ranges):
         cidr(errors, f"spec.podCIDRs[{i}]", each)
-    if len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
-        errors.invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family")
+    bad = next((i for i, each in enumerate(ranges) if sloppy_network(each) is None), None)
+    if len(ranges) > 1 and bad is not None:
+        why = f"invalid CIDR[{bad}]: <nil> (invalid CIDR address: {ranges[bad]})"
+        errors.internal("spec.podCIDRs", f"invalid PodCIDRs. failed to check with dual stack with error:{why}")
+        errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
+    elif len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
+        errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
 
 
+_ONE_RANGE = "may specify no more than one CIDR for each IP family"
+
+
+def _avoided_pods(errors: Errors, obj: JSON) -> None:
+    avoided = obj["metadata"].get("annotations", {}).get(_AVOIDED)
+    if avoided and (wrong := json_error(avoided.encode())):
+        errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, wrong)
+
+
+_AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(?:/[a-zA-Z0-9]+)*")
 _NO_FEATURE = (
     "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
@@ -102,7 +119,7 @@ _PROVIDER_CHANGE = 'node updates may not change providerID except from "" to val
 
 def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
     """The whole node, and then what changed, as the strategy of nodes does."""
-    if obj.get("spec") == old.get("spec") and obj.get("status") == old.get("status"):
+    if all(obj.get(part) == old.get(part) for part in ("spec", "status")) and obj["metadata"] is old["metadata"]:
         return
     node_create(errors, obj)
     node_status_update(errors, obj, old)
@@ -111,8 +128,11 @@ def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
 def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     status, status_before = obj.get("status", {}), old.get("status", {})
+    _avoided_pods(errors, obj)
     if any(status.get(kind) != status_before.get(kind) for kind in ("capacity", "allocatable")):
         _node_resources(errors, obj)
+    if status.get("declaredFeatures") != status_before.get("declaredFeatures"):
+        _declared_features(errors, obj)
     addresses = status.get("addresses", ())
     if addresses and addresses != status_before.get("addresses"):
         for i, each in enumerate(addresses):
@@ -127,11 +147,11 @@ def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
         for new, was in zip(ours, theirs, strict=True):
             if new != was:
                 errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
-    if before.get("externalID") != spec.get("externalID"):
-        errors.forbidden("spec.externalID", "may not be updated")
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         errors.forbidden("spec.providerID", _PROVIDER_CHANGE)
     _taints(errors, spec.get("taints", ()))
+    if before.get("externalID") != spec.get("externalID"):
+        errors.forbidden("spec.externalID", "may not be updated")
 
 
 def namespace_create(errors: Errors, obj: JSON) -> None:

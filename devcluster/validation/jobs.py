@@ -39,7 +39,8 @@ _LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "
 
 def job_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
-    _generated_selector(errors, metadata, spec)
+    had = (_template_of(old) or {}).get("metadata", {}).get("labels", {})
+    _generated_selector(errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*had} else _LABELS[:2])
     _job_spec(errors, "spec", spec, _template_of(old))
     _selected(errors, spec)
     completions, name = spec.get("completions", 0), metadata.get("name", "")
@@ -49,14 +50,15 @@ def job_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
             errors.invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {last}")
 
 
-def _generated_selector(errors: Errors, metadata: JSON, spec: JSON) -> None:
+def _generated_selector(errors: Errors, metadata: JSON, spec: JSON, labels: Sequence[str]) -> None:
+    """labels: that the template must have; an older Job may be without those that are younger than it."""
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:
         return
     uid, name = metadata.get("uid", ""), metadata.get("name", "")
     found = spec.get("template", {}).get("metadata", {}).get("labels", {})
-    expected = {label: uid if label.endswith("uid") else name for label in _LABELS}
-    for label in _LABELS:
+    expected = {label: uid if label.endswith("uid") else name for label in labels}
+    for label in labels:
         path = f"spec.template.metadata.labels[{label}]"
         if label not in found:
             errors.required(path, f"must be '{expected[label]}'")
@@ -221,7 +223,7 @@ def _success_policy(errors: Errors, path: str, spec: JSON) -> None:
             errors.required(where, "at least one of succeededCount or succeededIndexes must be specified")
         if indexes is not None:
             try:
-                total = _index_count(indexes, completions)
+                total = index_count(indexes, completions)
             except ValueError as error:
                 told = f"error parsing succeededIndexes: {error}"
                 errors.invalid(f"{where}.succeededIndexes", indexes, told)
@@ -235,8 +237,8 @@ def _success_policy(errors: Errors, path: str, spec: JSON) -> None:
                 errors.invalid(f"{where}.succeededCount", count, told.format(total, of))
 
 
-def _index_count(text: str, completions: int) -> int:
-    """How many indexes there are in "0,2-4". Raises ValueError in Kubernetes' words."""
+def index_interval(text: str, completions: int) -> tuple[int, int]:
+    """The first and last of "2-4", or of "3". Raises ValueError in Kubernetes' words."""
 
     def index(part: str) -> int:
         if not re.fullmatch("[-+]?[0-9]+", part):
@@ -245,19 +247,25 @@ def _index_count(text: str, completions: int) -> int:
             raise ValueError(f"too large index: {quoted(part)}")
         return int(part)
 
-    total, last = 0, -1
+    parts = text.split("-")
+    if len(parts) > 2:
+        told = "violates the requirement that an index interval can have at most two parts separated by '-'"
+        raise ValueError(f"the fragment {quoted(text)} {told}")
+    first = index(parts[0])
+    last = index(parts[1]) if len(parts) > 1 else first
+    if len(parts) > 1 and first >= last:
+        raise ValueError(f"non-increasing order, previous: {first}, current: {last}")
+    return first, last
+
+
+def index_count(text: str, completions: int) -> int:
+    """How many indexes there are in "0,2-4". Raises ValueError in Kubernetes' words."""
+    total, before = 0, -1
     for interval in text.split(",") if text else ():
-        parts = interval.split("-")
-        if len(parts) > 2:
-            told = "violates the requirement that an index interval can have at most two parts separated by '-'"
-            raise ValueError(f"the fragment {quoted(interval)} {told}")
-        first = index(parts[0])
-        end = index(parts[1]) if len(parts) > 1 else first
-        if len(parts) > 1 and first >= end:
-            raise ValueError(f"non-increasing order, previous: {first}, current: {end}")
-        if last >= first:
-            raise ValueError(f"non-increasing order, previous: {last}, current: {first}")
-        total, last = total + end - first + 1, end
+        first, last = index_interval(interval, completions)
+        if before >= first:
+            raise ValueError(f"non-increasing order, previous: {before}, current: {first}")
+        total, before = total + last - first + 1, last
     return total
 
 

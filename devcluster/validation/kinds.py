@@ -11,6 +11,7 @@ from kubeloop.devcluster.validation import (
     claims,
     cluster,
     csi,
+    job_statuses,
     jobs,
     network,
     pod_statuses,
@@ -54,7 +55,7 @@ class Rule:
 
     core: unqualified finalizers have to be known ones, as for all kinds that use core's ValidateObjectMeta.
     parts: what an update looks at besides the store's own check of metadata, in this order: u, how metadata have
-    changed; w, the new metadata by themselves; s, `update`.
+    changed; w, the new metadata by themselves; s, `update`. status_parts: the same of a write to a subresource.
     """
 
     name: NameCheck = dns_subdomain
@@ -67,6 +68,7 @@ class Rule:
     core: bool = True
     own_metadata: bool = True
     parts: str = "us"
+    status_parts: str = "us"
 
 
 SIMPLE = Rule()
@@ -140,14 +142,17 @@ RULES: dict[tuple[str, str], Rule] = {
     ("apps", "ControllerRevision"): Rule(
         create=workloads.revision_create, update=workloads.revision_update, parts="uws"
     ),
-    ("batch", "Job"): Rule(create=jobs.job_create, update=jobs.job_update, parts="wus"),
-    ("batch", "CronJob"): Rule(create=jobs.cron_job_create, update=jobs.cron_job_update),
+    ("batch", "Job"): Rule(
+        create=jobs.job_create, update=jobs.job_update, status=job_statuses.job_status_update, parts="wus"
+    ),
+    ("batch", "CronJob"): Rule(create=jobs.cron_job_create, update=jobs.cron_job_update, status_parts=""),
     ("policy", "PodDisruptionBudget"): Rule(
         create=cluster.disruption_budget_create,
         update=cluster.disruption_budget_update,
         status=cluster.disruption_budget_status,
         own_metadata=False,
         parts="ws",
+        status_parts="s",
     ),
     ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update, core=False),
     ("scheduling.k8s.io", "PriorityClass"): Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from kubeloop.devcluster.validation.containers import (
@@ -11,7 +12,7 @@ from kubeloop.devcluster.validation.containers import (
     resource_quantity,
 )
 from kubeloop.devcluster.validation.field import Errors, qualified_name
-from kubeloop.kube.quantity import milli_value, parse_quantity
+from kubeloop.kube.quantity import parse_quantity
 
 JSON = dict[str, Any]
 
@@ -82,13 +83,27 @@ def _amounts(errors: Errors, where: str, name: str, of: dict[str, str]) -> None:
         path = f"{where}.maxLimitRequestRatio[{name}]"
         if _above("1", ratio):
             errors.invalid(path, ratio, f"ratio {ratio} is less than 1")
-        if low is not None and high is not None and milli_value(low):
-            most = milli_value(high) / milli_value(low)
-            if milli_value(ratio) / 1000 > most:
-                errors.invalid(path, ratio, f"ratio {ratio} is greater than max/min = {most:f}")
+        if low is not None and high is not None:
+            _ratio(errors, path, ratio, low, high)
     if not may_be_overcommitted(name) and (_above(limit, request) or _above(request, limit)):
         wrong = f"default value {limit} must equal to defaultRequest value {request} in {name}"
         errors.invalid(asked, request, wrong)
+
+
+def _ratio(errors: Errors, path: str, ratio: str, low: str, high: str) -> None:
+    """In thousandths where those do not overflow. What is there against nothing, Go counts as infinite."""
+    amounts = [parse_quantity(each) for each in (ratio, low, high)]
+    exact = all(each.value() < _MAX_MILLI_VALUE for each in amounts)
+    asked, least, most = (each.milli_value() if exact else each.value() for each in amounts)
+    if not least and most >= 0:
+        return
+    limit = most / least if least else -math.inf
+    if (asked / 1000 if exact else asked) > limit:
+        told = f"{limit:f}" if least else "-Inf"
+        errors.invalid(path, ratio, f"ratio {ratio} is greater than max/min = {told}")
+
+
+_MAX_MILLI_VALUE = ((1 << 63) - 1) // 1000
 
 
 # --- quotas -----------------------------------------------------------------------------------------------------------

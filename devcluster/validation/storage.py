@@ -15,7 +15,7 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
     struct_differences,
 )
-from kubeloop.devcluster.validation.metadata import kube_finalizers, object_meta, object_meta_update
+from kubeloop.devcluster.validation.metadata import kube_finalizers, object_meta
 from kubeloop.devcluster.validation.scheduling import node_selector
 from kubeloop.devcluster.validation.volumes import SHARED, TOLD_AS, csi_driver_name
 from kubeloop.kube.quantity import parse_quantity
@@ -214,12 +214,6 @@ def _same_affinity(new: Any, old: Any) -> bool:
     if type(new) is list and type(old) is list:
         return len(new) == len(old) and all(map(_same_affinity, new, old))
     return bool(new == old)
-
-
-def volume_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    if obj["metadata"] != old["metadata"]:
-        object_meta_update(errors, obj["metadata"], old["metadata"])
-        kube_finalizers(errors, obj["metadata"])
 
 
 def storage_class_create(errors: Errors, obj: JSON) -> None:

@@ -108,7 +108,11 @@ class Answer:
                     _without_chosen(f"{c.get('reason')} {c.get('field')} {c.get('message')}")
                     for c in details.get("causes", ())
                 ],
-                "details": {name: value for name, value in details.items() if name not in ("causes", "uid")},
+                "details": {
+                    name: _UID.sub("UID", str(value))
+                    for name, value in details.items()
+                    if name not in ("causes", "uid")
+                },
                 "warnings": self.warnings,
             }
         return {"status": self.status, "object": without_server_fields(self.content), "warnings": self.warnings}

@@ -188,3 +188,47 @@ def test_warnings_are_about_what_is_new_except_for_replication_controllers(
     resource: Resource[Any], old: JSON | None, new: JSON, told: list[str]
 ):
     assert warnings_for(resource, new, old) == told
+
+
+def finished(*kinds: str, **status: Any) -> JSON:
+    conditions = [{"type": kind, "status": "True"} for kind in kinds]
+    return {"spec": {"template": {}, "completions": 4}, "status": {"conditions": conditions, **status}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (finished(), finished("Complete"), [
+            "status.completionTime: Required value: completionTime is required for Complete jobs",
+            "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true "
+            "condition",
+            "status.startTime: Required value: startTime is required for finished job"]),
+        (finished("Failed"), finished(), [
+            "status.conditions: Invalid value: cannot disable the terminal Failed=True condition"]),
+        (finished(failed=2), finished(failed=1, ready=1), [
+            "status.ready: Invalid value: 1: cannot set more ready pods than active",
+            "status.failed: Invalid value: 1: cannot decrease the failed counter"]),
+        (finished(), finished(completedIndexes="1,0-9"), [
+            'status.completedIndexes: Invalid value: "1,0-9": error parsing completedIndexes: too large index: "9"',
+            'status.completedIndexes: Invalid value: "1,0-9": cannot set non-empty completedIndexes when non-indexed '
+            "completion mode"]),
+        (finished(), finished(completedIndexes="0,2-3", failedIndexes="1,3"), [
+            'status.completedIndexes: Invalid value: "0,2-3": cannot set non-empty completedIndexes when non-indexed '
+            "completion mode",
+            'status.failedIndexes: Invalid value: "1,3": cannot set non-null failedIndexes when backoffLimitPerIndex '
+            "is null",
+            'status.failedIndexes: Invalid value: "1,3": failedIndexes and completedIndexes overlap at index: 3']),
+        (finished(completedIndexes="x"), finished(completedIndexes="x", active=1), []),
+    ],
+)  # fmt: skip
+def test_the_status_of_a_job_goes_one_way(old: JSON, new: JSON, told: list[str]):
+    assert updated(JOBS, old, new, "status") == told
+
+
+def test_an_older_job_may_be_without_the_labels_that_came_later():
+    selector = {"matchLabels": {"controller-uid": "u"}}
+    old, new = ({"spec": {"template": {"metadata": {"labels": {"controller-uid": "u", "job-name": "x"}}, "spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}, "selector": selector, **more}}
+        for more in ({"completions": 3}, {"completions": 3, "parallelism": 2}))  # fmt: skip
+    assert updated(JOBS, old, new) == []
+    assert len(created(JOBS, new)) == 2
