@@ -30,5 +30,9 @@ def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, 
 
 
 def failed(request: Request, error: StatusError, headers: Sequence[tuple[str, str]] = ()) -> Response:
-    """The answer that is a failure."""
-    return document(error.code, error.status, plain_view(request.headers.get("accept", "")), headers)
+    """The answer that is a failure; in JSON for people to those who take none of its forms, as in kube-apiserver."""
+    view = plain_view(request.headers.get("accept", ""))
+    if view is not None:
+        return document(error.code, error.status, view, headers)
+    text = msgspec.json.format(msgspec.json.encode(error.status), indent=2)
+    return Response(error.code, text, headers=list(headers))

@@ -16,6 +16,7 @@ from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND, CustomResource
 from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.validation.field import quoted
+from kubeloop.devcluster.wire import ProtobufError
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
@@ -229,6 +230,14 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
                 f"{UNREADABLE}: json: cannot unmarshal {decoding.json_kind(raw)} into Go value of {META_TYPE}"
             )
         check_type_meta(raw)
+    except ProtobufError as error:
+        api_version, kind = error.of
+        if not kind:
+            told = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
+            raise errors.bad_request(f"{told} ({shown(request.body)})") from error
+        raise errors.bad_request(
+            f'{kind} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {error}'
+        ) from error
     except ValueError as error:
         raise errors.bad_request(
             f"the object provided is unrecognized (must be of type {resource.kind}): {error} ({shown(request.body)})"
@@ -356,12 +365,13 @@ def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") ->
     raise errors.not_acceptable(streams=of != "object")
 
 
-def plain_view(accept: str) -> View:
-    """The form of a Status that is a failure: JSON to those who take none, or only forms of objects."""
+def plain_view(accept: str) -> View | None:
+    """The form of a Status that is a failure; None if it is in none that is asked for."""
     try:
-        return negotiate(",".join(each for each in accept.split(",") if "as=" not in each and "stream=" not in each))
+        plain = [each for each in accept.split(",") if "as=" not in each and "stream=" not in each]
+        return negotiate(",".join(plain)) if plain else None
     except errors.StatusError:
-        return PLAIN
+        return None
 
 
 def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:

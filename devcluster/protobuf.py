@@ -398,11 +398,12 @@ def decode(body: bytes, api_version: str = "", kind: str = "") -> JSON:
     type_meta = members(unknown.get(1, b""), {1: BYTES, 2: BYTES})
     api_version = text(type_meta.get(1, b"")) or api_version
     kind = text(type_meta.get(2, b"")) or kind
-    message = _message_of(api_version, kind)
     try:
-        return {"apiVersion": api_version, "kind": kind, **message.read(unknown.get(2, b""))}
+        return {"apiVersion": api_version, "kind": kind, **_message_of(api_version, kind).read(unknown.get(2, b""))}
     except IndexError as error:
-        raise ProtobufError("unexpected EOF") from error
+        raise ProtobufError("unexpected EOF", (api_version, kind)) from error
+    except ProtobufError as error:
+        raise ProtobufError(str(error), (api_version, kind)) from error
 
 
 def encode(obj: JSON) -> bytes:

@@ -10,7 +10,14 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class ProtobufError(ValueError):
-    """Not an object in protobuf form; the text is what Kubernetes' decoder says."""
+    """Not an object in protobuf form; the text is what Kubernetes' decoder says.
+
+    of: apiVersion and kind, if that much could be read.
+    """
+
+    def __init__(self, text: str, of: tuple[str, str] = ("", "")) -> None:
+        super().__init__(text)
+        self.of = of
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -162,3 +162,36 @@ async def test_a_body_that_names_no_kind_is_of_the_resources(ask: Asked):
     message = protobuf.writer("v1", "ConfigMap")({"metadata": {"name": "d"}})
     request = Request.of("POST", PATH, {"content-type": PROTOBUF_TYPE}, protobuf.enveloped("", "", message))
     assert ask.server.answer(request).status == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        pytest.param(
+            protobuf.enveloped("v1", "ConfigMap", b"\x0a\x05abc"),
+            'ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF',
+            id="a message that ends early",
+        ),
+        pytest.param(
+            protobuf.enveloped("v1", "Nosuch", b""),
+            'Nosuch in version "v1" cannot be handled as a ConfigMap: no kind "Nosuch" is registered for version "v1"',
+            id="an unknown kind",
+        ),
+        pytest.param(
+            b"k8s\x00\x0a\x01",
+            "the object provided is unrecognized (must be of type ConfigMap): unexpected EOF (6b3873000a01)",
+            id="an envelope that ends early",
+        ),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_told_as_far_as_it_could(ask: Asked, body: bytes, told: str):
+    request = Request.of("POST", PATH, {"content-type": PROTOBUF_TYPE}, body)
+    answer = ask.server.answer(request)
+    assert isinstance(answer.body, bytes)
+    assert (answer.status, msgspec.json.decode(answer.body)["message"]) == (400, told)
+
+
+async def test_a_failure_nobody_can_read_is_told_to_people(ask: Asked):
+    answer = ask("GET", f"{PATH}/nope", accept=METADATA.partition(",")[0])
+    assert isinstance(answer.body, bytes)
+    assert (answer.content_type, answer.body.splitlines()[1]) == ("application/json", b'  "kind": "Status",')
