@@ -1,4 +1,4 @@
-"""Where an API server is, and how connections to it are secured. May import the standard library only."""
+"""Where an API server is, and how connections to it are secured. May import msgspec and `errors`."""
 
 from __future__ import annotations
 

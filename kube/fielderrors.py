@@ -1,7 +1,7 @@
 """Errors about fields of an object, in the API server's words: "spec.replicas: Invalid value: -1: must be ...".
 
 Source: apimachinery pkg/util/validation (field/errors.go, validation.go) and pkg/api/validate/content. May import the
-standard library only.
+standard library and msgspec only.
 """
 
 from __future__ import annotations

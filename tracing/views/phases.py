@@ -1,6 +1,6 @@
 """The phases of a pod's way, told from the names of spans: what colours, percentiles and columns go by.
 
-The order is that of a pod which meets every phase once. May import the standard library only.
+The order is that of a pod which meets every phase once. May import msgspec and the standard library only.
 """
 
 from __future__ import annotations
