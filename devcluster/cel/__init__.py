@@ -13,8 +13,10 @@ expression is parsed, its macros are expanded, it is checked against declared ty
     declarations.py  every function with its overloads
     checker.py       which type each node has, and which overloads a call means
     literals.py      what is looked at after that: literals of times, patterns and formats
+    costs.py         what calls cost, by the values that they were given
     estimates.py     what an expression costs at most, before it has been run
-    program.py       nodes to closures, which count what they cost
+    program.py       nodes to closures
+    closures.py      the closures, which count what they cost
     values.py        values that Python has no type for; equality, order, conversion, arithmetic
     objects.py       JSON seen through an OpenAPI schema
     functions.py     the standard functions

@@ -22,7 +22,7 @@ _GO_TYPES = {bool: "bool", str: "string", int: "int64", float: "float64", list: 
 class View:
     """A schema, ready to be looked through. What is below it is made ready when it is first needed."""
 
-    __slots__ = ("_below", "_convert", "_element", "fields", "keys", "list_type", "nullable", "schema")
+    __slots__ = ("_below", "_convert", "_element", "_readers", "fields", "keys", "list_type", "nullable", "schema")
 
     def __init__(self, schema: Schema, *, root: bool = False) -> None:
         """root: of a resource, whose metadata is seen whether the schema tells of it or not."""
@@ -34,6 +34,7 @@ class View:
         self.keys: list[str] = list(schema.get("x-kubernetes-list-map-keys") or ())
         self._below: dict[str, View] = {}
         self._element: View | None = None
+        self._readers: dict[str, tuple[str, Callable[[Any], Any]]] = {}
         properties = schema.get("properties")
         self.fields: dict[str, str] | None = None
         """Of an object with properties: their names, by what they are called in expressions."""
@@ -54,6 +55,14 @@ class View:
         found = self._below.get(name)
         if found is None:
             found = self._below[name] = View(self.schema["properties"][name])
+        return found
+
+    def reader(self, key: str) -> tuple[str, Callable[[Any], Any]] | None:
+        """(name in JSON, what makes a value of its data, unless it is null) of a field by its name in expressions."""
+        found = self._readers.get(key)
+        if found is None and self.fields is not None and key in self.fields:
+            name = self.fields[key]
+            found = self._readers[key] = name, self.below(name)._convert
         return found
 
     def knows(self, name: str) -> bool:
