@@ -1,8 +1,11 @@
 """The scale subresource: an autoscaling/v1 Scale of an object, what writing one makes of the object, and of its owners.
 
 Whoever writes a Scale owns its spec.replicas, which is a field of the object: owners are carried from the object to the
-Scale before it is written, and back afterwards. Source: apimachinery pkg/util/managedfields/scalehandler.go,
-pkg/registry/apps/*/storage of v1.36.
+Scale before it is written, and back afterwards. Not always so for custom resources, as v1.36 fails to compare
+some of their Scales: one that is put and does not say its kind leaves the replicas to nobody, and an apply that changes
+one is refused.
+
+Source: apimachinery pkg/util/managedfields/scalehandler.go, pkg/registry/apps/*/storage of v1.36.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 
 from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.apply import apply_configuration
-from kubeloop.devcluster.bodies import Body, FieldValidation, field_validation, read_object
+from kubeloop.devcluster.bodies import Body, FieldValidation, field_validation, parse_body, read_object
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.managed import Fields, Writer, sorted_entries, subtract, track_update
 from kubeloop.devcluster.patch_requests import (
@@ -145,7 +148,9 @@ def write_scale(
         old = _with_owners(target, before)
         if uid := body.obj["metadata"].get("uid"):
             check_uid(target.resource, uid, before.object)
-    if form != APPLY:
+    if custom is not None and not form and _is_untyped(request):
+        body.obj["metadata"].pop("managedFields", None)
+    elif form != APPLY:
         track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
     live = from_stored(target, before.object)
     wanted = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
@@ -167,10 +172,33 @@ def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, w
     given, repeated = read_configuration(request.body, SCALE)
     given["metadata"] = given.get("metadata") or {}
     given["metadata"].setdefault("name", found.name)
-    check_names(found, given)
+    check_names(found, {"metadata": {**given["metadata"]}})
     manager, force = request.option("fieldManager"), request.flag("force")
+    custom = found.served.custom is not None
+    if custom and "managedFields" not in old["metadata"]:
+        raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
     obj = apply_configuration(SCALES, old, given, manager=manager, force=force, subresource="scale", now=writing.now())
+    if custom and _without_owners(obj) != _without_owners(old):
+        metadata = given["metadata"]
+        raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
     return Body(decoding.normal(SCALE, obj), told_of_repeated(repeated, mode))
+
+
+def _is_untyped(request: Request) -> bool:
+    """Does the body leave out what it is? It is known by the path."""
+    given = parse_body(request)[0] or {}
+    return not (given.get("kind") and given.get("apiVersion"))
+
+
+def _not_converted(which: str, named: str) -> str:
+    """What v1.36 says where it takes the Scale of a custom resource for one itself: a change cannot be applied."""
+    why = "request to convert CR to an invalid group/version: autoscaling/v1"
+    return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {why}"
+
+
+def _without_owners(scale: JSON) -> JSON:
+    metadata = {name: each for name, each in scale["metadata"].items() if name != "managedFields"}
+    return {**scale, "metadata": metadata}
 
 
 def _patched(request: Request, found: Route, old: JSON, patch_type: str, mode: FieldValidation) -> Body:

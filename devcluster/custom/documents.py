@@ -153,11 +153,8 @@ class Documents:
         if known is None and shared_openapi.openapi("/openapi/v3", accept) is not None:
             root, _, rest = path.removeprefix("/openapi/v3/").partition("/")
             group, _, version = rest.partition("/")
-            if root == "apis" and group in self._groups():
-                if not version:
-                    return shared_openapi.one_path(f"apis/{group}"), JSON_TYPE
-                if version in self._groups()[group]:
-                    return self._v3(group, version), JSON_TYPE
+            if root == "apis" and group in self._groups() and version in self._groups()[group]:
+                return self._v3(group, version), JSON_TYPE
         return known
 
     def digest(self, name: str) -> str:
@@ -165,9 +162,8 @@ class Documents:
         known = shared_openapi.digest(name)
         if known is not None:
             return known
-        _, group, version = (*name.split("/"), "")[:3]
-        content = self._v3(group, version) if version else shared_openapi.one_path(f"apis/{group}")
-        return sha512(content).hexdigest().upper()
+        _, group, version = name.split("/")
+        return sha512(self._v3(group, version)).hexdigest().upper()
 
     def _index(self, known: bytes) -> bytes:
         paths = msgspec.json.decode(known)["paths"]
@@ -175,8 +171,6 @@ class Documents:
             for version in versions:
                 name = f"apis/{group}/{version}"
                 paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self.digest(name)}"}
-            name = f"apis/{group}"
-            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self.digest(name)}"}
         return msgspec.json.encode({"paths": dict(sorted(paths.items()))})
 
     def _v3(self, group: str, version: str) -> bytes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.asked import Asked
 
 JSON = dict[str, Any]
+SCALED_SETS = Path(__file__).parents[2] / "support" / "scaled_sets.yaml"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 DEPLOYMENT: JSON = {
@@ -144,3 +147,23 @@ async def test_a_dry_run_leaves_number_and_owner(ask: Asked):
     path = f"{DEPLOYMENTS}/d/scale?fieldManager=m&force=true&dryRun=All"
     assert ask("PATCH", path, scale(9), APPLY)[1]["spec"] == {"replicas": 9}
     assert owners(ask) == ["maker Update"]
+
+
+async def test_the_replicas_of_a_custom_resource_have_no_owner_once_its_scale_is_put_without_a_kind(ask: Asked):
+    ask.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(SCALED_SETS.read_text()))
+    path = "/apis/scaled.example.com/v1/namespaces/default/sets"
+    made = {"apiVersion": "scaled.example.com/v1", "kind": "Set", "metadata": {"name": "d"}, "spec": {"size": 3}}
+    ask.make(f"{path}?fieldManager=maker", made)
+    assert ask("PATCH", f"{path}/d/scale?fieldManager=one", scale(3), APPLY)[0] == 200
+    entries = ask("GET", f"{path}/d")[1]["metadata"]["managedFields"]
+    assert {each["manager"]: each["fieldsV1"] for each in entries}["one"] == {"f:spec": {"f:size": {}}}
+    status, told = ask("PATCH", f"{path}/d/scale?fieldManager=one&force=true", scale(4), APPLY)
+    assert (status, "request to convert CR to an invalid group/version" in told["message"]) == (500, True)
+    assert ask("PUT", f"{path}/d/scale?fieldManager=putter", scale(4))[1]["spec"] == {"replicas": 4}
+    entries = ask("GET", f"{path}/d")[1]["metadata"]["managedFields"]
+    assert [(each["manager"], "time" in each) for each in entries] == [("putter", False), ("maker", True)]
+    bare = {"metadata": {"name": "d"}, "spec": {"replicas": 5}}
+    assert ask("PUT", f"{path}/d/scale?fieldManager=putter", bare)[1]["spec"] == {"replicas": 5}
+    entries = ask("GET", f"{path}/d")[1]["metadata"].get("managedFields", [])
+    assert [each["manager"] for each in entries] == ["maker"]
+    assert ask("PATCH", f"{path}/d/scale?fieldManager=one", scale(5), APPLY)[0] == 500, "nobody owns it"
