@@ -42,8 +42,9 @@ KINDS = """
 Deployment ReplicaSet StatefulSet DaemonSet ControllerRevision ReplicationController PodTemplate Job CronJob Service
 Endpoints EndpointSlice Ingress IngressClass NetworkPolicy IPAddress ServiceCIDR Node Namespace ConfigMap Secret
 ServiceAccount LimitRange ResourceQuota Event PriorityClass PodDisruptionBudget Lease RuntimeClass
-HorizontalPodAutoscaler HorizontalPodAutoscaler/v1 Role ClusterRole RoleBinding ClusterRoleBinding PersistentVolume PersistentVolumeClaim
-StorageClass VolumeAttachment CSINode CSIDriver CSIStorageCapacity VolumeAttributesClass
+HorizontalPodAutoscaler HorizontalPodAutoscaler/v1 Role ClusterRole RoleBinding ClusterRoleBinding
+PersistentVolume PersistentVolumeClaim StorageClass VolumeAttachment CSINode CSIDriver CSIStorageCapacity
+VolumeAttributesClass
 """.split()  # noqa: SIM905 - forty names in lines
 WITH_STATUS = """
 CronJob DaemonSet Deployment HorizontalPodAutoscaler Ingress Job Node PersistentVolume PersistentVolumeClaim
