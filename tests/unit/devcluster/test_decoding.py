@@ -44,9 +44,15 @@ def test_zero_behind_a_pointer_is_a_value():
         pytest.param(2, "2", id="number"),
         pytest.param("1.0001", "1001m", id="rounded up to thousandths"),
         pytest.param("1e9", "1e9", id="exponent stays"),
+        pytest.param("010", "010", id="read without loss in one step"),
+        pytest.param("+10", "+10", id="sign"),
+        pytest.param("1E+3", "1E+3", id="exponent as it came"),
+        pytest.param("01Gi", "01Gi", id="binary"),
+        pytest.param(" 1000 ", "1k", id="blanks"),
+        pytest.param("1.5Gi", "1536Mi", id="binary fraction"),
     ],
 )
-def test_quantities_become_canonical(given, kept):
+def test_quantities_become_canonical_unless_go_remembers_how_they_came(given, kept):
     obj, _ = decode(PODS, pod(containers=[{"name": "c", "resources": {"limits": {"cpu": given}}}]))
     assert obj["spec"]["containers"][0]["resources"]["limits"]["cpu"] == kept
 
