@@ -68,7 +68,7 @@ class RequestMetrics:
             query = request.query
             key = (
                 found.served, found.subresource, method, bool(found.name), bool(found.namespace),
-                ("watch" in query, "dryRun" in query) if query else None,
+                (request.flag("watch"), "dryRun" in query) if query else None,
                 method == "PATCH" and request.headers.get("content-type", "").startswith(_APPLY),
             )  # fmt: skip
         series = self._series.get(key)
@@ -89,8 +89,9 @@ class RequestMetrics:
         else:
             series.slow[bisect_left(SECONDS, seconds) - 1] += 1
         if method == "GET":
-            series.sizes[bisect_left(BYTES, len(response.body))] += 1
-            series.size += len(response.body)
+            size = len(response.body)
+            series.sizes[0 if size <= BYTES[0] else bisect_left(BYTES, size)] += 1
+            series.size += size
 
     # --- exposition ---------------------------------------------------------------------------------------------------
 

@@ -99,8 +99,9 @@ _OF_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 
 def for_people(request: Request) -> bool:
     """Is the answer to be indented? Source: apiserver negotiation.isPrettyPrint."""
-    asked = request.option("pretty")
-    return asked in _TRUE if asked else request.user_agent.startswith(_OF_PEOPLE)
+    if request.query and (asked := request.option("pretty")):
+        return asked in _TRUE
+    return request.headers.get("user-agent", "").startswith(_OF_PEOPLE)
 
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
