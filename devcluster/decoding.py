@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from kubeloop.devcluster.registry import CustomResource
 from kubeloop.kube import schema
-from kubeloop.kube.quantity import QuantityError, parse_quantity
+from kubeloop.kube.quantity import Quantity, QuantityError, parse_quantity
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -60,11 +60,12 @@ _NANO_PER_MILLI = 1_000_000
 @lru_cache(maxsize=4096)
 def _whole_milli(value: str) -> str:
     """Resource lists keep thousandths at the finest, rounded up. Source: SetDefaults_ResourceList."""
-    nano = parse_quantity(value).nano()  # exact, where thousandths of exbibytes would exceed an int64
+    quantity = parse_quantity(value)
+    nano = quantity.nano()  # exact, where thousandths of exbibytes would exceed an int64
     if nano % _NANO_PER_MILLI == 0:
         return value
     milli = -(-nano // _NANO_PER_MILLI) if nano > 0 else nano // _NANO_PER_MILLI
-    return parse_quantity(f"{milli}m").canonical()
+    return Quantity(milli, -3, quantity.format).canonical()
 
 
 def _quantity(value: Any) -> str:

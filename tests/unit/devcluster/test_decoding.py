@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.devcluster.decoding import DecodeError, decode, decode_named
-from kubeloop.devcluster.registry import LIMIT_RANGES
+from kubeloop.devcluster.registry import LIMIT_RANGES, RUNTIME_CLASSES
 from kubeloop.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
 
 
@@ -50,11 +50,18 @@ def test_zero_behind_a_pointer_is_a_value():
         pytest.param("01Gi", "01Gi", id="binary"),
         pytest.param(" 1000 ", "1k", id="blanks"),
         pytest.param("1.5Gi", "1536Mi", id="binary fraction"),
+        pytest.param("84e-12", "1e-3", id="rounded, with its exponent"),
+        pytest.param("-1.0001", "-1001m", id="rounded away from zero"),
     ],
 )
 def test_quantities_become_canonical_unless_go_remembers_how_they_came(given, kept):
     obj, _ = decode(PODS, pod(containers=[{"name": "c", "resources": {"limits": {"cpu": given}}}]))
     assert obj["spec"]["containers"][0]["resources"]["limits"]["cpu"] == kept
+
+
+def test_the_overhead_of_a_runtime_class_is_not_rounded():
+    obj, _ = decode(RUNTIME_CLASSES, {"handler": "h", "overhead": {"podFixed": {"cpu": "1n"}}})
+    assert obj["overhead"] == {"podFixed": {"cpu": "1n"}}
 
 
 def test_unknown_fields_are_dropped_and_named_with_their_path():
