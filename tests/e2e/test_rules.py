@@ -47,7 +47,7 @@ def test_kube_apiserver_says_the_same_of_rules_and_of_what_breaks_them(tmp_path)
                 if expected != answer:
                     wrong.append(f"{step.method} {step.about}: {expected} there, {answer} here")
                 if step.settle:
-                    assert expected["status"] == 201, expected
+                    assert expected["status"] < 300, expected
                     time.sleep(1)  # the real server reads its definitions again
         assert "Traceback" not in log()
     assert wrong == []

@@ -106,6 +106,7 @@ def _object(plural: str, name: str, field: str, value: Any, **metadata: Any) -> 
 
 def steps() -> Iterator[Step]:
     """Definitions that are refused or tried alone; then those that are served, with their objects."""
+    yield from _whole_steps()
     served = []
     for number, case in enumerate(cases()):
         yield Step(f"definition {case.about}", "POST", f"{CRDS}?dryRun=All", definition("tried", {"p": case.schema}))
@@ -115,6 +116,92 @@ def steps() -> Iterator[Step]:
         part = served[start : start + _PER_DEFINITION]
         plural = f"things{start}"
         yield from _served_steps(plural, part)
+
+
+_WHOLE: JSON = {
+    "type": "object",
+    "x-kubernetes-validations": [
+        {"rule": "self.metadata.name.startsWith('a')", "message": "names begin with a"},
+        {"rule": "self.kind == 'Wholes' && self.apiVersion.endsWith('/v1')"},
+        {"rule": "!has(self.metadata.generateName)"},
+        {"rule": "!has(self.status) || !has(self.status.ready) || self.status.ready <= self.spec.replicas"},
+        {
+            "rule": "self.spec.replicas >= oldSelf.spec.replicas",
+            "message": "never fewer",
+            "reason": "FieldValueForbidden",
+        },
+    ],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "replicas": {"type": "integer", "default": 1},
+                "limits": {
+                    "type": "object",
+                    "maxProperties": 4,
+                    "additionalProperties": {
+                        "x-kubernetes-int-or-string": True,
+                        "x-kubernetes-validations": [{"rule": "isQuantity(string(self))"}],
+                    },
+                },
+                "template": {
+                    "type": "object",
+                    "x-kubernetes-embedded-resource": True,
+                    "x-kubernetes-preserve-unknown-fields": True,
+                    "x-kubernetes-validations": [{"rule": "self.metadata.name != 'bad'"}],
+                },
+            },
+        },
+        "status": {
+            "type": "object",
+            "properties": {"ready": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= 0"}]}},
+        },
+    },
+}
+
+
+def _whole(name: str, spec: JSON, **more: Any) -> JSON:
+    metadata = {"name": name, **more.pop("metadata", {})}
+    return {"apiVersion": f"{GROUP}/v1", "kind": "Wholes", "metadata": metadata, "spec": spec, **more}
+
+
+def _whole_steps() -> Iterator[Step]:
+    """Rules at the root of a resource, of its status, its scale, its metadata and of embedded resources."""
+    body = definition("wholes", {})
+    version = body["spec"]["versions"][0]
+    version["schema"]["openAPIV3Schema"] = _WHOLE
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.ready"}
+    version["subresources"] = {"status": {}, "scale": scale}
+    path = f"/apis/{GROUP}/v1/wholes"
+    yield Step("definition of wholes", "POST", CRDS, body, settle=True)
+    yield Step("a name that breaks a rule", "POST", path, _whole("b", {}))
+    yield Step("one that does not", "POST", path, _whole("a", {"replicas": 3}))
+    yield Step("a generated name", "POST", path, {**_whole("", {}), "metadata": {"generateName": "a-"}})
+    yield Step("fewer", "PUT", f"{path}/a", _whole("a", {"replicas": 1}, metadata={"resourceVersion": "0"}))
+    merge = "application/merge-patch+json"
+    yield Step("fewer by a patch", "PATCH", f"{path}/a", {"spec": {"replicas": 2}}, merge)
+    yield Step("fewer by a scale", "PATCH", f"{path}/a/scale", {"spec": {"replicas": 1}}, merge)
+    yield Step("more by a scale", "PATCH", f"{path}/a/scale", {"spec": {"replicas": 5}}, merge)
+    yield Step("a status that breaks the root's rule", "PATCH", f"{path}/a/status", {"status": {"ready": 9}}, merge)
+    yield Step("one that breaks its own", "PATCH", f"{path}/a/status", {"status": {"ready": -1}}, merge)
+    yield Step("one that breaks none", "PATCH", f"{path}/a/status", {"status": {"ready": 5}}, merge)
+    limits = {"cpu": "1", "memory": 5, "disk": "1Gx"}
+    yield Step("limits", "PATCH", f"{path}/a", {"spec": {"limits": limits}}, merge)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}}
+    yield Step("an embedded name", "PATCH", f"{path}/a", {"spec": {"template": pod}}, merge)
+    apply = "application/apply-patch+yaml"
+    for name in ("c", "ac"):
+        applied = _whole(name, {"replicas": 1})
+        yield Step(f"{name} applied", "PATCH", f"{path}/{name}?fieldManager=x", applied, apply)
+    stricter = json.loads(json.dumps(body))
+    schema = stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.replicas > 100", "message": "many"}]
+    yield Step(
+        "a stricter definition", "PATCH", f"{CRDS}/wholes.{GROUP}", {"spec": stricter["spec"]}, merge, settle=True
+    )
+    yield Step("what has not changed", "PATCH", f"{path}/a", {"metadata": {"labels": {"x": "y"}}}, merge)
+    yield Step("what has changed", "PATCH", f"{path}/a", {"spec": {"replicas": 7}}, merge)
+    yield Step("end of wholes", "DELETE", f"{CRDS}/wholes.{GROUP}")
 
 
 def _served_steps(plural: str, part: list[tuple[str, Case]]) -> Iterator[Step]:
