@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from kubeloop.garbage import importing
+
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 it did not succeed, 2 wrong usage or input, 130 interrupted."""
@@ -18,10 +20,11 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; what is wrong goes to stderr in one line and a hint."""
-    import click
+    with importing():
+        import click
 
-    from kubeloop.cli import commands
-    from kubeloop.kube.errors import UserError
+        from kubeloop.cli import commands
+        from kubeloop.kube.errors import UserError
 
     try:
         result = commands.main(args=arguments, prog_name="kubeloop", standalone_mode=False)
