@@ -113,12 +113,15 @@ def with_wishes(
     dropped = subtract(mine.get("fieldsV1", {}) if mine is not None else {}, wishes)
     for entry in others:
         dropped = subtract(dropped, entry.get("fieldsV1", {}))
-    owned: Fields = {"f:metadata": {}}
+    owned: Fields = {"f:metadata": {}} if "metadata" in config else {}
     for fields in (wishes, *(entry.get("fieldsV1", {}) for entry in others)) if dropped else ():
         dropped = _unless_below(dropped, fields)
         owned = union(owned, fields)
     dropped = _with_parents(dropped, owned)
     result = without(merged(base), dropped)
+    if "metadata" not in result:  # nobody owned anything more in it, and the configuration has none
+        told = f"the name of the object ({base['metadata']['name']} based on URL) was undeterminable"
+        raise errors.bad_request(f"{told}: name must be provided")
     overwritten = changed(base, result, wishes)
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
@@ -351,54 +354,64 @@ def _value_without(field: schema.Field | None, value: Any, doomed: Fields) -> An
 
 
 def _changed(struct: schema.StructType, live: JSON, merged: JSON, wishes: Fields) -> Fields:
-    """Those of `wishes` whose value in the object changes."""
+    """Those of `wishes` that the object gets, or gets another value for."""
     result: Fields = {}
     for path, below in wishes.items():
         name = path.removeprefix("f:")
-        if not path.startswith("f:"):
+        if not path.startswith("f:") or name not in merged:
             continue
-        before, after = live.get(name), merged.get(name)
-        if before == after:
-            continue
-        field = struct.json.get(name)
-        changed = _value_changed(field, before, after, below) if below else {}
-        if changed is not None:
-            result[path] = changed
+        after = merged[name]
+        if name not in live:
+            result[path] = _with_itself(below)
+        elif (before := live[name]) != after:
+            field = struct.json.get(name)
+            changed = {} if field is None else _value_changed(field, before, after, below)
+            if changed is not None:
+                result[path] = changed
     return result
 
 
-def _value_changed(field: schema.Field | None, before: Any, after: Any, wishes: Fields) -> Fields | None:
-    if field is None:
-        return {}
-    inner = field.type.struct
-    if isinstance(after, dict):
-        old = before if isinstance(before, dict) else {}
+def _with_itself(below: Fields) -> Fields:
+    """A field with all that is wished below it, each of which is new."""
+    return {".": {}, **{name: _with_itself(inner) for name, inner in below.items()}} if below else {}
+
+
+def _value_changed(field: schema.Field, before: Any, after: Any, wishes: Fields) -> Fields | None:
+    """None: nothing of `wishes`. What is only gone from a map or a list with keys is no change of it."""
+    if isinstance(after, dict) and not is_atomic(field, field.type):
+        if not isinstance(before, dict):
+            return _with_itself(wishes)
+        inner = field.type.struct
         if inner is not None:
-            return _changed(inner, old, after, wishes) or None
-        return {path: {} for path in wishes if old.get(path[2:]) != after.get(path[2:])} or None
-    if isinstance(after, list):
-        element = field.type.element
-        old_items = before if isinstance(before, list) else []
-        if field.list_type == "map" and element is not None and element.struct is not None:
-            known: dict[str, JSON | None] = {}
-            for item in old_items:
-                key = item_key(field, item)
-                known[key] = None if key in known else item
-            result: Fields = {}
-            for item in after:
-                key = item_key(field, item)
-                if key not in wishes:
-                    continue
-                old_item = known.get(key)
-                if old_item is None or (element.struct.atomic and old_item != item):
-                    result[key] = wishes[key]
-                elif changed := _changed(element.struct, old_item, item, wishes[key]):
-                    result[key] = changed
-            return result or None
-        if field.list_type == "set":
-            present = {set_key(each) for each in old_items}
-            return {path: {} for path in wishes if path not in present}
+            return _changed(inner, before, after, wishes) or None
+        return {path: {} for path in wishes if before.get(path[2:]) != after.get(path[2:])} or None
+    if isinstance(after, list) and field.list_type in ("map", "set"):
+        if not isinstance(before, list):
+            return _with_itself(wishes)
+        return _items_changed(field, before, after, wishes) or None
     return {}
+
+
+def _items_changed(field: schema.Field, before: list[Any], after: list[Any], wishes: Fields) -> Fields:
+    element = field.type.element
+    if field.list_type == "set" or element is None or element.struct is None:
+        present = {set_key(each) for each in before}
+        return {path: {} for path in wishes if path not in present}
+    known: dict[str, JSON | None] = {}
+    for item in before:
+        key = item_key(field, item)
+        known[key] = None if key in known else item
+    result: Fields = {}
+    for item in after:
+        key = item_key(field, item)
+        if key not in wishes:
+            continue
+        old_item = known.get(key)
+        if old_item is None or (element.struct.atomic and old_item != item):
+            result[key] = wishes[key]
+        elif changed := _changed(element.struct, old_item, item, wishes[key]):
+            result[key] = changed
+    return result
 
 
 def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:

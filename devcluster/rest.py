@@ -461,10 +461,13 @@ class Rest:
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         if before is None and subresource:
             raise errors.not_found(resource, found.name)
+        is_bare = before is not None and "metadata" not in given
         given["metadata"] = given.get("metadata") or {}
         if before is not None and not given["metadata"].get("name"):
             given["metadata"]["name"] = found.name  # a configuration need not say what is there already
         check_names(found, {"metadata": {**given["metadata"]}})
+        if is_bare:
+            del given["metadata"]  # which is no wish, then
         if before is None and (uid := given["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(resource, found.name, why)

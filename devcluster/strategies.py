@@ -191,7 +191,8 @@ _TEMPLATES = "deprecated.daemonset.template.generation"
 
 def _count_templates(daemon_set: JSON, old: JSON | None) -> None:
     """The generation of a DaemonSet's template is a field of the server, which its clients see as an annotation."""
-    annotations = daemon_set["metadata"].setdefault("annotations", {})
+    annotations = {**daemon_set["metadata"].get("annotations", {})}  # what a patch leaves is the stored object's own
+    daemon_set["metadata"]["annotations"] = annotations
     if old is None:
         given = annotations.get(_TEMPLATES, "")
         annotations[_TEMPLATES] = given if given.isdecimal() and int(given) > 0 else "1"
