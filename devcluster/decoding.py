@@ -171,10 +171,15 @@ def _int_or_string(value: Any) -> int | str:
 def _bytes(value: Any) -> str:
     if type(value) is not str:
         raise _Mismatch
+    return b64encode(read_base64(value)).decode()
+
+
+def read_base64(text: str) -> bytes:
+    """Raises DecodeError in encoding/base64's words."""
     try:
-        return b64encode(b64decode(value.replace("\n", "").replace("\r", ""), validate=True)).decode()
+        return b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except ValueError as error:  # binascii's own, or of letters that are not ASCII
-        good = re.match(r"[A-Za-z0-9+/]*", value)
+        good = re.match(r"[A-Za-z0-9+/]*", text)
         raise DecodeError(f"illegal base64 data at input byte {good.end() if good else 0}") from error
 
 
@@ -292,6 +297,7 @@ def _list_converter(element: schema.TypeRef) -> Convert:
 
 def _map_converter(element: schema.TypeRef) -> Convert:
     convert = _converter(element)
+    zero = "" if element.kind == "bytes" else _zero(element)  # no bytes come back from the store as some
     if element.kind == "string":
 
         def convert_strings(value: Any) -> JSON:
@@ -305,7 +311,7 @@ def _map_converter(element: schema.TypeRef) -> Convert:
     def convert_map(value: Any) -> JSON:
         if type(value) is not dict:
             raise _Mismatch
-        return {key: convert(each) if each is not None else _zero(element) for key, each in value.items()}
+        return {key: convert(each) if each is not None else zero for key, each in value.items()}
 
     return convert_strings if element.kind == "string" else convert_map
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.decoding import go_type_text
+from kubeloop.devcluster.decoding import DecodeError, go_type_text, read_base64
 from kubeloop.devcluster.patching import go_syntax, go_text
 from kubeloop.kube import schema
 
@@ -180,8 +180,10 @@ def conversion_error(ref: schema.TypeRef, value: Any) -> str:
             return f"cannot restore slice from {given}"
         assert ref.element is not None
         parts = ((ref.element, each) for each in value)
+    elif kind == "bytes":
+        return _bytes_error(given, value)
     else:
-        return _scalar_error(ref, given, value) if kind in _SCALAR_KINDS and kind != "bytes" else ""
+        return _scalar_error(ref, given, value) if kind in _SCALAR_KINDS else ""
     return next((wrong for part, each in parts if (wrong := conversion_error(part, each))), "")
 
 
@@ -202,6 +204,16 @@ def with_go_numbers(ref: schema.TypeRef, value: Any) -> Any:
         return value
     half = 1 << bits - 1
     return (int(value) + half) % (2 * half) - half
+
+
+def _bytes_error(given: str, value: Any) -> str:
+    if given != "string":
+        return f"cannot restore slice from {given}"
+    try:
+        read_base64(value)
+    except DecodeError as error:
+        return f"error decoding from json: {error}"
+    return ""
 
 
 def _scalar_error(ref: schema.TypeRef, given: str, value: Any) -> str:

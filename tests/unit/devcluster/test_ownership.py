@@ -130,3 +130,23 @@ async def test_items_with_one_key_are_owned_as_a_whole(ask: Asked):
     assert owned(ask("PUT", f"{path}/a?fieldManager=again", with_ports(PORT, OTHER))[1]) == {
         "maker": {}, "again": {EIGHTY: []}
     }  # fmt: skip
+
+
+async def test_an_applied_object_of_the_cluster_may_say_a_namespace(ask: Asked):
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "r", "namespace": "n"},
+    }
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/r?fieldManager=m"
+    for expected in (201, 200):
+        status, found = ask("PATCH", path, role, "application/apply-patch+yaml")
+        assert (status, "namespace" in found["metadata"]) == (expected, False)
+
+
+async def test_what_is_applied_as_bytes_is_base64(ask: Asked):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "x&"}}
+    path = "/api/v1/namespaces/default/secrets/s?fieldManager=m"
+    status, told = ask("PATCH", path, secret, "application/apply-patch+yaml")
+    assert status == 500
+    assert told["message"].endswith("error decoding from json: illegal base64 data at input byte 1")
