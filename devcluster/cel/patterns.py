@@ -8,24 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.cel.values import CelError
-from kubeloop.devcluster.custom.formats import UnreadablePattern, compiled
+from kubeloop.devcluster.custom.formats import UnreadablePattern, automaton, compiled
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.custom.automata import Automaton
 
 
 class Pattern:
     """A pattern that can be looked for."""
 
-    __slots__ = ("_compiled",)
+    __slots__ = ("_compiled", "_slow")
 
-    def __init__(self, found: re.Pattern[str]) -> None:
+    def __init__(self, found: re.Pattern[str], slow: Automaton | None) -> None:
+        """slow: what runs it instead, if Python could take very long over it."""
         self._compiled = found
+        self._slow = slow
 
     def occurs_in(self, text: str) -> bool:
-        return self._compiled.search(text) is not None
+        return self._compiled.search(text) is not None if self._slow is None else self._slow.occurs_in(text)
 
     def all_in(self, text: str) -> Iterator[str]:
         """Occurrences from left to right that do not overlap."""
+        if self._slow is not None:
+            yield from self._slow.all_in(text)
+            return
         for match in self._compiled.finditer(text):
             yield match[0]
 
@@ -34,7 +43,7 @@ class Pattern:
 def compile_pattern(pattern: str) -> Pattern:
     """Raises CelError for what is no pattern."""
     try:
-        return Pattern(compiled(pattern))
+        return Pattern(compiled(pattern), automaton(pattern))
     except UnreadablePattern as error:
         raise CelError(f"error parsing regexp: {_in_words_of_go(pattern, error)}") from None
 

@@ -11,6 +11,8 @@ of Kubernetes v1.36.
     structural.py        schemas at work: pruning, defaults, embedded objects, unique items
     values.py            validation of values by OpenAPI v3 schemas, with what stays valid because it has not changed
     formats.py           formats of strings, and Go's regular expressions
+    automata.py          regular expressions that Python could take very long over
+    rules.py             x-kubernetes-validations: rules in CEL, compiled and run
     ownership.py         managedFields and server-side apply by schemas
     jsonpath.py          paths of printer columns, selectable fields and scales
     documents.py         discovery and OpenAPI documents

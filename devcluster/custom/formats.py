@@ -12,7 +12,11 @@ from collections.abc import Callable
 from datetime import date
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_network
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.custom.automata import Automaton
 
 NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
@@ -74,10 +78,28 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise UnreadablePattern(f"the pattern {pattern} cannot be read: {error}") from error
 
 
+@lru_cache(maxsize=1024)
+def automaton(pattern: str) -> Automaton | None:
+    """What runs a pattern that Python could take very long over; None for others. Raises UnreadablePattern."""
+    found = compiled(pattern)
+    if not _REPEATS_MUCH.search(pattern):
+        return None
+    from kubeloop.devcluster.custom.automata import Automaton, TooLarge, may_explode  # few patterns need it
+
+    try:
+        return Automaton(found) if may_explode(found) else None
+    except TooLarge:
+        return None
+
+
+_REPEATS_MUCH = re.compile(r"\)[*+{]|(?:[*+}].*){3}", re.S)
+
+
 def matches(pattern: str, text: str) -> bool:
     """Does the pattern occur in the text? True for patterns that cannot be read: their definition has been warned."""
     try:
-        return compiled(pattern).search(text) is not None
+        slow = automaton(pattern)
+        return compiled(pattern).search(text) is not None if slow is None else slow.occurs_in(text)
     except UnreadablePattern:
         return True
 
