@@ -315,8 +315,16 @@ def _struct_set(struct: schema.StructType, obj: JSON) -> Fields:
         field = struct.json.get(name)
         if value == [] and field is not None and field.list_type in ("map", "set"):
             continue  # a list by its items, of which there are none
-        result[f"f:{name}"] = {} if field is None else _value_set(field, field.type, value)
+        below = {} if field is None else _value_set(field, field.type, value)
+        if not below and value and field is not None and _has_fields(field, value):
+            continue  # none of them is owned, and it is not empty itself
+        result[f"f:{name}"] = below
     return result
+
+
+def _has_fields(field: schema.Field, value: Any) -> bool:
+    """Is it owned by its fields?"""
+    return isinstance(value, dict) and field.type.struct is not None and not is_atomic(field, field.type)
 
 
 def _value_set(field: schema.Field | None, ref: schema.TypeRef, value: Any) -> Fields:

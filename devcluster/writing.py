@@ -92,6 +92,7 @@ class Writing:
                     refusal.message = f"object is being deleted: {refusal.message}"
                 if metadata.get("generateName"):
                     raise errors.name_not_generated(resource, metadata["name"])
+                refusal.warnings = warnings_for(resource, obj)
                 raise refusal
             if dry_run:
                 return obj
