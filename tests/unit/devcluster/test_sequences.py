@@ -188,6 +188,62 @@ async def test_conditions_of_a_budget_are_whole(ask: Asked):
     assert ask("PATCH", f"{path}/status", {"status": {"conditions": [whole]}}, MERGE)[0] == 200
 
 
+async def test_what_an_apply_adds_conflicts_with_who_owns_it_empty(ask: Asked):
+    path, whole = f"{CORE}/configmaps/c", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    empty = {**whole, "metadata": {"name": "c", "annotations": {}}}
+    full = {**whole, "metadata": {"name": "c", "annotations": {"a": "b"}}}
+    patch(ask, f"{path}?fieldManager=one", empty, APPLY)
+    status, answer = ask("PATCH", f"{path}?fieldManager=two", full, APPLY)
+    assert (status, [each["field"] for each in answer["details"]["causes"]]) == (409, [".metadata.annotations"])
+    patch(ask, f"{path}?fieldManager=two&force=true", full, APPLY)
+
+
+async def test_what_an_apply_takes_away_conflicts_with_nobody(ask: Asked):
+    path = f"{CORE}/configmaps"
+    whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    ask("POST", f"{path}?fieldManager=one", {**whole, "data": {"a": "1", "b": "2"}})
+    patch(ask, f"{path}/c?fieldManager=two&force=true", {**whole, "data": {"b": "3"}}, APPLY)
+    assert patch(ask, f"{path}/c?fieldManager=two", {**whole, "data": {}}, APPLY)["data"] == {"a": "1"}
+
+
+async def test_a_configuration_without_metadata_leaves_no_name_where_its_manager_owned_some(ask: Asked):
+    path, bare = f"{CORE}/configmaps/c?fieldManager=one", {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    patch(ask, path, {**bare, "metadata": {"name": "c", "labels": {"a": "b"}}}, APPLY)
+    status, answer = ask("PATCH", path, bare, APPLY)
+    assert (status, "undeterminable" in answer["message"]) == (400, True)
+    patch(ask, path, {**bare, "metadata": {}}, APPLY)
+    patch(ask, path, bare, APPLY)
+
+
+async def test_a_parent_of_empty_lists_is_nobodys(ask: Asked):
+    path = f"{APPS}/deployments/d?fieldManager="
+    patch(ask, f"{path}one", deployment("c"), APPLY)
+    body = deployment()
+    del body["spec"]["selector"], body["spec"]["template"]["metadata"]
+    body["spec"]["paused"] = True
+    owners = patch(ask, f"{path}two", body, APPLY)["metadata"]["managedFields"]
+    [two] = [each["fieldsV1"] for each in owners if each["manager"] == "two"]
+    assert two == {"f:spec": {"f:paused": {}}}
+
+
+async def test_a_refused_write_of_a_daemon_set_counts_no_template(ask: Asked):
+    body = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+    path = made(ask, f"{APPS}/daemonsets", "d", body)
+    wrong = {"spec": {"template": {"spec": {"containers": []}}}}
+    assert ask("PATCH", path, wrong, MERGE)[0] == 422
+    changed = {"spec": {"template": {"spec": {"nodeSelector": {"x": "y"}}}}}
+    assert ask("PATCH", f"{path}?dryRun=All", changed, MERGE)[1]["metadata"]["annotations"][TEMPLATES] == "2"
+    assert ask("GET", path)[1]["metadata"]["annotations"][TEMPLATES] == "1"
+
+
+async def test_who_creates_what_is_there_already_is_warned_too(ask: Asked):
+    body = deployment("c")
+    body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A"}, {"name": "A"}]
+    for status in (201, 409):
+        assert ask("POST", f"{APPS}/deployments", body)[0] == status
+        assert ["hides previous definition" in each for each in ask.warnings] == [True]
+
+
 # --- deletions --------------------------------------------------------------------------------------------------------
 
 
