@@ -235,7 +235,8 @@ async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: Ser
     shown = api.must("GET", collection(each), accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     rows = [row["cells"] for row in shown["rows"]]
     assert any(wish["metadata"]["name"] in row for row in rows)
-    assert all(len(row) == len(shown["columnDefinitions"]) for row in rows)
+    more = 1 if each.resource.kind == "IPAddress" else 0  # v1.36 forgets to define the column of their age
+    assert all(len(row) == len(shown["columnDefinitions"]) + more for row in rows)
     metadata = api.must("GET", path, accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
     assert metadata["metadata"]["labels"]["app"] == "x"
     status, _ = api.ask("DELETE", f"{collection(each)}?labelSelector=app%3Dx")
