@@ -263,6 +263,11 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
     return wrong if _dns_subdomain(text) else (*wrong, SUBDOMAIN_ERROR)
 
 
+def long_name(text: str) -> tuple[str, ...]:
+    """As dns_subdomain(), where rules are declared: a length is told in bytes. Source: apimachinery api/validate."""
+    return tuple(wrong.replace("253 characters", "253 bytes") for wrong in dns_subdomain(text))
+
+
 _UNDERSCORED_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _UNDERSCORED = rf"{_UNDERSCORED_LABEL}(\.{_UNDERSCORED_LABEL})*"
 _UNDERSCORED_ERROR = regex_error(

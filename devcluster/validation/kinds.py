@@ -23,7 +23,7 @@ from kubeloop.devcluster.validation import (
     storage,
     workloads,
 )
-from kubeloop.devcluster.validation.field import Errors, dns_label, dns_subdomain
+from kubeloop.devcluster.validation.field import Errors, dns_label, dns_subdomain, long_name
 from kubeloop.devcluster.validation.metadata import NameCheck, path_segment
 
 JSON = dict[str, Any]
@@ -101,6 +101,7 @@ RULES: dict[tuple[str, str], Rule] = {
         status=services.service_status_update,
     ),
     ("", "ReplicationController"): Rule(
+        name=long_name,
         create=workloads.replication_controller_create,
         update=workloads.replication_controller_update,
         status=workloads.replica_set_status,

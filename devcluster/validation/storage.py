@@ -225,11 +225,11 @@ def storage_class_create(errors: Errors, obj: JSON) -> None:
     mode = obj.get("volumeBindingMode", "")
     if mode not in ("Immediate", "WaitForFirstConsumer"):
         errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
-    known: list[dict[str, set[str]]] = []
-    for i, term in enumerate(obj.get("allowedTopologies", ())):
+    terms = obj.get("allowedTopologies", ())
+    known: list[dict[str, set[str]]] = [{} for _ in terms]  # to v1.36, as many terms that say nothing are there before
+    for i, term in enumerate(terms):
         values = _topology_term(errors, f"allowedTopologies[{i}]", term)
-        # to v1.36, a term that says nothing is the same as any before it
-        if values in known or not values:
+        for _ in range(known.count(values)):
             errors.duplicate(f"allowedTopologies[{i}].matchLabelExpressions", "")
         known.append(values)
 

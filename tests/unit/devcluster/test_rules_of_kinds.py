@@ -232,3 +232,16 @@ def test_an_older_job_may_be_without_the_labels_that_came_later():
         for more in ({"completions": 3}, {"completions": 3, "parallelism": 2}))  # fmt: skip
     assert updated(JOBS, old, new) == []
     assert len(created(JOBS, new)) == 2
+
+
+def test_topologies_that_say_nothing_are_duplicates_of_as_many_as_there_are():
+    body = {"provisioner": "a.b/c", "allowedTopologies": [{}, {}]}
+    one, other = (f'allowedTopologies[{i}].matchLabelExpressions: Duplicate value: ""' for i in (0, 1))
+    assert created(STORAGE_CLASSES, body) == [one, one, other, other, other]
+
+
+def test_the_name_of_a_replication_controller_is_counted_in_bytes():
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    body = {"metadata": {"name": "a" * 254}, "spec": {"selector": {"a": "b"}, "template": template}}
+    told = created(REPLICATION_CONTROLLERS, body)
+    assert [each.rpartition(": ")[2] for each in told] == ["must be no more than 253 bytes"]
