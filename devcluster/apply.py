@@ -119,9 +119,6 @@ def with_wishes(
         owned = union(owned, fields)
     dropped = _with_parents(dropped, owned)
     result = without(merged(base), dropped)
-    if "metadata" not in result:  # nobody owned anything more in it, and the configuration has none
-        told = f"the name of the object ({base['metadata']['name']} based on URL) was undeterminable"
-        raise errors.bad_request(f"{told}: name must be provided")
     overwritten = changed(base, result, wishes)
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
@@ -130,6 +127,9 @@ def with_wishes(
         conflicts = [(entry, both) for entry, fields in conflicts if (both := subtract(fields, allowed))]
         if conflicts:
             raise _conflict(conflicts)
+    if "metadata" not in result:  # nobody owned anything more in it, and the configuration has none
+        told = f"the name of the object ({base['metadata']['name']} based on URL) was undeterminable"
+        raise errors.bad_request(f"{told}: name must be provided")
     kept = []
     for entry in others:
         fields = entry.get("fieldsV1", {})
