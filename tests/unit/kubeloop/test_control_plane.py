@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -69,6 +71,30 @@ async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_meanwhi
         running.cancel()
         kubelets.cancel()
         serving.cancel()
+
+
+CAN_WAIT = (
+    "numpy",
+    "kubernetes_asyncio",
+    "prometheus_client",
+    "aiohttp",
+    "opentelemetry",
+    "rich",
+    "kubeloop.devcluster",
+)
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        pytest.param("kubeloop.cli, kubeloop.run", CAN_WAIT, id="before kubeloop run asks the API server"),
+        pytest.param("kubeloop.cli", ("asyncio", "yaml", *CAN_WAIT), id="before any command begins"),
+    ],
+)
+def test_a_start_imports_nothing_that_can_wait(modules, absent):
+    program = f"import sys, {modules}; print(*[name for name in {absent} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
 
 
 async def test_a_part_that_cannot_be_made_ends_the_run_with_its_error(api, monkeypatch):
