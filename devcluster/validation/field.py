@@ -181,10 +181,11 @@ class Errors(list[JSON]):
         self.append({"reason": "InternalError", "message": f"Internal error: {detail}", "field": path})
 
     def too_long(self, path: str, limit: int) -> None:
-        self._add("TooLong", path, f"Too long: may not be more than {limit} bytes")
+        self._add("TooLong", path, f"Too long: may not be more than {limit} {'byte' if limit == 1 else 'bytes'}")
 
     def too_many(self, path: str, actual: int, limit: int) -> None:
-        self._add("TooMany", path, f"Too many: {actual}: must have at most {limit} items")
+        items = "item" if limit == 1 else "items"
+        self._add("TooMany", path, f"Too many: {actual}: must have at most {limit} {items}")
 
     def not_negative(self, path: str, value: int | float | None) -> None:
         if value is not None and value < 0:
