@@ -84,7 +84,11 @@ _STRUCT = re.compile(r"^type (\w+) struct ?\{(?:(\n.*?)^)?\}", re.M | re.S)
 _TYPE_LINE = re.compile(r"^type (\w+) (?:= )?(?!struct|interface)([\w\[\].*]+)$", re.M)
 _FIELD = re.compile(r"^\s*(?:(\w+)\s+)?([\w\[\].*]+)\s*`([^`]*)`")
 _TAG = re.compile(r'(\w+):"([^"]*)"')
-_CONST = re.compile(r'^\s*(\w+)\s+(\w+)\s*=\s*"([^"]*)"|^\s*(\w+)\s*=\s*(\w+)\("([^"]*)"\)', re.M)
+_CONST = re.compile(
+    r'^\s*(?P<name>\w+)(?:\s+(?P<type>\w+)\s*=\s*|\s*=\s*(?P<made>\w+)\()(?:"(?P<text>[^"]*)"|(?P<other>\w+\.\w+)\))',
+    re.M,
+)
+_REFERENCE = re.compile(r"ref\((\w+)\)")
 _KNOWN = re.compile(r"AddKnownTypes\(SchemeGroupVersion,(.*?)\n\t\)", re.S)
 _BUILT_IN = frozenset({"string", "bool", "byte", "int", "int32", "int64", "float64", "uint32", "uint64"})
 
@@ -98,6 +102,8 @@ class _Found:
     enums: dict[str, list[str]] = field(default_factory=dict)
     atomic: set[str] = field(default_factory=set)
     types: dict[str, list[list[Any]]] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+    """Texts by qualified name; not in types.json."""
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -219,7 +225,7 @@ def _fields(body: str, package: str, imports: dict[str, str]) -> list[list[Any]]
 
 
 def _read(found: _Found, package: Package, files: dict[str, str]) -> None:
-    constants: dict[str, list[str]] = {}
+    constants: dict[str, list[str]] = {}  # qualified names by type
     marked: set[str] = set()
     for path, text in files.items():
         imports = _imports(text)
@@ -244,11 +250,27 @@ def _read(found: _Found, package: Package, files: dict[str, str]) -> None:
             found.aliases[name] = _qualified(match[2], package.name, imports)
             if "enum" in _comment_before(text, match.start()):
                 marked.add(match[1])
-        for one, one_type, one_value, other, other_type, other_value in _CONST.findall(text):
-            del one, other
-            constants.setdefault(one_type or other_type, []).append(one_value or other_value)
+        for constant in _CONST.finditer(text):
+            name = f"{package.name}.{constant['name']}"
+            if constant["other"]:
+                found.constants[name] = found.constants.get(_qualified(constant["other"], package.name, imports), "")
+            else:
+                found.constants[name] = constant["text"]
+            constants.setdefault(constant["type"] or constant["made"], []).append(name)
     for name in sorted(marked):
-        found.enums[f"{package.name}.{name}"] = list(dict.fromkeys(constants.get(name, ())))
+        texts = (found.constants[each] for each in constants.get(name, ()))
+        found.enums[f"{package.name}.{name}"] = list(dict.fromkeys(texts))
+    for name, rows in found.types.items():
+        if name.startswith(f"{package.name}."):
+            _resolve_defaults(found, package, rows)
+
+
+def _resolve_defaults(found: _Found, package: Package, rows: list[list[Any]]) -> None:
+    """Defaults that name a constant become its text."""
+    for row in rows:
+        extra = row[-1] if isinstance(row[-1], dict) else {}
+        if isinstance(extra.get("default"), str) and (reference := _REFERENCE.fullmatch(extra["default"])):
+            extra["default"] = found.constants[f"{package.name}.{reference[1]}"]
 
 
 def _read_kinds(found: _Found, package: Package, text: str) -> None:
