@@ -223,6 +223,21 @@ async def test_a_pending_claim_is_bound_as_soon_as_its_volume_is_created():
         assert cluster.phases() == {"data": "Bound", "disk": "Bound"}
 
 
+async def test_volumes_of_others_are_waited_for_where_others_provision():
+    cluster = Cluster()
+    cluster.volumes = SimulatedVolumes(cluster.store, clock=cluster.clock, rng=random.Random(1), only_own=True)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(cluster.volumes.run())
+        cluster.storage_class("staged", provisioner="kwok.x-k8s.io/volume")
+        cluster.storage_class("own", provisioner="kubeloop.dev/simulated")
+        cluster.claim("staged", storage_class="staged")
+        cluster.claim("own", storage_class="own")
+        await settled()
+        phases = cluster.phases()
+        task.cancel()
+    assert (phases["staged"], phases["own"]) == ("Pending", "Bound")
+
+
 async def test_what_existed_before_the_start_is_bound():
     cluster = Cluster()
     cluster.claim(storage_class="")
