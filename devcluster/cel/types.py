@@ -90,30 +90,30 @@ def unwrapped(type_: Type) -> tuple[Type, bool]:
 
 # --- which fit which --------------------------------------------------------------------------------------------------
 
-Mapping_ = dict[str, Type]
+Known = dict[str, Type]
 """What is known of type parameters, by their names."""
 
 _NULLABLE = ("opaque", "struct", "any", "duration", "timestamp")
 
 
-def is_assignable(known: Mapping_, one: Type, other: Type) -> Mapping_ | None:
+def is_assignable(known: Known, one: Type, other: Type) -> Known | None:
     """What is known of parameters if the types fit, None if they do not."""
     learned = dict(known)
     return learned if _assignable(learned, one, other) else None
 
 
-def are_assignable(known: Mapping_, ones: list[Type], others: list[Type]) -> Mapping_ | None:
+def are_assignable(known: Known, ones: list[Type], others: list[Type]) -> Known | None:
     learned = dict(known)
     return learned if _all_assignable(learned, ones, others) else None
 
 
-def _all_assignable(known: Mapping_, ones: Any, others: Any) -> bool:
+def _all_assignable(known: Known, ones: Any, others: Any) -> bool:
     return len(ones) == len(others) and all(
         _assignable(known, one, other) for one, other in zip(ones, others, strict=True)
     )
 
 
-def _assignable(known: Mapping_, one: Type, other: Type) -> bool:
+def _assignable(known: Known, one: Type, other: Type) -> bool:
     if other.kind == "param":
         valid, has = _substitutes(known, one, other)
         if valid or has:
@@ -134,7 +134,7 @@ def _assignable(known: Mapping_, one: Type, other: Type) -> bool:
     return one.kind == other.kind and one.name == other.name
 
 
-def _substitutes(known: Mapping_, type_: Type, parameter: Type) -> tuple[bool, bool]:
+def _substitutes(known: Known, type_: Type, parameter: Type) -> tuple[bool, bool]:
     """(may the type stand for the parameter, is something known of the parameter)."""
     if type_ == parameter:
         return True, True
@@ -154,7 +154,7 @@ def _substitutes(known: Mapping_, type_: Type, parameter: Type) -> tuple[bool, b
     return False, False
 
 
-def _not_within(known: Mapping_, parameter: Type, type_: Type) -> bool:
+def _not_within(known: Known, parameter: Type, type_: Type) -> bool:
     if parameter == type_:
         return False
     if type_.kind == "param":
@@ -178,7 +178,7 @@ def _is_less_specific(one: Type, other: Type) -> bool:
     return one.kind == "type" or one == other
 
 
-def substitute(known: Mapping_, type_: Type, *, to_dyn: bool = False) -> Type:
+def substitute(known: Known, type_: Type, *, to_dyn: bool = False) -> Type:
     """A type with what is known of its parameters; to_dyn: the others become dyn."""
     if type_.kind == "param":
         found = known.get(type_.name)
