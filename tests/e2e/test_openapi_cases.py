@@ -28,9 +28,10 @@ AS_KUBERNETES = re.compile(
     r"failed to create typed patch object|resourceVersion: Invalid value|doesn't match \$setElementOrder list|"
     r"does not contain declared merge key|failed to convert new object|strconv.ParseUint: parsing|unknown patch type|"
     r"expected a \[\]interface|list element types are not identical|unable to find api field|"
-    r"value for key \d+ is not a map"
+    r"value for key \d+ is not a map|no endpoints available for service"
 )
-"""What kube-apiserver v1.36.2, too, answers with 500, asked the same: errors that its own code does not class."""
+"""What kube-apiserver v1.36.2, too, answers with 500, asked the same: errors that its own code does not class; and with
+503 for services that nobody serves."""
 
 
 def operations(url: str) -> list[Any]:
