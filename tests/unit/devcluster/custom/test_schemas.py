@@ -47,7 +47,7 @@ def told(schema: JSON, value: Any, **more: Any) -> list[str]:
         (
             {"type": "array", "items": {"type": "string"}, "maxItems": 1},
             ["a", "b"],
-            "a: Too many: 2: must have at most 1 items",
+            "a: Too many: 2: must have at most 1 item",
         ),
         (
             {"type": "object", "minProperties": 1},
