@@ -28,6 +28,7 @@ JSON = dict[str, Any]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
+READ_ONLY = ("get", "list")
 Dependents = Literal["deleted", "orphaned", "ignored"]
 
 
@@ -81,7 +82,8 @@ class Served:
 
     @property
     def stored(self) -> bool:
-        return self.verbs != CREATE_ONLY
+        """Are there objects of it? Others are answers to questions, or looked up when somebody asks."""
+        return self.verbs not in (CREATE_ONLY, READ_ONLY)
 
     @property
     def list_kind(self) -> str:
@@ -176,6 +178,10 @@ _HEALTHY: JSON = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy"
 # --- core -------------------------------------------------------------------------------------------------------------
 
 BINDINGS = declare("v1", "bindings", "Binding", verbs=CREATE_ONLY)
+COMPONENT_STATUSES = declare(
+    "v1", "componentstatuses", "ComponentStatus", namespaced=False, short="cs", verbs=READ_ONLY,
+    deprecated="v1 ComponentStatus is deprecated in v1.19+",
+)  # fmt: skip
 serve(resources.CONFIG_MAPS)
 ENDPOINTS = declare(
     "v1", "endpoints", "Endpoints", short="ep", upsert=True,

@@ -27,6 +27,7 @@ from kubeloop.devcluster.bodies import (
     negotiate,
     read_object,
 )
+from kubeloop.devcluster.component_statuses import component_status, component_statuses
 from kubeloop.devcluster.conversions import from_stored, to_stored
 from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.defaulting import apply_defaults
@@ -47,6 +48,7 @@ from kubeloop.devcluster.patch_requests import (
 )
 from kubeloop.devcluster.registry import (
     BINDINGS,
+    COMPONENT_STATUSES,
     CUSTOM_RESOURCE_DEFINITIONS,
     SELF_SUBJECT_REVIEWS,
     Served,
@@ -156,6 +158,8 @@ class Rest:
             raise errors.internal(str(error)) from error
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
+        if found.served.resource is COMPONENT_STATUSES:
+            return self._object(request, found.served, 200, component_status(found.name), view=view)
         stored = self._stored(found)
         return self._object(request, found.served, 200, stored.object, stored=stored, view=view)
 
@@ -163,6 +167,9 @@ class Rest:
         view = negotiate(request.headers.get("accept", ""), "list")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
+        if target.resource is COMPONENT_STATUSES:
+            selected = [each for each in component_statuses() if options.select is None or options.select(each)]
+            return self._list_of(request, target, selected, {}, view)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if view.form == "objects" and view.protobuf and target.custom is None:
             return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
@@ -191,6 +198,10 @@ class Rest:
         """The changes of a collection, or of one object in it. Raises StatusError."""
         view = negotiate(request.headers.get("accept", ""), "watch")
         target = found.served
+        if "watch" not in target.verbs:
+            name = target.resource.group_resource
+            told = f'watch is not supported on resources of kind "{name}"'
+            raise errors.StatusError(405, "MethodNotAllowed", told, details={"kind": name})
         options = parse_list_options(request, target, found.namespace, found.name)
         frames = self._frames(request, target, view)
         try:
@@ -463,6 +474,8 @@ class Rest:
             raise errors.not_found(resource, found.name)
         is_bare = before is not None and "metadata" not in given
         given["metadata"] = given.get("metadata") or {}
+        if not resource.namespaced:
+            given["metadata"].pop("namespace", None)
         if before is not None and not given["metadata"].get("name"):
             given["metadata"]["name"] = found.name  # a configuration need not say what is there already
         check_names(found, {"metadata": {**given["metadata"]}})

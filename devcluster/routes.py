@@ -9,7 +9,7 @@ from typing import Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.discovery import subresource_verbs
-from kubeloop.devcluster.registry import BY_PATH, VERSIONS, Served
+from kubeloop.devcluster.registry import BY_PATH, CREATE_ONLY, VERSIONS, Served
 
 JSON = dict[str, Any]
 
@@ -91,7 +91,7 @@ def verb(found: Route, method: str) -> str:
         return asked
     asked = (_OBJECT if found.name else _COLLECTION).get(method, "")
     across = found.served.resource.namespaced and not found.namespace
-    if not found.served.stored and (found.name or across):  # what is only created has one path
+    if found.served.verbs == CREATE_ONLY and (found.name or across):  # what is only created has one path
         raise errors.path_not_found()
     if asked not in found.served.verbs or (found.name and asked == "create") or (across and asked != "list"):
         raise errors.method_not_allowed()

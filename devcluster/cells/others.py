@@ -49,6 +49,14 @@ def _service_account(obj: JSON, now: datetime) -> Cells:
     return [name_of(obj), age_of(obj, now)]
 
 
+def _component_status(obj: JSON, _now: datetime) -> Cells:
+    healthy = next((each for each in obj.get("conditions") or () if each.get("type") == "Healthy"), None)
+    if healthy is None:
+        return [name_of(obj), "Unknown", "", ""]
+    shown = "Healthy" if healthy.get("status") == "True" else "Unhealthy"
+    return [name_of(obj), shown, healthy.get("message", ""), healthy.get("error", "")]
+
+
 def _lease(obj: JSON, now: datetime) -> Cells:
     return [name_of(obj), spec_of(obj).get("holderIdentity") or "", age_of(obj, now)]
 
@@ -89,6 +97,7 @@ def _any_object(obj: JSON, _now: datetime) -> Cells:
 
 
 PRINTERS: dict[str, Print] = {
+    "componentstatuses": _component_status,
     "": _any_object,
     "configmaps": _config_map,
     "clusterrolebindings.rbac.authorization.k8s.io": _role_binding,
