@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.kept import FILE_MODE, FOLDER_MODE
 from kubeloop.kube.errors import UserError
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -30,7 +31,6 @@ _APPLICATION_ID = 0x6B6C6F70  # "klop", so that `file store.db` and we know whos
 _FORMAT = 1
 _TYPES: tuple[ChangeType, ...] = ("ADDED", "MODIFIED", "DELETED")
 _NUMBERS = {name: number for number, name in enumerate(_TYPES)}
-_FILE_MODE, _FOLDER_MODE = 0o600, 0o700  # Secrets are in there
 _BUSY_SECONDS = 5.0
 
 _SCHEMA = f"""
@@ -63,9 +63,10 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         """Open or make `folder`. Raises UserError if another server has it, or it cannot be read or is not ours."""
+        self.folder = folder
         self._path = folder / "store.db"
         try:
-            folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             self._lock = _locked(folder)
         except OSError as error:
             raise UserError(
@@ -73,7 +74,7 @@ class Journal:
             ) from None
         try:
             with self._told_to_user():
-                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, _FILE_MODE))
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, FILE_MODE))
                 self._db = sqlite3.connect(self._path, isolation_level=None, timeout=_BUSY_SECONDS)
                 self._prepare()
         except BaseException:
@@ -185,7 +186,7 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
 
 def _locked(folder: Path) -> int:
     """A file descriptor that keeps others out of `folder`. Raises UserError if somebody is in, OSError."""
-    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -79,7 +79,7 @@ class ApiServer:
         self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
         self._journal = journal
         self.clock = clock
-        self._keys = TokenKey()
+        self._keys = TokenKey(journal.folder if journal is not None else None)
         self._authentication = Authentication(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]

@@ -1,4 +1,4 @@
-"""The development cluster's certificate: self-signed, made afresh at each start, valid for loopback.
+"""The development cluster's certificate: self-signed, valid for loopback, made afresh at each start or kept.
 
 kubectl and every client-go program send a bearer token over TLS only.
 """
@@ -18,9 +18,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kubeloop.devcluster.kept import kept
 from kubeloop.kube.clock import Clock
 
 _VALID = timedelta(days=365)
+_LEFT = timedelta(days=30)  # a kept one that ends sooner is made anew at a start
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,25 @@ class ServerCertificate:
 
 def make_certificate(clock: Clock) -> ServerCertificate:
     """A key and certificate for localhost, 127.0.0.1 and ::1."""
+    return _served(_new_pem(clock))
+
+
+def kept_certificate(folder: Path, clock: Clock) -> ServerCertificate:
+    """As make_certificate(), but the one that `folder` keeps, as long as it is valid. Raises UserError."""
+
+    def is_good(pem: bytes) -> bool:
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+            serialization.load_pem_private_key(pem, password=None)
+        except ValueError:
+            return False
+        return certificate.not_valid_after_utc > clock.now() + _LEFT
+
+    return _served(kept(folder / "server.pem", lambda: _new_pem(clock), is_good))
+
+
+def _new_pem(clock: Clock) -> bytes:
+    """Certificate and key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubeloop development cluster")])
     now = clock.now()
@@ -61,16 +82,21 @@ def make_certificate(clock: Clock) -> ServerCertificate:
     key_pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return ServerCertificate(certificate_pem, _server_context(certificate_pem, key_pem))
+    return certificate_pem + key_pem
 
 
-def _server_context(certificate_pem: bytes, key_pem: bytes) -> ssl.SSLContext:
+def _served(pem: bytes) -> ServerCertificate:
+    certificate = x509.load_pem_x509_certificate(pem)
+    return ServerCertificate(certificate.public_bytes(serialization.Encoding.PEM), _server_context(pem))
+
+
+def _server_context(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # ssl reads keys from files only; this one is readable by its owner and gone at once
     descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(certificate_pem + key_pem)
+            file.write(pem)
         context.load_cert_chain(path)
     finally:
         Path(path).unlink()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +19,12 @@ from kubeloop.devcluster.errors import NotDurable
 from kubeloop.devcluster.faults import Faults, parse_faults
 from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.journal import Journal
+from kubeloop.devcluster.kept import administrator_token
 from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
 from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.tls import make_certificate
+from kubeloop.devcluster.tls import kept_certificate, make_certificate
 from kubeloop.devcluster.volumes import SimulatedVolumes
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.clock import SystemClock
@@ -50,7 +50,7 @@ def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
     api = Serving(
         port=cluster.port,
         kubeconfig=path,
-        token=serving.token or secrets.token_urlsafe(32),
+        token=serving.token or administrator_token(cluster.data_dir),
         faults=misbehaviour,
         journal=journal,
         compaction_seconds=serving.compaction_interval,
@@ -114,13 +114,14 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
     except PortTaken as taken:
         raise UserError(str(taken), hint="choose another with --port, or 0 for a free one") from None
     number = listening.getsockname()[1]
-    certificate = make_certificate(clock)
+    journal = serving.journal
+    certificate = make_certificate(clock) if journal is None else kept_certificate(journal.folder, clock)
     api = ApiServer(
         clock=clock,
         rng=rng,
         token=serving.token,
         faults=serving.faults,
-        journal=serving.journal,
+        journal=journal,
         compaction_seconds=serving.compaction_seconds,
     )
     objects = requests = None

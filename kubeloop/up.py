@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import secrets
 import signal
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ import msgspec
 
 from kubeloop import progress as progress_of
 from kubeloop.child import ChildCluster, ClusterFailed, starting_cluster
+from kubeloop.devcluster.kept import administrator_token
 from kubeloop.garbage import importing
 from kubeloop.interrupt import on_signal, run_until_interrupted
 from kubeloop.kube.client import Client
@@ -68,7 +68,7 @@ async def _up(
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
-    token = secrets.token_urlsafe(32)
+    token = administrator_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
         starting = await stack.enter_async_context(starting_cluster(arguments_of(options), token=token))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import resource
@@ -14,6 +15,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from support.differential import ApiServer
+from support.driving import Kubeloop
 from support.random_writes import Habits, Server, View, Writer, settled
 from support.serving import TOKEN, arguments, kill, serving
 
@@ -61,6 +64,28 @@ def refused(folder: Path) -> str:
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def test_a_kubeconfig_and_the_tokens_of_service_accounts_are_good_after_sigkill_and_a_restart(tmp_path):
+    kubeloop = Kubeloop(tmp_path)
+    kept = tmp_path / "kept.yaml"
+    arguments = ("apiserver", "--nodes=0", f"--port={free_port()}", f"--data-dir={tmp_path / 'data'}", "--kubeconfig")
+    with kubeloop.running(*arguments, tmp_path / "first.yaml") as first:
+        first.wait_for("export KUBECONFIG")
+        kept.write_bytes((tmp_path / "first.yaml").read_bytes())
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+        with contextlib.closing(ApiServer.from_kubeconfig(kept)) as server:
+            server.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+            token = server.ask("POST", path, request).content["status"]["token"]
+        first.process.kill()
+        first.process.wait()
+    with kubeloop.running(*arguments, tmp_path / "second.yaml") as second:
+        second.wait_for("export KUBECONFIG")
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        with contextlib.closing(ApiServer.from_kubeconfig(kept)) as server:
+            status = server.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review).content["status"]
+    assert status["user"]["username"] == "system:serviceaccount:default:default"
 
 
 async def test_two_servers_do_not_share_a_data_directory(tmp_path):
