@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Any
 
 from kubeloop.devcluster import stored_kinds
-from kubeloop.devcluster.pod_resources import aggregate, is_pod_level
 from kubeloop.devcluster.registry import CustomResource
+from kubeloop.kube.pod_resources import aggregate, is_pod_level
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster import errors
-from kubeloop.devcluster.pod_resources import pod_total
+from kubeloop.kube.pod_resources import pod_total
 from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 

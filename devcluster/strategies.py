@@ -12,10 +12,10 @@ from typing import Any
 from kubeloop.devcluster import stored_kinds
 from kubeloop.devcluster.disabled_fields import drop_disabled_fields, drop_disabled_status
 from kubeloop.devcluster.label_keys import merge_label_keys
-from kubeloop.devcluster.quality_of_service import qos_class
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.service_fields import drop_internal_traffic, drop_what_the_type_has_not
 from kubeloop.devcluster.validation.profiles import adopt_app_armor
+from kubeloop.kube.quality_of_service import qos_class
 
 JSON = dict[str, Any]
 Prepare = Callable[[JSON, str], None]
