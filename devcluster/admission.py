@@ -16,12 +16,12 @@ from typing import Any
 from kubeloop.devcluster import errors, limits, pod_security, quota
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.pod_resizes import check_resize
-from kubeloop.devcluster.registry import INGRESS_CLASSES, LIMIT_RANGES, RESOURCE_QUOTAS, served
+from kubeloop.devcluster.registry import INGRESS_CLASSES, LIMIT_RANGES, served
 from kubeloop.devcluster.runtime_classes import apply_runtime_class, check_overhead
 from kubeloop.devcluster.storage import Store
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.quantity import parse_quantity
-from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
+from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, STORAGE_CLASSES, Resource
 
 JSON = dict[str, Any]
 

@@ -196,9 +196,7 @@ serve(resources.PERSISTENT_VOLUMES, deleted_whole=True)
 serve(resources.PODS, generation="spec", deleted_whole=True)
 POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True, generation="template")
 serve(resources.REPLICATION_CONTROLLERS, generation="spec", dependents="orphaned", status=_REPLICAS)
-RESOURCE_QUOTAS = declare(
-    "v1", "resourcequotas", "ResourceQuota", short="quota", subresources="status", deleted_whole=True
-)
+serve(resources.RESOURCE_QUOTAS, deleted_whole=True)
 serve(resources.SECRETS)
 serve(resources.SERVICE_ACCOUNTS, deleted_whole=True)
 serve(resources.SERVICES, upsert=True, deleted_whole=True, status=_LOAD_BALANCER)

@@ -517,10 +517,16 @@ class StatefulSet(Object):
     status: JSON = None
 
 
+class ServicePort(Struct):
+    node_port: int = 0
+
+
 class ServiceSpec(Struct):
     selector: dict[str, str] = {}
+    ports: tuple[ServicePort, ...] = ()
     type: str = ""
     cluster_ip: str = ""
+    allocate_load_balancer_node_ports: bool | None = None
 
 
 class Service(Object):
@@ -545,6 +551,22 @@ class PodDisruptionBudgetStatus(Struct):
 class PodDisruptionBudget(Object):
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class ResourceQuotaSpec(Struct):
+    hard: dict[str, Quantity] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: JSON = None
+
+
+class ResourceQuotaStatus(Struct):
+    hard: dict[str, Quantity] = {}
+    used: dict[str, Quantity] = {}
+
+
+class ResourceQuota(Object):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 class PriorityClass(Object):

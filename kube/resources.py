@@ -103,6 +103,7 @@ PERSISTENT_VOLUME_CLAIMS = _resource(
     storage_objects.PersistentVolumeClaim, "v1", "persistentvolumeclaims", short="pvc", subresources="status"
 )
 EVENTS = _resource(objects.Event, "v1", "events", short="ev")
+RESOURCE_QUOTAS = _resource(objects.ResourceQuota, "v1", "resourcequotas", short="quota", subresources="status")
 CONFIG_MAPS: Resource[dict[str, Any]] = _resource(dict, "v1", "configmaps", kind="ConfigMap", short="cm")
 SECRETS: Resource[dict[str, Any]] = _resource(dict, "v1", "secrets", kind="Secret")
 SERVICE_ACCOUNTS: Resource[dict[str, Any]] = _resource(

@@ -1,4 +1,4 @@
-"""Kubernetes API objects about storage, as far as the scheduler reads them: volumes, claims, classes, CSI.
+"""Kubernetes API objects about storage, as far as control logic reads them: volumes, claims, classes, CSI.
 
 As `kubeloop.kube.objects`, whose rules hold here too. A pod's own volumes are there, with the pod. Of an in-line disk
 only the JSON is compared.
@@ -59,6 +59,9 @@ class PersistentVolumeClaimStatus(Struct):
     phase: str = ""
     access_modes: tuple[str, ...] = ()
     capacity: dict[str, Quantity] = {}
+    allocated_resources: dict[str, Quantity] = {}
+    current_volume_attributes_class_name: str | None = None
+    modify_volume_status: JSON = None
 
 
 class PersistentVolumeClaim(Object):

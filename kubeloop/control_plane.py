@@ -29,6 +29,7 @@ from kubeloop.kube.resources import (
     PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    RESOURCE_QUOTAS,
     Resource,
 )
 from kubeloop.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
@@ -50,6 +51,7 @@ _MODULES = {
     "replicationcontroller": "kubeloop.controllers.replicaset.controller",
     "garbagecollector": "kubeloop.controllers.garbagecollector.controller",
     "namespace": "kubeloop.controllers.namespace.controller",
+    "resourcequota": "kubeloop.controllers.resourcequota.controller",
     "scheduler": "kubeloop.scheduler.scheduler",
 }
 """Of each part, in the order in which they are made: the one that takes longest to import is the last."""
@@ -61,6 +63,7 @@ _WATCHED: dict[str, tuple[Resource[Any], ...]] = {
     "replicaset": (REPLICA_SETS, PODS),
     "replicationcontroller": (REPLICATION_CONTROLLERS, PODS),
     "namespace": (NAMESPACES, PODS),
+    "resourcequota": (RESOURCE_QUOTAS,),
     "scheduler": (NODES, PODS, *LISTED.values()),
 }
 """What a part will ask informers for, so that they can begin before it is imported."""
@@ -83,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True):
     concurrent_rc_syncs: int = 5
     concurrent_gc_syncs: int = 20
     concurrent_namespace_syncs: int = 10
+    concurrent_resource_quota_syncs: int = 5
     namespace_grace_seconds: float = 5.0
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     trace_keep: TailRules = NO_RULES
@@ -324,6 +328,17 @@ class ControlPlane:
                     metrics=metrics,
                     workers=settings.concurrent_namespace_syncs,
                     grace_seconds=settings.namespace_grace_seconds,
+                )
+            case "resourcequota":
+                from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
+
+                return ResourceQuotaController(
+                    self.client,
+                    self.informers,
+                    clock=self._clock,
+                    traces=reconciles,
+                    metrics=metrics,
+                    workers=settings.concurrent_resource_quota_syncs,
                 )
             case _:
                 from kubeloop.scheduler.scheduler import Scheduler

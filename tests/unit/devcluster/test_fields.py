@@ -8,7 +8,7 @@ import pytest
 from unit.devcluster.test_server import Api
 from unit.devcluster.test_validation import container, created, pod, stored, told, updated, workload
 
-from kubeloop.devcluster.registry import LIMIT_RANGES, RESOURCE_QUOTAS
+from kubeloop.devcluster.registry import LIMIT_RANGES
 from kubeloop.devcluster.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation import validate_update, warnings_for
 from kubeloop.devcluster.validation.field import Errors, cidr
@@ -17,6 +17,7 @@ from kubeloop.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 
