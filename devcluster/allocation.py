@@ -21,8 +21,8 @@ from kubeloop.kube.resources import SERVICES
 
 JSON = dict[str, Any]
 
-_NETWORK = ipaddress.IPv4Network("10.96.0.0/12")
-_NOBODYS = (str(_NETWORK.network_address), str(_NETWORK.broadcast_address))
+SERVICE_RANGE = ipaddress.IPv4Network("10.0.0.0/24")
+"""kube-apiserver's default of --service-cluster-ip-range."""
 _NODE_PORTS = range(30000, 32768)
 _TRIES = 64
 
@@ -30,9 +30,11 @@ _TRIES = 64
 class ServiceAddresses:
     """Hands out cluster IPs and node ports; what is taken is read from the store."""
 
-    def __init__(self, store: Store, rng: random.Random) -> None:
+    def __init__(self, store: Store, rng: random.Random, network: ipaddress.IPv4Network) -> None:
         self._store = store
         self._rng = rng
+        self._network = network
+        self._nobodys = (str(network.network_address), str(network.broadcast_address))
         self._ips: dict[str, str] = {}  # to the uid of the Service
         self._ports: dict[int, str] = {}
         self._held: dict[str, tuple[str, list[int]]] = {}  # of a uid: its address and its ports
@@ -78,7 +80,7 @@ class ServiceAddresses:
         if addresses:
             self._claim_ip(service, addresses[0], dry_run=dry_run)
         else:
-            spec["clusterIP"] = str(_NETWORK.network_address) if dry_run else self._free_ip()
+            spec["clusterIP"] = str(self._network.network_address) if dry_run else self._free_ip()
             spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _new_ports(self, service: JSON, ports: _Ports) -> None:
@@ -145,22 +147,28 @@ class ServiceAddresses:
         owner, why = self._ips.get(text), ""
         if owner is not None and owner != service["metadata"]["uid"]:
             why = "provided IP is already allocated"
-        elif owner is None and not dry_run and ipaddress.ip_address(text) not in _NETWORK:
+        elif owner is None and not dry_run and ipaddress.ip_address(text) not in self._network:
             why = "the provided network does not match the current range"
-        elif owner is None and (ipaddress.ip_address(text) not in _NETWORK or text in _NOBODYS):
-            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {_NETWORK}"
+        elif owner is None and (ipaddress.ip_address(text) not in self._network or text in self._nobodys):
+            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {self._network}"
         if why:
             wrong = Errors()
             wrong.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
             self._refuse(service, wrong)
 
     def _free_ip(self) -> str:
-        for _ in range(_TRIES):
-            candidate = str(_NETWORK.network_address + self._rng.randrange(2, _NETWORK.num_addresses - 1))
-            if candidate not in self._ips:
-                return candidate
-        for offset in range(2, _NETWORK.num_addresses - 1):
-            candidate = str(_NETWORK.network_address + offset)
+        """Any of the upper part of the range; the lower one, for those who name their address, when that is full.
+
+        Source: KEP-3070, calculateRangeOffset.
+        """
+        size = self._network.num_addresses
+        lower = min(max(16, size // 16), 256)
+        for offset in (
+            *(self._rng.randrange(lower, size - 1) for _ in range(_TRIES if lower < size - 1 else 0)),
+            *range(lower, size - 1),
+            *range(1, min(lower, size - 1)),
+        ):
+            candidate = str(self._network.network_address + offset)
             if candidate not in self._ips:
                 return candidate
         raise errors.internal("failed to allocate a serviceIP: range is full", reason="InternalError")

@@ -15,11 +15,10 @@ from kubeloop.kube.resources import CONFIG_MAPS, NAMESPACES, PRIORITY_CLASSES, S
 JSON = dict[str, Any]
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_SERVICE_IP = "10.96.0.1"
 
 
-def bootstrap(store: Store, clock: Clock, rng: random.Random) -> None:
-    """Create what is missing of it."""
+def bootstrap(store: Store, clock: Clock, rng: random.Random, address: str) -> None:
+    """Create what is missing of it. address: that of the Service of the API server itself."""
 
     def create(resource: Resource[Any], name: str, content: JSON, namespace: str = "", **metadata: Any) -> None:
         if store.get(resource, namespace, name) is not None:
@@ -66,8 +65,8 @@ def bootstrap(store: Store, clock: Clock, rng: random.Random) -> None:
     service = {
         "spec": {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}],
-            "clusterIP": _SERVICE_IP,
-            "clusterIPs": [_SERVICE_IP],
+            "clusterIP": address,
+            "clusterIPs": [address],
             "type": "ClusterIP",
             "sessionAffinity": "None",
             "ipFamilies": ["IPv4"],

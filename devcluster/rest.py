@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import cache
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -104,6 +105,7 @@ class Rest:
         keys: TokenKey,
         bookmark_seconds: float,
         watch_buffer: int,
+        service_range: IPv4Network,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -113,7 +115,7 @@ class Rest:
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
         admission = Admission(store, clock)
-        self._writing = Writing(store, admission, clock=clock, rng=rng)
+        self._writing = Writing(store, admission, clock=clock, rng=rng, service_range=service_range)
         self.deleting = Deleting(store, admission, clock)
         self._pods = PodSubresources(store, self._writing, self.deleting, clock)
         self._watchers: dict[Watcher, Route] = {}

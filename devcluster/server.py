@@ -13,12 +13,14 @@ import re
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator
+from ipaddress import IPv4Network
 from time import perf_counter
 from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster import errors, paths, routes
+from kubeloop.devcluster.allocation import SERVICE_RANGE
 from kubeloop.devcluster.answers import failed
 from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.bootstrap import bootstrap
@@ -61,6 +63,7 @@ class ApiServer:
     token: what clients must bear, None to let everybody in. faults: what goes wrong on purpose. journal: where the
     store is durable, None for nowhere; closing it is its owner's. compaction_seconds: how long old versions are kept
     for watches and lists. event_seconds: how long an Event lives after its last write (after a restart: after that).
+    service_range: where Services get their addresses.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ApiServer:
         event_seconds: float = 3600.0,
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_buffer: int = 16_384,
+        service_range: IPv4Network = SERVICE_RANGE,
     ) -> None:
         self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
         self._journal = journal
@@ -93,13 +97,14 @@ class ApiServer:
             keys=self._keys,
             bookmark_seconds=bookmark_seconds,
             watch_buffer=watch_buffer,
+            service_range=service_range,
         )
         self._event_seconds = event_seconds
         events = self.store.table(EVENTS).list()
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        bootstrap(self.store, clock, rng)
+        bootstrap(self.store, clock, rng, str(service_range[1]))
         self._definitions = Definitions(self.store, self._rest.deleting, clock, self._rest.end_watches)
         self._documents = Documents(self._definitions)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from ipaddress import IPv4Network
 from typing import Any
 
 from kubeloop.devcluster import errors, strategies
@@ -35,10 +36,12 @@ _GENERATE_TRIES = 8
 class Writing:
     """Writes of one server."""
 
-    def __init__(self, store: Store, admission: Admission, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, store: Store, admission: Admission, *, clock: Clock, rng: random.Random, service_range: IPv4Network
+    ) -> None:
         self._store = store
         self._admission = admission
-        self._addresses = ServiceAddresses(store, rng)
+        self._addresses = ServiceAddresses(store, rng, service_range)
         self._clock = clock
         self._rng = rng
 

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import msgspec
 
 from kubeloop.amounts import positive_quantity
 from kubeloop.child import Ready
+from kubeloop.devcluster.allocation import SERVICE_RANGE
 from kubeloop.devcluster.disruption import DisruptionBudgets
 from kubeloop.devcluster.errors import NotDurable
 from kubeloop.devcluster.faults import Faults, parse_faults
@@ -54,6 +56,7 @@ def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
         faults=misbehaviour,
         journal=journal,
         compaction_seconds=serving.compaction_interval,
+        service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
         child=serving.child,
     )
     try:
@@ -102,6 +105,7 @@ class Serving(msgspec.Struct, frozen=True):
     faults: Faults | None
     journal: Journal | None
     compaction_seconds: float
+    service_range: IPv4Network
     child: bool
 
 
@@ -123,6 +127,7 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
         faults=serving.faults,
         journal=journal,
         compaction_seconds=serving.compaction_seconds,
+        service_range=serving.service_range,
     )
     objects = requests = None
     if stages:

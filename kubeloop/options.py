@@ -12,6 +12,7 @@ def serve(ports: PortOptions) -> int: ...
 
 import functools
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -96,6 +97,20 @@ LogFormatOption = Annotated[
 ]
 
 
+_WIDEST, _NARROWEST = 8, 29
+
+
+def _service_range(text: str | IPv4Network) -> IPv4Network:
+    """Raises click.BadParameter."""
+    try:
+        network = IPv4Network(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; say a range of IPv4 addresses, as 10.0.0.0/16") from None
+    if not _WIDEST <= network.prefixlen <= _NARROWEST:
+        raise click.BadParameter(f"{network}: the length of its prefix must be {_WIDEST} to {_NARROWEST}")
+    return network
+
+
 class ClusterOptions(msgspec.Struct, frozen=True):
     """The development cluster: its nodes, and where it is."""
 
@@ -124,6 +139,10 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     node_monitor_grace_period: Annotated[
         float, option("Seconds without a sign of life after which a node is Unknown.", type=click.FloatRange(0.5))
     ] = 50.0
+    service_cluster_ip_range: Annotated[
+        IPv4Network | None,
+        option("Where Services get their addresses (default: 10.0.0.0/24).", type=_service_range, metavar="RANGE"),
+    ] = None
     port: Annotated[int, option("0: a free port.", type=PORT)] = 0
     kubeconfig: Annotated[
         Path | None, option("Where to write the kubeconfig (default: a file of its own for each run).", type=FILE)

@@ -78,7 +78,7 @@ class Api:
 def servers(tmp_path_factory) -> Iterator[tuple[Api, Api]]:
     needs_binaries()
     folder = tmp_path_factory.mktemp("protobuf")
-    flags = {"service-cluster-ip-range": "10.96.0.0/12"}
+    flags = {"service-cluster-ip-range": "10.0.0.0/24"}
     with real_apiserver(folder / "real", flags=flags) as real, serving_plainly(arguments(folder)) as (url, _):
         trust = ssl.create_default_context(cafile=str(real.ca))
         yield Api(real.url, real.token, trust), Api(url, TOKEN)

@@ -68,7 +68,7 @@ def servers(tmp_path_factory) -> Iterator[Servers]:
     """A kube-apiserver, and ours."""
     needs_binaries()
     folder = tmp_path_factory.mktemp("beside")
-    flags = {"service-cluster-ip-range": "10.96.0.0/12"}
+    flags = {"service-cluster-ip-range": "10.0.0.0/24"}
     with real_apiserver(folder / "real", flags=flags) as kubernetes, serving_plainly(arguments(folder)) as (url, _):
         real, ours = ApiServer.from_kubeconfig(kubernetes.kubeconfig), ApiServer(url, TOKEN)
         yield real, ours

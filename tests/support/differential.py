@@ -125,7 +125,7 @@ _INSIDE = re.compile(
 """What kube-apiserver tells of its own inside, a place in its code, a key in etcd; and uids."""
 
 
-_CHOSEN = re.compile(r"\b10\.(?:9[6-9]|10\d|11[01])\.\d+\.\d+\b"), re.compile(r'(?<=odePort": )3[0-2]\d{3}\b')
+_CHOSEN = re.compile(r"\b10\.0\.0\.\d+\b"), re.compile(r'(?<=odePort": )3[0-2]\d{3}\b')
 """Addresses and node ports of Services, which a server chooses by chance."""
 
 
@@ -134,7 +134,7 @@ _UID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 def _without_chosen(text: str) -> str:
     text = _UID.sub("UID", text)
-    return _CHOSEN[1].sub("30000", _CHOSEN[0].sub("10.96.0.0", text))
+    return _CHOSEN[1].sub("30000", _CHOSEN[0].sub("10.0.0.0", text))
 
 
 def without_server_fields(obj: JSON) -> JSON:

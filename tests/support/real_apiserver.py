@@ -312,7 +312,7 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": str(service_account_key),
             "service-account-signing-key-file": str(service_account_key),
-            "service-cluster-ip-range": "10.96.0.0/16",
+            "service-cluster-ip-range": "10.0.0.0/24",
             "authorization-mode": "AlwaysAllow",
             "disable-admission-plugins": "ServiceAccount",
             "allow-privileged": "true",

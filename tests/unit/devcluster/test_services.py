@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def refused(answer: tuple[int, JSON]) -> list[str]:
             ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: first value must match `clusterIP`']),
         ({"clusterIPs": ["10.0.0.2"]},
             ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: must be empty when `clusterIP` is not specified']),
-        ({"clusterIP": "10.0.0.1"}, ['spec.clusterIPs: Invalid value: ["10.0.0.1"]: failed to allocate IP 10.0.0.1: '
+        ({"clusterIP": "10.1.0.1"}, ['spec.clusterIPs: Invalid value: ["10.1.0.1"]: failed to allocate IP 10.1.0.1: '
             "the provided network does not match the current range"]),
         ({"clusterIP": "fd00::1"},
             ['spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster']),
@@ -98,7 +99,7 @@ async def test_what_is_wrong_with_addresses_and_ports_of_a_new_service_is_said_a
     [
         ("1.2.3.4", "", "the provided network does not match the current range"),
         ("1.2.3.4", "?dryRun=All", "the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is"),
-        ("10.96.0.0", "", "the provided IP (10.96.0.0) is not in the valid range. The range of valid IPs is"),
+        ("10.0.0.0", "", "the provided IP (10.0.0.0) is not in the valid range. The range of valid IPs is"),
     ],
 )
 async def test_addresses_out_of_range_are_refused_in_one_way_and_in_a_dry_run_in_another(
@@ -149,9 +150,9 @@ async def test_what_was_allocated_stays_where_it_is_left_out_and_goes_with_its_t
 @pytest.mark.parametrize(
     ("before", "after", "causes"),
     [
-        ({"clusterIP": "10.96.0.7"}, {"clusterIP": "10.96.0.8"},
-            ['spec.clusterIPs[0]: Invalid value: ["10.96.0.8"]: may not change once set']),
-        ({"clusterIP": "10.96.0.7"}, {"clusterIP": "None"},
+        ({"clusterIP": "10.0.0.7"}, {"clusterIP": "10.0.0.8"},
+            ['spec.clusterIPs[0]: Invalid value: ["10.0.0.8"]: may not change once set']),
+        ({"clusterIP": "10.0.0.7"}, {"clusterIP": "None"},
             ['spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set']),
         (BALANCED, {**BALANCED, "loadBalancerClass": "a.b/d"},
             ['spec.loadBalancerClass: Invalid value: "a.b/d": may not change once set']),
@@ -193,3 +194,13 @@ async def test_a_balanced_service_that_is_no_more_loses_its_ingresses():
     assert shown["status"]["loadBalancer"]["ingress"] == [{"ip": "1.2.3.4", "ipMode": "VIP"}]
     _, shown = await api("PUT", f"{PATH}/s", {"metadata": {"name": "s"}, "spec": {"ports": [port()]}})
     assert shown["status"] == {"loadBalancer": {}}
+
+
+async def test_services_get_addresses_of_the_range_until_all_are_taken():
+    network = IPv4Network("10.9.0.0/29")
+    api = Api(service_range=network)
+    answers = [await api("POST", PATH, {"metadata": {"name": name}, "spec": {"ports": [port()]}}) for name in "abcdef"]
+    assert [status for status, _ in answers] == [201] * 5 + [500]
+    given = sorted(service["spec"]["clusterIP"] for _, service in answers[:5])
+    assert given == [str(network[number]) for number in range(2, 7)]
+    assert "failed to allocate a serviceIP: range is full" in answers[5][1]["message"]
