@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SECONDS_PER_OBJECT = 1e-4  # several times what counting takes: a crowded namespace that empties is not counted nonstop
-_VERIFY_SECONDS = 1.0
+# A count from caches that lag behind may undo what admission has counted, and no deletion would tell. So what was
+# written is counted once more after a moment, and for a while after a write also when something new comes into sight.
+_VERIFY_SECONDS, _DOUBTFUL_SECONDS = 1.0, 60.0
 
 
 class ResourceQuotaController:
@@ -70,6 +72,7 @@ class ResourceQuotaController:
         self._monitors: Monitors | None = None  # from the first quota on
         self._first_quota = asyncio.Event()
         self._objects: dict[str, int] = {}  # by quota: how many were looked at when it was last counted
+        self._written_at: dict[str, float] = {}  # by quota: loop time of our last write
         self._recount = self._queue("resourcequota_primary", metrics)
         self._missing = self._queue("resourcequota_priority", metrics)
         seconds = seconds_of(clock)
@@ -135,6 +138,7 @@ class ResourceQuotaController:
 
     def _gone(self, quota: ResourceQuota) -> None:
         self._objects.pop(quota.key, None)
+        self._written_at.pop(quota.key, None)
         self._counting().forget(quota.spec.hard)
 
     def _enqueue(self, quota: ResourceQuota) -> None:
@@ -144,9 +148,19 @@ class ResourceQuotaController:
 
     def _events(self, kind: str) -> ResourceEvents[Any]:
         return Handlers(
+            on_add=lambda obj, initial: None if initial else self._object_added(kind, _namespace(obj)),
             on_update=lambda old, new: self._object_changed(kind, old, new),
             on_delete=lambda obj, _unknown: self._replenish(kind, _namespace(obj)),
         )
+
+    def _object_added(self, kind: str, namespace: str) -> None:
+        """Admission has counted it. If we have written since, then perhaps without it."""
+        if not self._written_at:
+            return
+        doubtful_since = asyncio.get_running_loop().time() - _DOUBTFUL_SECONDS
+        for quota in self._quotas.store.view("namespace", namespace):
+            if self._written_at.get(quota.key, doubtful_since) > doubtful_since:
+                self._recount_later(kind, quota, _VERIFY_SECONDS)
 
     def _object_changed(self, kind: str, old: Any, new: Any) -> None:
         namespace = _namespace(new)
@@ -159,14 +173,15 @@ class ResourceQuotaController:
 
     def _replenish(self, kind: str, namespace: str) -> None:
         """Something that counted is gone: count again the quotas that it may have counted for."""
-        quotas = self._quotas.store.view("namespace", namespace)
-        if not quotas:
-            return
+        for quota in self._quotas.store.view("namespace", namespace):
+            self._recount_later(kind, quota, 0.0)
+
+    def _recount_later(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
         from kubeloop.kube.quota_usage import concerned
 
-        for quota in quotas:
-            if concerned(kind, quota.spec.hard):
-                self._recount.add_after(quota.key, _SECONDS_PER_OBJECT * self._objects.get(quota.key, 0))
+        if concerned(kind, quota.spec.hard):
+            objects = self._objects.get(quota.key, 0)
+            self._recount.add_after(quota.key, max(seconds, objects * _SECONDS_PER_OBJECT))
 
     def _appeared(self, kind: str) -> None:
         for quota in self._quotas.store.values():
@@ -178,9 +193,8 @@ class ResourceQuotaController:
     async def reconcile(self, key: str) -> float | None:
         """Write what is used of quota `key`, if its status does not say so.
 
-        Level-based. After a write it returns when to count once more: what was counted may have been behind what
-        admission had counted meanwhile, and nothing else would tell. Raising means: retry with backoff; what could be
-        counted is written all the same. Raises Conflict, when admission has counted something since.
+        Level-based. After a write it returns when to count once more. Raising means: retry with backoff; what could be
+        counted is written all the same. Raises Conflict when admission has counted something since.
         """
         quota = self._quotas.store.get(key)
         if quota is None:
@@ -211,6 +225,7 @@ class ResourceQuotaController:
                 await self._client.patch(
                     RESOURCE_QUOTAS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
                 )
+            self._written_at[quota.key] = asyncio.get_running_loop().time()
         if problems:
             raise ReconcileFailed("; ".join(problems))
         return patch is not None

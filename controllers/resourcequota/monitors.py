@@ -102,11 +102,11 @@ class Monitors:
 
     def named(self, names: Iterable[str]) -> None:
         """A quota has come that limits these."""
-        self._names.update(names)
+        self._names.update(list(names))  # not what a mapping holds
 
     def forget(self, names: Iterable[str]) -> None:
         """A quota that limited these is gone, or limits others now. What no quota counts is watched no more."""
-        self._names.subtract(names)
+        self._names.subtract(list(names))
         self._names = +self._names
         self._drop_unwanted()
 

@@ -1,0 +1,78 @@
+"""Quotas over churn, and over an API server that misbehaves, in virtual time: in the end they say what is so."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+import pytest
+
+from kubeloop.kube.client import PatchType
+from kubeloop.kube.errors import NotFound
+from kubeloop.kube.resources import DEPLOYMENTS, PODS, RESOURCE_QUOTAS
+from kubeloop.testing import virtual_time
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
+from kubeloop.testing.virtual_time import VirtualClock
+from support.documents import deployment
+
+BAD = {"error": 0.02, "throttle": 0.01, "conflict": 0.05, "silence": 0.002, "lost_answer": 0.01, "drop_watch": 0.05}
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "q"},
+    "spec": {"hard": {"pods": "12", "requests.cpu": "1"}},
+}
+
+
+async def churn(api: MemoryCluster, rng: random.Random, rounds: int) -> int:
+    """Scale and delete at random; returns how many replicas are wanted in the end."""
+    wanted = 5
+    for _ in range(rounds):
+        await asyncio.sleep(rng.random() * 3)
+        if rng.random() < 0.5:
+            wanted = rng.randrange(20)
+            body = {"spec": {"replicas": wanted}}
+            await api.client.patch(DEPLOYMENTS, "web", body, PatchType.MERGE, "default", subresource="scale")
+            continue
+        for pod in api.api.store.list(PODS):
+            if rng.random() < 0.5:
+                with suppress(NotFound):
+                    await api.client.delete(PODS, pod["metadata"]["name"], "default")
+    return wanted
+
+
+@pytest.mark.parametrize("faults", [pytest.param({}, id="good server"), pytest.param(BAD, id="bad server")])
+@pytest.mark.parametrize("seed", range(4))
+def test_after_churn_a_quota_says_what_is_there_and_lets_through_what_it_has(faults: dict[str, float], seed: int):
+    async def main() -> None:
+        settings = {**faults, "seed": seed} if faults else {}
+        async with memory_cluster(nodes=3, clock=VirtualClock(), seed=seed, faults=settings) as api:
+            await api.apply(QUOTA)
+            await api.apply(deployment(replicas=5, cpu="50m"))
+            wanted = await churn(api, random.Random(seed), rounds=20)
+            # What a quota refused is tried again after 1000 s at most.
+            await asyncio.sleep(1500)
+            pods = api.api.store.list(PODS)
+            (quota,) = api.api.store.list(RESOURCE_QUOTAS)
+            cpu = f"{50 * len(pods)}m" if pods else "0"
+            assert quota["status"]["used"] == {"pods": str(len(pods)), "requests.cpu": cpu}
+            assert len(pods) == min(wanted, 12)
+
+    virtual_time.run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_quota_never_says_less_than_is_there_for_longer_than_two_seconds(seed: int):
+    """Admission counts up while the controller counts what its caches show: neither may undo the other for long."""
+
+    async def main() -> None:
+        async with memory_cluster(nodes=3, clock=VirtualClock(), seed=seed) as api:
+            await api.apply(QUOTA)
+            await api.apply(deployment(replicas=10, cpu="50m"))
+            await churn(api, random.Random(seed), rounds=10)
+            await asyncio.sleep(2)
+            (quota,) = api.api.store.list(RESOURCE_QUOTAS)
+            assert int(quota["status"]["used"]["pods"]) >= len(api.api.store.list(PODS))
+
+    virtual_time.run(main())

@@ -1,0 +1,358 @@
+"""The resource quota controller over the development API server, in virtual time. Nobody else acts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.resourcequota.counting import status_patch
+from kubeloop.controllers.resourcequota.monitors import kinds_of
+from kubeloop.kube.client import PatchType
+from kubeloop.kube.objects import ResourceQuota, convert
+from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
+from kubeloop.testing.virtual_time import VirtualClock
+
+pytestmark = pytest.mark.virtual_time
+
+JSON = dict[str, Any]
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+DEFINITIONS: Resource[JSON] = Resource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False, dict
+)
+WIDGETS: Resource[JSON] = Resource("example.com", "v1", "Widget", "widgets", True, dict)
+
+
+@pytest.fixture
+async def cluster(clock: VirtualClock) -> AsyncIterator[MemoryCluster]:
+    async with memory_cluster(controllers="resourcequota", nodes=0, clock=clock) as api:
+        yield api
+
+
+async def create(cluster: MemoryCluster, resource: Resource[Any], name: str, **fields: Any) -> None:
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, **fields}
+    await cluster.client.create_raw(resource, body, "default" if resource.namespaced else "")
+
+
+async def patch(cluster: MemoryCluster, resource: Resource[Any], name: str, body: JSON, subresource: str = "") -> None:
+    await cluster.client.patch(resource, name, body, PatchType.MERGE, "default", subresource=subresource)
+
+
+async def limit(cluster: MemoryCluster, name: str = "q", *, scopes: JSON | None = None, **hard: str) -> None:
+    await create(cluster, RESOURCE_QUOTAS, name, spec={"hard": hard, **(scopes or {})})
+    await asyncio.sleep(2)
+
+
+def used(cluster: MemoryCluster, name: str = "q") -> dict[str, str]:
+    quota = cluster.api.store.get(RESOURCE_QUOTAS, "default", name)
+    assert quota is not None
+    assert quota["status"]["hard"] == quota["spec"]["hard"]
+    found: dict[str, str] = quota["status"]["used"]
+    return found
+
+
+def pod(requests: JSON | None = None, limits: JSON | None = None, **spec: Any) -> JSON:
+    resources = {"requests": requests or {}, "limits": limits or {}}
+    return {**spec, "containers": [{"name": "main", "image": "app:1", "resources": resources}]}
+
+
+PORTS = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+
+
+def claim(storage: str, storage_class: str) -> JSON:
+    asked = {"requests": {"storage": storage}}
+    return {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": asked}
+
+
+async def test_everything_that_was_there_before_the_quota_is_counted_under_every_name(cluster):
+    extended = {"example.com/gpu": "2", "hugepages-2Mi": "4Mi"}
+    asked = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1Gi", **extended}
+    allowed = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "2Gi", **extended}
+    await create(cluster, PODS, "one", spec=pod(asked, allowed))
+    await create(cluster, PODS, "two", spec=pod({"cpu": "1"}))
+    await create(cluster, SERVICES, "inside", spec={"ports": PORTS})
+    await create(cluster, SERVICES, "ported", spec={"ports": PORTS, "type": "NodePort"})
+    await create(cluster, SERVICES, "balanced", spec={"ports": PORTS[:1], "type": "LoadBalancer"})
+    await create(cluster, PERSISTENT_VOLUME_CLAIMS, "slow", spec=claim("1Gi", "slow"))
+    await create(cluster, PERSISTENT_VOLUME_CLAIMS, "fast", spec=claim("2Gi", "fast"))
+    await create(cluster, SECRETS, "s")
+    await create(cluster, CONFIG_MAPS, "c")
+    hard = {
+        **dict.fromkeys(
+            ("pods", "count/pods", "cpu", "requests.cpu", "limits.cpu", "memory", "limits.memory"), "100Gi"
+        ),
+        **dict.fromkeys(("requests.ephemeral-storage", "limits.ephemeral-storage"), "100Gi"),
+        **dict.fromkeys(("requests.example.com/gpu", "hugepages-2Mi", "requests.hugepages-2Mi"), "100Gi"),
+        **dict.fromkeys(("services", "services.nodeports", "services.loadbalancers", "count/services"), "100"),
+        **dict.fromkeys(("persistentvolumeclaims", "requests.storage", "count/persistentvolumeclaims"), "100Gi"),
+        "fast.storageclass.storage.k8s.io/requests.storage": "10Gi",
+        "fast.storageclass.storage.k8s.io/persistentvolumeclaims": "10",
+        **dict.fromkeys(("secrets", "configmaps", "count/configmaps", "resourcequotas", "replicationcontrollers"), "9"),
+        **dict.fromkeys(("count/deployments.apps", "count/jobs.batch"), "9"),
+    }
+    await limit(cluster, **hard)
+    root_certificates = len(cluster.api.store.list(CONFIG_MAPS, "default")) - 1
+    assert used(cluster) == {
+        "pods": "2",
+        "count/pods": "2",
+        "cpu": "1250m",
+        "requests.cpu": "1250m",
+        "limits.cpu": "1",
+        "memory": "1Gi",
+        "limits.memory": "2Gi",
+        "requests.ephemeral-storage": "1Gi",
+        "limits.ephemeral-storage": "2Gi",
+        "requests.example.com/gpu": "2",
+        "hugepages-2Mi": "4Mi",
+        "requests.hugepages-2Mi": "4Mi",
+        "services": str(len(cluster.api.store.list(SERVICES, "default"))),
+        "services.nodeports": "3",
+        "services.loadbalancers": "1",
+        "count/services": str(len(cluster.api.store.list(SERVICES, "default"))),
+        "persistentvolumeclaims": "2",
+        "requests.storage": "3Gi",
+        "count/persistentvolumeclaims": "2",
+        "fast.storageclass.storage.k8s.io/requests.storage": "2Gi",
+        "fast.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
+        "secrets": "1",
+        "configmaps": str(root_certificates + 1),
+        "count/configmaps": str(root_certificates + 1),
+        "resourcequotas": "1",
+        "replicationcontrollers": "0",
+        "count/deployments.apps": "0",
+        "count/jobs.batch": "0",
+    }
+
+
+async def test_what_is_deleted_is_given_back(cluster):
+    await limit(cluster, pods="2", **{"requests.cpu": "1", "secrets": "1"})
+    for name in ("one", "two"):
+        await create(cluster, PODS, name, spec=pod({"cpu": "400m"}))
+    await create(cluster, SECRETS, "s")
+    assert used(cluster) == {"pods": "2", "requests.cpu": "800m", "secrets": "1"}
+    await cluster.client.delete(PODS, "one", "default", grace_period_seconds=0)
+    await cluster.client.delete(SECRETS, "s", "default")
+    await asyncio.sleep(1)
+    assert used(cluster) == {"pods": "1", "requests.cpu": "400m", "secrets": "0"}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_counts_for_its_existence_alone(cluster, phase):
+    await limit(cluster, pods="2", **{"requests.cpu": "1", "count/pods": "2"})
+    await create(cluster, PODS, "job", spec=pod({"cpu": "1"}))
+    await patch(cluster, PODS, "job", {"status": {"phase": phase}}, "status")
+    await asyncio.sleep(1)
+    assert used(cluster) == {"pods": "0", "requests.cpu": "0", "count/pods": "1"}
+
+
+async def test_a_pod_that_outlives_its_deletion_is_given_back_when_all_is_counted_again(cluster, clock):
+    await limit(cluster, pods="1")
+    await create(cluster, PODS, "lost", spec=pod(nodeName="gone"))
+    await patch(cluster, PODS, "lost", {"metadata": {"finalizers": ["example.com/hold"]}})
+    await cluster.client.delete(PODS, "lost", "default", grace_period_seconds=20)
+    await asyncio.sleep(10)
+    assert used(cluster) == {"pods": "1"}
+    await asyncio.sleep(330)
+    assert used(cluster) == {"pods": "0"}
+
+
+async def test_a_service_that_needs_no_ports_of_nodes_any_more_gives_them_back(cluster):
+    await limit(cluster, **{"services.nodeports": "5", "services.loadbalancers": "1"})
+    await create(cluster, SERVICES, "web", spec={"ports": PORTS, "type": "LoadBalancer"})
+    assert used(cluster) == {"services.nodeports": "2", "services.loadbalancers": "1"}
+    await patch(cluster, SERVICES, "web", {"spec": {"type": "NodePort"}})
+    await asyncio.sleep(1)
+    assert used(cluster) == {"services.nodeports": "2", "services.loadbalancers": "0"}
+    await patch(cluster, SERVICES, "web", {"spec": {"ports": PORTS[:1]}})
+    await asyncio.sleep(1)
+    assert used(cluster) == {"services.nodeports": "1", "services.loadbalancers": "0"}
+
+
+async def test_scopes_choose_among_pods_and_leave_everything_else_out(cluster):
+    for name, scopes in {
+        "best-effort": {"scopes": ["BestEffort"]},
+        "terminating": {"scopes": ["Terminating"]},
+        "urgent": {
+            "scopeSelector": {
+                "matchExpressions": [
+                    {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+                ]
+            }
+        },
+    }.items():
+        await limit(cluster, name, scopes=scopes, pods="5")
+    await create(cluster, PODS, "plain", spec=pod())
+    await create(cluster, PODS, "short", spec=pod({"cpu": "1"}, activeDeadlineSeconds=600))
+    await create(cluster, PODS, "urgent", spec=pod({"cpu": "1"}, priorityClassName="system-node-critical"))
+    assert [used(cluster, name)["pods"] for name in ("best-effort", "terminating", "urgent")] == ["1", "1", "1"]
+    for name in ("plain", "short", "urgent"):
+        await cluster.client.delete(PODS, name, "default", grace_period_seconds=0)
+    await asyncio.sleep(1)
+    assert [used(cluster, name)["pods"] for name in ("best-effort", "terminating", "urgent")] == ["0", "0", "0"]
+
+
+async def test_other_limits_are_counted_anew_and_dropped_ones_are_forgotten(cluster):
+    await create(cluster, PODS, "one", spec=pod({"cpu": "1"}))
+    await limit(cluster, pods="5")
+    assert used(cluster) == {"pods": "1"}
+    await patch(cluster, RESOURCE_QUOTAS, "q", {"spec": {"hard": {"pods": None, "requests.cpu": "3"}}})
+    await asyncio.sleep(1)
+    assert used(cluster) == {"requests.cpu": "1"}
+
+
+async def test_custom_resources_are_counted_from_when_they_are_served(cluster):
+    await limit(cluster, pods="3", **{"count/widgets.example.com": "3"})
+    quota = cluster.api.store.get(RESOURCE_QUOTAS, "default", "q")
+    assert quota["status"]["used"] == {"pods": "0"}
+    await create(cluster, DEFINITIONS, DEFINITION["metadata"]["name"], spec=DEFINITION["spec"])
+    await asyncio.sleep(3)
+    assert used(cluster) == {"pods": "0", "count/widgets.example.com": "0"}
+    await create(cluster, WIDGETS, "w")
+    assert used(cluster)["count/widgets.example.com"] == "1"
+    await cluster.client.delete(WIDGETS, "w", "default")
+    await asyncio.sleep(1)
+    assert used(cluster)["count/widgets.example.com"] == "0"
+
+
+async def test_only_what_some_quota_limits_is_watched(cluster):
+    def watched() -> dict[str, int]:
+        return {
+            each.resource.group_resource: len(each._registrations)
+            for each in cluster.plane.informers.informers
+            if each._registrations
+        }
+
+    assert watched() == {"pods": 1, "resourcequotas": 1}  # traces follow pods
+    await limit(cluster, "secrets", secrets="3")
+    assert watched() == {"pods": 1, "resourcequotas": 1, "secrets": 1}
+    await limit(cluster, "pods", pods="3", **{"count/deployments.apps": "3"})
+    assert watched() == {
+        "pods": 2,
+        "resourcequotas": 1,
+        "secrets": 1,
+        "deployments.apps": 1,
+        "customresourcedefinitions.apiextensions.k8s.io": 1,
+    }
+    for name in ("secrets", "pods"):
+        await cluster.client.delete(RESOURCE_QUOTAS, name, "default")
+    await asyncio.sleep(1)
+    assert watched() == {"pods": 1, "resourcequotas": 1}
+
+
+async def test_a_quota_that_says_what_is_so_is_never_written(cluster):
+    await limit(cluster, pods="3", **{"count/nothing.example.com": "1"})
+    await create(cluster, PODS, "one", spec=pod())
+    revision = cluster.api.store.revision
+    await asyncio.sleep(700)  # two counts of everything, and many rounds of discovery
+    assert cluster.api.store.revision == revision
+
+
+@pytest.mark.parametrize("lag_seconds", [0.5, 10.0])
+async def test_what_admission_counted_is_not_undone_for_long_by_a_cache_that_lags(cluster, monkeypatch, lag_seconds):
+    await create(cluster, SECRETS, "s")
+    await limit(cluster, pods="5", secrets="5")
+    informer, held = cluster.plane.informers.informer(PODS), []
+    with monkeypatch.context() as late:
+        late.setattr(informer, "apply", lambda *event: held.append(event))
+        await create(cluster, PODS, "unseen", spec=pod())
+        await asyncio.sleep(0.1)
+        await cluster.client.delete(SECRETS, "s", "default")
+        await asyncio.sleep(lag_seconds)
+        assert used(cluster) == {"pods": "0", "secrets": "0"}
+    for event in held:
+        informer.apply(*event)
+    await asyncio.sleep(2)
+    assert used(cluster) == {"pods": "1", "secrets": "0"}
+
+
+async def test_a_pod_that_comes_into_sight_while_a_count_without_it_is_written_is_counted_soon(cluster, monkeypatch):
+    await create(cluster, SECRETS, "s")
+    await limit(cluster, pods="5", secrets="5")
+    informer, held = cluster.plane.informers.informer(PODS), []
+    send = cluster.plane.client.patch
+
+    async def release_and_send(*arguments: Any, **options: Any) -> Any:
+        late.undo()
+        for event in held:
+            informer.apply(*event)
+        return await send(*arguments, **options)
+
+    with monkeypatch.context() as late:
+        late.setattr(informer, "apply", lambda *event: held.append(event))
+        late.setattr(cluster.plane.client, "patch", release_and_send)
+        await asyncio.sleep(70)  # the last write is long ago
+        await create(cluster, PODS, "unseen", spec=pod())
+        await asyncio.sleep(0.1)
+        await cluster.client.delete(SECRETS, "s", "default")
+        await asyncio.sleep(0.5)
+        assert held
+        assert used(cluster) == {"pods": "0", "secrets": "0"}
+    await asyncio.sleep(2)
+    assert used(cluster) == {"pods": "1", "secrets": "0"}
+
+
+async def test_a_status_that_somebody_else_spoilt_is_mended_when_all_is_counted_again(cluster):
+    await create(cluster, PODS, "one", spec=pod())
+    await limit(cluster, pods="3")
+    await patch(cluster, RESOURCE_QUOTAS, "q", {"status": {"used": {"pods": "3"}}}, "status")
+    await asyncio.sleep(310)
+    assert used(cluster) == {"pods": "1"}
+
+
+def test_a_name_that_could_not_be_counted_keeps_what_was_last_known_and_one_that_is_not_limited_goes():
+    quota = convert(
+        ResourceQuota,
+        {
+            "spec": {"hard": {"pods": "2", "secrets": "1"}},
+            "status": {"hard": {"secrets": "1", "services": "1"}, "used": {"secrets": "1", "services": "1"}},
+        },
+    )
+    assert status_patch(quota, {"pods": parse_quantity(1)}) == {
+        "hard": {"pods": "2", "secrets": "1", "services": None},
+        "used": {"pods": "1", "secrets": "1", "services": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        (["pods", "limits.cpu"], {"pods"}),
+        (["requests.example.com/gpu"], {"pods"}),
+        (["requests.storage", "gold.storageclass.storage.k8s.io/requests.storage"], {"persistentvolumeclaims"}),
+        (["count/services", "configmaps"], {"services", "configmaps"}),
+        (["count/widgets.example.com"], {"widgets.example.com"}),
+        (["count/events", "count/events.events.k8s.io"], set()),
+        (["requests.unheard-of"], set()),
+    ],
+)
+def test_the_names_of_a_quota_say_which_kinds_it_counts(names, kinds):
+    assert kinds_of(names) == kinds
