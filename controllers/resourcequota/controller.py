@@ -129,12 +129,13 @@ class ResourceQuotaController:
         self._enqueue(quota)
 
     def _updated(self, old: ResourceQuota, new: ResourceQuota) -> None:
-        """What is used is written by admission and by ourselves; a change of that is no reason to count."""
-        if old.spec == new.spec and not _is_incomplete(new):
-            return
-        self._counting().named(new.spec.hard)
-        self._counting().forget(old.spec.hard)
-        self._enqueue(new)
+        """How much is used is written by admission and by ourselves; a change of that is no reason to count."""
+        if old.spec != new.spec:
+            self._counting().named(new.spec.hard)
+            self._counting().forget(old.spec.hard)
+            self._enqueue(new)
+        elif _told_names(old) != _told_names(new) and _is_incomplete(new):
+            self._enqueue(new)
 
     def _gone(self, quota: ResourceQuota) -> None:
         self._objects.pop(quota.key, None)
@@ -259,6 +260,10 @@ class ResourceQuotaController:
                 counted[name] = counted[name] + amount if name in counted else amount
         self._objects[quota.key] = objects
         return counted, problems
+
+
+def _told_names(quota: ResourceQuota) -> tuple[object, object]:
+    return quota.status.hard, quota.status.used.keys()
 
 
 def _is_incomplete(quota: ResourceQuota) -> bool:
