@@ -32,7 +32,6 @@ from kubeloop.devcluster.cel.values import (
     add,
     compare,
     divide,
-    go_float,
     is_list,
     is_map,
     lookup,
@@ -40,6 +39,7 @@ from kubeloop.devcluster.cel.values import (
     multiply,
     negate,
     no_overload,
+    scalar_text,
     subtract,
     timestamp,
     type_name,
@@ -157,12 +157,8 @@ def to_string(value: Any) -> str:
     kind = type(value)
     if kind is str:
         return str(value)
-    if kind is bool:
-        return "true" if value else "false"
-    if kind in (int, Uint):
-        return str(int(value))
-    if kind is float:
-        return go_float(value)
+    if (text := scalar_text(value)) is not None:
+        return text
     if kind is bytes:
         try:
             return str(value.decode())

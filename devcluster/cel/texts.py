@@ -20,6 +20,7 @@ from kubeloop.devcluster.cel.values import (
     is_map,
     lookup,
     no_overload,
+    scalar_text,
     shown,
     type_name,
 )
@@ -257,12 +258,8 @@ def text_of(value: Any) -> str:
     if is_map(value):
         pairs = sorted((_inner(key), _inner(lookup(value, key)[0])) for key in value)
         return "{" + ", ".join(f"{key}:{each}" for key, each in pairs) + "}"
-    if kind is bool:
-        return "true" if value else "false"
-    if kind in (int, Uint):
-        return str(int(value))
-    if kind is float:
-        return go_float(value)
+    if (text := scalar_text(value)) is not None:
+        return text
     if kind is bytes:
         try:
             return str(value.decode())

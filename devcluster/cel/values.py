@@ -15,6 +15,7 @@ An error is an exception. Sources: cel-go common/types, common/types/overflow.go
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
@@ -144,32 +145,32 @@ class Optional:
 NONE: Final = Optional(None, present=False)
 
 
-class Opaque:
+class Opaque(ABC):
     """What Kubernetes' functions make: equal to none but its own kind. size: what it counts as in costs."""
 
     __slots__ = ()
     type_name = ""
     size = 1
 
-    def equals(self, other: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def equals(self, other: Any) -> bool: ...
 
     def operate(self, operator: str, other: Any) -> Any:
         """What an operator makes of it: "+", "-", "*", "/", or "<=>", which is -1, 0 or 1."""
         raise no_overload()
 
 
-class Container:
+class Container(ABC):
     """A list or map that is more than Python's: see objects.py."""
 
     __slots__ = ()
     is_map = False
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def equals(self, other: Any) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def equals(self, other: Any) -> bool: ...
 
 
 # --- types and texts --------------------------------------------------------------------------------------------------
@@ -221,6 +222,16 @@ def plain_number(number: float) -> str:
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}".rstrip("0")
     return f"{sign}{digits.ljust(point, '0')}"
+
+
+def scalar_text(value: Any) -> str | None:
+    """A truth value or number as a text; None of all else."""
+    kind = type(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind in (int, Uint):
+        return str(int(value))
+    return go_float(value) if kind is float else None
 
 
 def go_float(number: float) -> str:
