@@ -31,7 +31,8 @@ from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace
 REPLICAS = 1_000
 FILLERS = 45  # of 1.5 CPU on 10 nodes with 8: web's pods need room that they take
 PENDING = 30  # that no node can ever take, deleted while they wait
-LOW, HIGH = ({"priorityClassName": name, "terminationGracePeriodSeconds": 0} for name in ("low", "high"))
+PRIORITIES = {"low": 1, "high": 1_000, "highest": 10_000}
+LOW, HIGH, HIGHEST = ({"priorityClassName": name, "terminationGracePeriodSeconds": 0} for name in PRIORITIES)
 CONTROLLERS = "deployment,replicaset,scheduler,garbagecollector"
 
 
@@ -47,6 +48,9 @@ class Story:
 
     def bound(self, app: str) -> int:
         return sum(bool(pod.spec.node_name) for pod in self.of(app))
+
+    def running(self, app: str) -> int:
+        return sum(bool(pod.spec.node_name) and pod.metadata.uid not in self.gone for pod in self.of(app))
 
     async def follow(self, client: Client) -> None:
         async with client.watch(PODS, resource_version="0") as events:
@@ -112,7 +116,7 @@ async def play(kubeloop, folder: Path, url: str) -> Story:
     with kubeloop.running("apiserver", *arguments, "--kubeconfig", kubeconfig) as server:
         await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
         async with talking_to(kubeconfig) as (client, story):
-            for name, value in (("low", 1), ("high", 1000)):
+            for name, value in PRIORITIES.items():
                 priority = {"metadata": {"name": name}, "value": value}
                 await client.create(PRIORITY_CLASSES, priority)
             await client.create(DEPLOYMENTS, deployment("filler", replicas=FILLERS, cpu="1500m", **LOW), "default")
@@ -133,7 +137,12 @@ async def play(kubeloop, folder: Path, url: str) -> Story:
                 await until(lambda: story.bound("web") >= REPLICAS * 3 // 4, "three quarters of the pods bound")
                 kill(third)
             with start() as fourth:
-                await until(lambda: story.bound("web") >= REPLICAS, "all pods bound")
+                await until(lambda: story.running("web") == REPLICAS, "all pods bound")
+                # web's preemptions may all have been in processes that were killed, this one is not: every node has
+                # more than one CPU of web or of the fillers
+                await client.create(DEPLOYMENTS, deployment("vip", replicas=1, cpu="7", **HIGHEST), "default")
+                await until(lambda: story.running("vip") == 1, "the pod with the highest priority bound")
+                await until(lambda: story.running("web") == REPLICAS, "the preempted pods of web replaced")
                 for name in ("huge", "filler"):
                     await client.delete(DEPLOYMENTS, name, "default")
                 left = lambda: [*story.of("huge"), *story.of("filler")]  # noqa: E731
