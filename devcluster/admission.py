@@ -101,8 +101,11 @@ class Admission:
             case "ingresses.networking.k8s.io":
                 self._ingress_class(obj)
 
-    def check_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
-        """What plugins have against a new object that is valid. Raises StatusError 403."""
+    def check_create(self, resource: Resource[Any], obj: JSON, namespace: str, warnings: list[str]) -> None:
+        """What plugins have against a new object that is valid. Raises StatusError 403.
+
+        warnings: grows by what they allow with a warning.
+        """
         match resource.group_resource:
             case "pods":
                 limits.check_pod(self._store.list(LIMIT_RANGES, namespace), obj)
@@ -123,8 +126,10 @@ class Admission:
                 labels = obj["metadata"].setdefault("labels", {})
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
 
-    def check_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str = "") -> None:
-        """What plugins have against an update that is valid. Raises StatusError 403."""
+    def check_update(
+        self, resource: Resource[Any], obj: JSON, old: JSON, warnings: list[str], subresource: str = ""
+    ) -> None:
+        """As check_create, for the next version of an object."""
         match resource.group_resource:
             case "pods" if subresource == "resize":
                 if "deletionTimestamp" not in old["metadata"]:

@@ -29,10 +29,10 @@ def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, 
     return json_response(status, value, headers)
 
 
-def failed(request: Request, error: StatusError, headers: Sequence[tuple[str, str]] = ()) -> Response:
+def failed(request: Request, error: StatusError) -> Response:
     """The answer that is a failure; in JSON for people to those who take none of its forms, as in kube-apiserver."""
     view = plain_view(request.headers.get("accept", ""))
     if view is not None:
-        return document(error.code, error.status, view, headers)
+        return document(error.code, error.status, view, error.headers)
     text = msgspec.json.format(msgspec.json.encode(error.status), indent=2)
-    return Response(error.code, text, headers=list(headers))
+    return Response(error.code, text, headers=list(error.headers))

@@ -18,8 +18,7 @@ JSON = dict[str, Any]
 class StatusError(Exception):
     """An answer that is a failure. `status` is the metav1.Status, `headers` go with it (Retry-After, Allow).
 
-    `list_metadata` is the Status' own metadata: a continue token, if there is one to go on with. `warnings` are told
-    beside it.
+    `list_metadata` is the Status' own metadata: a continue token, if there is one to go on with.
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class StatusError(Exception):
         self.details = None if details is None else dict(details)
         self.headers = tuple(headers)
         self.list_metadata: JSON = {}
-        self.warnings: Sequence[str] = ()
 
     @property
     def status(self) -> JSON:

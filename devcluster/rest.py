@@ -30,7 +30,6 @@ from kubeloop.devcluster.bodies import (
 )
 from kubeloop.devcluster.component_statuses import component_status, component_statuses
 from kubeloop.devcluster.conversions import from_stored, to_stored
-from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.delete_options import read_delete_options
 from kubeloop.devcluster.deleting import Deleting, deletion_warnings
@@ -50,24 +49,21 @@ from kubeloop.devcluster.patch_requests import (
 from kubeloop.devcluster.registry import (
     BINDINGS,
     COMPONENT_STATUSES,
-    CUSTOM_RESOURCE_DEFINITIONS,
     SELF_SUBJECT_REVIEWS,
     Served,
     served,
     stored_form,
 )
-from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response, warning_headers
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response
 from kubeloop.devcluster.reviews import review
 from kubeloop.devcluster.routes import OTHER_NAMESPACE, Route, check_names, verb
 from kubeloop.devcluster.scales import read_scale, write_scale
 from kubeloop.devcluster.storage import Store, Stored, object_key
-from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
 from kubeloop.devcluster.subresources import PodSubresources
 from kubeloop.devcluster.table import check_include_object, table
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import granted, with_usual_duration
-from kubeloop.devcluster.validation import warnings_before, warnings_for
 from kubeloop.devcluster.watch import Watcher
 from kubeloop.devcluster.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.writing import Writing, check_version
@@ -291,15 +287,13 @@ class Rest:
         *,
         stored: Stored | None = None,
         view: View | None = None,
-        warnings: list[str] | None = None,
     ) -> Response:
         """One object in the form the client wants."""
         view = view or negotiate(request.headers.get("accept", ""))
-        headers = warning_headers(warnings) if warnings else []
         if view.protobuf and stored is not None and view.form == "objects" and target.custom is None:
-            return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE, headers)
+            return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
         if view.form == "objects" and not view.yaml and not view.protobuf and target.shown_as_stored:
-            return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n", headers=headers)
+            return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
         obj = from_stored(target, obj)
         if view.form == "table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -307,21 +301,18 @@ class Rest:
         elif view.form == "metadata":
             check_metadata_form(view, target.resource, is_list=False)
             obj = _metadata_of(obj, view, whole=True)
-        response = document(status, obj, view)
-        response.headers += headers
-        return response
+        return document(status, obj, view)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _read(self, request: Request, target: Served, options_kind: str) -> Body:
         body = read_object(request, target.resource, field_validation(request, options_kind))
-        request.warnings += body.warnings  # whatever becomes of it
+        request.warnings += body.warnings
         return body
 
     def _incoming(self, request: Request, target: Served, body: Body) -> Body:
         metadata = body.obj["metadata"]
         if len(metadata.get("ownerReferences", ())) > 1 and (told := drop_repeated_owners(metadata)):
-            body.warnings.append(told)
             request.warnings.append(told)
         apply_defaults(target.resource, body.obj)
         return body
@@ -360,42 +351,18 @@ class Rest:
         self._writing.set_namespace(target, body.obj.setdefault("metadata", {}), found.namespace)
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), None)
-        body.warnings += self._said_before(request, target, body.obj)
-        obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
-        return self._written(request, target, 201, obj, body.warnings, view)
+        obj = self._writing.create(
+            stored_form(target), body.obj, found.namespace, writer, request.warnings, dry_run=dry_run
+        )
+        return self._written(request, target, 201, obj, view)
 
-    @staticmethod
-    def _said_before(request: Request, target: Served, obj: JSON) -> list[str]:
-        """Warnings about a new object as it came; they are told even if it is refused."""
-        told = [] if target.custom is not None else warnings_before(target.resource, obj)
-        request.warnings += told
-        return told
-
-    def _written(
-        self,
-        request: Request,
-        target: Served,
-        status: int,
-        obj: JSON,
-        warnings: list[str],
-        view: View | None = None,
-        *,
-        old: JSON | None = None,
-        subresource: str = "",
-    ) -> Response:
-        if target.custom is not None:
-            warnings = [*warnings, *target.custom.warnings(obj, old)]
-        else:
-            warnings = [*warnings, *warnings_for(target.resource, obj, old, subresource=subresource)]
-            warnings += warnings_of(target.resource, new=status == 201)
-            if target.resource is CUSTOM_RESOURCE_DEFINITIONS:
-                warnings += definition_warnings(obj, old)
+    def _written(self, request: Request, target: Served, status: int, obj: JSON, view: View) -> Response:
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
         stored = self._store.table(target.resource).get(key)
         if stored is not None and stored.object is not obj:
             stored = None
-        return self._object(request, target, status, obj, stored=stored, view=view, warnings=warnings)
+        return self._object(request, target, status, obj, stored=stored, view=view)
 
     def _virtual(self, request: Request, found: Route) -> Response:
         target = found.served
@@ -405,7 +372,7 @@ class Rest:
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = self._writing.now()
-        return self._object(request, target, 201, obj, warnings=body.warnings)
+        return self._object(request, target, 201, obj)
 
     def _update(self, request: Request, found: Route, subresource: str = "") -> Response:
         target = found.served
@@ -426,13 +393,14 @@ class Rest:
             check_version(body.obj["metadata"].get("resourceVersion"))
             if not dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)
-            body.warnings += self._said_before(request, target, body.obj)
-            obj = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
-            return self._written(request, target, 201, obj, body.warnings, view)
+            obj = self._writing.create(
+                stored_form(target), body.obj, found.namespace, writer, request.warnings, dry_run=dry_run
+            )
+            return self._written(request, target, 201, obj, view)
         obj = self._writing.update(
-            stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource
+            stored_form(target), before, body.obj, writer, request.warnings, dry_run=dry_run, subresource=subresource
         )
-        return self._written(request, target, 200, obj, body.warnings, view, old=before.object, subresource=subresource)
+        return self._written(request, target, 200, obj, view)
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
@@ -461,11 +429,12 @@ class Rest:
             before,
             body.obj,
             writer,
+            request.warnings,
             dry_run=dry_run,
             subresource=subresource,
             patched=True,
         )
-        return self._written(request, target, 200, obj, body.warnings, view, old=before.object, subresource=subresource)
+        return self._written(request, target, 200, obj, view)
 
     def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
@@ -495,19 +464,27 @@ class Rest:
             subresource=subresource,
             now=rfc3339(self._clock.now()),
         )
-        warnings = told_of_repeated(repeated, mode)
+        request.warnings += told_of_repeated(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True)
-        body = self._incoming(request, target, Body(decoding.normal(resource, obj), warnings))
+        body = self._incoming(request, target, Body(decoding.normal(resource, obj)))
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
-            warnings = [*warnings, *self._said_before(request, target, body.obj)]
-            created = self._writing.create(stored_form(target), body.obj, found.namespace, writer, dry_run=dry_run)
-            return self._written(request, target, 201, created, warnings, view)
+            created = self._writing.create(
+                stored_form(target), body.obj, found.namespace, writer, request.warnings, dry_run=dry_run
+            )
+            return self._written(request, target, 201, created, view)
         updated = self._writing.update(
-            stored_form(target), before, body.obj, writer, dry_run=dry_run, subresource=subresource, patched=True
+            stored_form(target),
+            before,
+            body.obj,
+            writer,
+            request.warnings,
+            dry_run=dry_run,
+            subresource=subresource,
+            patched=True,
         )
-        return self._written(request, target, 200, updated, warnings, view, old=before.object, subresource=subresource)
+        return self._written(request, target, 200, updated, view)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -515,26 +492,24 @@ class Rest:
         view = negotiate(request.headers.get("accept", ""))
         options = read_delete_options(request)
         target = found.served
-        told = deletion_warnings(target, options)
-        request.warnings += told
+        request.warnings += deletion_warnings(target, options)
         obj, gone = self.deleting.delete(stored_form(target), self._stored(found), options)
         if not gone or target.deleted_whole:
             accepted = not gone and options.orphan_dependents is False
-            return self._object(request, target, 202 if accepted else 200, obj, view=view, warnings=told)
+            return self._object(request, target, 202 if accepted else 200, obj, view=view)
         resource = target.resource
         details: JSON = {"name": found.name}
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
-        return document(200, {**_SUCCESS, "details": details}, view, warning_headers(told))
+        return document(200, {**_SUCCESS, "details": details}, view)
 
     def _delete_collection(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         target = found.served
         chosen = parse_list_options(request, target, found.namespace)
         options = read_delete_options(request)
-        told = deletion_warnings(target, options)
-        request.warnings += told
+        request.warnings += deletion_warnings(target, options)
         limited = chosen.limit > 0
         if not chosen.limit:
             chosen.limit = _DELETED_TOGETHER
@@ -549,9 +524,7 @@ class Rest:
             self.deleting.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
         objects = [from_stored(target, stored.object) for stored in items]
-        answer = self._list_of(request, target, objects, metadata, view)
-        answer.headers += warning_headers(told)
-        return answer
+        return self._list_of(request, target, objects, metadata, view)
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
@@ -604,7 +577,7 @@ class Rest:
         elif name != found.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
         self._pods.bind(name, found.namespace, body.obj, dry_run=dry_run)
-        return document(201, {**_SUCCESS, "code": 201}, view, warning_headers(body.warnings))
+        return document(201, {**_SUCCESS, "code": 201}, view)
 
     def _evict(self, request: Request, found: Route) -> Response:
         view = negotiate(request.headers.get("accept", ""))
@@ -622,7 +595,7 @@ class Rest:
             one, other = (f"[{' '.join(each)}]" for each in (asked, wanted))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         self._pods.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
-        return document(201, {**_SUCCESS, "code": 201}, view, warning_headers(body.warnings))
+        return document(201, {**_SUCCESS, "code": 201}, view)
 
     def _created_below(
         self, request: Request, found: Route, resource: Resource[JSON], also: Sequence[str] = ()
@@ -643,8 +616,8 @@ class Rest:
         target, stored = found.served, self._stored
         if asked == "get":
             return self._object(request, target, 200, read_scale(target, stored(found)))
-        scale, warnings = write_scale(request, found, asked, lambda: stored(found), self._writing)
-        return self._object(request, target, 200, scale, warnings=warnings)
+        scale = write_scale(request, found, asked, lambda: stored(found), self._writing)
+        return self._object(request, target, 200, scale)
 
     def _token_request(self, request: Request, found: Route) -> Response:
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
@@ -655,7 +628,7 @@ class Rest:
         with_usual_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writing.now, subresource="token")
         obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng, self._keys)
-        return self._object(request, found.served, 201, obj, warnings=body.warnings)
+        return self._object(request, found.served, 201, obj)
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------

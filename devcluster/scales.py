@@ -118,10 +118,8 @@ def read_scale(target: Served, stored: Stored) -> JSON:
     return scale_of(obj) if target.custom is None else target.custom.scale_of(obj, reading=True)
 
 
-def write_scale(
-    request: Request, found: Route, asked: str, stored: Callable[[], Stored], writing: Writing
-) -> tuple[JSON, list[str]]:
-    """Put, patch or apply a Scale: the one that there is then, and its warnings.
+def write_scale(request: Request, found: Route, asked: str, stored: Callable[[], Stored], writing: Writing) -> JSON:
+    """Put, patch or apply a Scale: the one that there is then.
 
     asked: "update" or "patch". stored: the object that the path names. Raises StatusError.
     """
@@ -164,8 +162,8 @@ def write_scale(
     if not now_owned:
         del wanted["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
-    obj = writing.update(target, before, wanted, writer, dry_run=dry_run, subresource="scale")
-    return (scale_of(obj) if custom is None else custom.scale_of(obj)), body.warnings
+    obj = writing.update(target, before, wanted, writer, request.warnings, dry_run=dry_run, subresource="scale")
+    return scale_of(obj) if custom is None else custom.scale_of(obj)
 
 
 def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, writing: Writing) -> Body:

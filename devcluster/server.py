@@ -140,6 +140,8 @@ class ApiServer:
         """Answer one request, whatever it is, at once."""
         began = perf_counter()  # the loop's time stands still while it answers
         response = self._answer(request)
+        if request.warnings:
+            response.headers += warning_headers(request.warnings)
         self._metrics.note(request, response, perf_counter() - began)
         if type(response.body) is bytes and response.content_type.startswith(JSON_TYPE) and paths.for_people(request):
             response.body = msgspec.json.format(response.body, indent=2)
@@ -168,12 +170,9 @@ class ApiServer:
             response = self._rest.answer(request, found)
             if self._definitions.pending:
                 self._definitions.settle()
-            if told:
-                response.headers[:0] = warning_headers([told])
             return response
         except errors.StatusError as error:
-            headers = [*error.headers, *warning_headers([*request.warnings, *error.warnings])]
-            return failed(request, error, headers)
+            return failed(request, error)
         except RecursionError:
             refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
             return failed(request, refusal)

@@ -17,10 +17,12 @@ from kubeloop.devcluster import errors, strategies
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.conversions import from_stored
+from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.managed import Writer, track_create, track_update
-from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served
 from kubeloop.devcluster.storage import Store, Stored, object_key
-from kubeloop.devcluster.validation import validate_create, validate_update, warnings_for
+from kubeloop.devcluster.stored_kinds import warnings_of
+from kubeloop.devcluster.validation import validate_create, validate_update, warnings_before, warnings_for
 from kubeloop.devcluster.validation.field import quoted
 from kubeloop.kube.clock import Clock, rfc3339
 
@@ -51,8 +53,13 @@ class Writing:
     def now(self) -> str:
         return rfc3339(self._clock.now())
 
-    def create(self, served: Served, obj: JSON, namespace: str, writer: Writer, *, dry_run: bool) -> JSON:
-        """Store a new object; `obj` is decoded, defaulted and the caller's own. Raises StatusError."""
+    def create(
+        self, served: Served, obj: JSON, namespace: str, writer: Writer, warnings: list[str], *, dry_run: bool
+    ) -> JSON:
+        """Store a new object; `obj` is decoded, defaulted and the caller's own. Raises StatusError.
+
+        warnings: grows by what the sender is told, whether the object is stored or refused.
+        """
         resource = served.resource
         metadata = obj.setdefault("metadata", {})
         if served.custom is not None:
@@ -76,16 +83,14 @@ class Writing:
         if resource.group_resource == "services":
             self._addresses.create(obj, dry_run=dry_run)
         is_completed = strategies.is_completed_when_read(served, obj)
+        warnings += warnings_before(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"])
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
         strategies.read_again(resource.group_resource, obj)
-        try:
-            self._admission.check_create(resource, obj, namespace)
-        except errors.StatusError as refused:
-            refused.warnings = warnings_for(resource, obj)  # a valid object's, though it is refused
-            raise
+        warnings += _warnings(served, obj)
+        self._admission.check_create(resource, obj, namespace, warnings)
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
@@ -95,7 +100,6 @@ class Writing:
                     refusal.message = f"object is being deleted: {refusal.message}"
                 if metadata.get("generateName"):
                     raise errors.name_not_generated(resource, metadata["name"])
-                refusal.warnings = warnings_for(resource, obj)
                 raise refusal
             if dry_run:
                 return obj
@@ -109,6 +113,7 @@ class Writing:
         before: Stored,
         obj: JSON,
         writer: Writer,
+        warnings: list[str],
         *,
         dry_run: bool,
         subresource: str = "",
@@ -118,7 +123,7 @@ class Writing:
 
         patched: `obj` is a patch on `before`, so it needs no resourceVersion and its uid is a field like any other. A
         write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
-        removes it. Raises StatusError.
+        removes it. warnings: as of create(). Raises StatusError.
         """
         resource, old = served.resource, from_stored(served, before.object)
         metadata = obj["metadata"]
@@ -142,7 +147,8 @@ class Writing:
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
         strategies.read_again(resource.group_resource, obj)
-        self._admission.check_update(resource, obj, old, subresource)
+        warnings += _warnings(served, obj, old, subresource)
+        self._admission.check_update(resource, obj, old, warnings, subresource)
         namespace = old["metadata"].get("namespace", "")
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
             return self.replace(served, before, obj, dry_run=dry_run)
@@ -209,6 +215,19 @@ class Writing:
             if table.get(object_key(namespace if served.resource.namespaced else "", name)) is None:
                 return name
         raise errors.name_not_generated(served.resource, name)
+
+
+def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: str = "") -> list[str]:
+    """What is told about writing a valid object."""
+    if served.custom is not None:
+        return served.custom.warnings(obj, old)
+    told = [
+        *warnings_for(served.resource, obj, old, subresource=subresource),
+        *warnings_of(served.resource, new=old is None),
+    ]
+    if served.resource is CUSTOM_RESOURCE_DEFINITIONS:
+        told += definition_warnings(obj, old)
+    return told
 
 
 def check_version(version: str | None) -> None:
