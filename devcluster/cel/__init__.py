@@ -23,8 +23,7 @@ expression is parsed, its macros are expanded, it is checked against declared ty
     texts.py         functions of texts, and format()
     lists.py         functions of lists and sets
     kubernetes.py    Kubernetes' functions: URLs, addresses, quantities, versions, formats
-    patterns.py      regular expressions in a time that grows with the text, not with its powers
 
-May import devcluster.custom.formats, devcluster.validation.field and kube. Source: cel-go v0.26 and
+May import devcluster.custom.formats and patterns, devcluster.validation.field and kube. Source: cel-go v0.26 and
 k8s.io/apiserver/pkg/cel of Kubernetes v1.36.
 """

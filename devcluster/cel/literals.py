@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from kubeloop.devcluster.cel import texts
 from kubeloop.devcluster.cel.functions import FUNCTIONS
-from kubeloop.devcluster.cel.patterns import compile_pattern
 from kubeloop.devcluster.cel.syntax import Call, Issue, ListNode, Literal, MapNode, Node, children, walk
 from kubeloop.devcluster.cel.types import Type, unwrapped
 from kubeloop.devcluster.cel.values import CelError
@@ -33,7 +32,7 @@ def _argument(call: Call) -> list[Issue]:
         if call.name in ("duration", "timestamp"):
             FUNCTIONS[call.name](literal.value)
         elif call.name == "matches" and isinstance(literal.value, str):
-            compile_pattern(literal.value)
+            texts.pattern_of(literal.value)
     except CelError:
         return [Issue(literal.at, f"invalid {call.name} argument")]
     return []

@@ -43,7 +43,6 @@ from kubeloop.devcluster.cel.functions import FUNCTIONS
 from kubeloop.devcluster.cel.lists import total
 from kubeloop.devcluster.cel.objects import TypedMap
 from kubeloop.devcluster.cel.parser import parse
-from kubeloop.devcluster.cel.patterns import compile_pattern
 from kubeloop.devcluster.cel.syntax import (
     Call,
     Comprehension,
@@ -57,6 +56,7 @@ from kubeloop.devcluster.cel.syntax import (
     Node,
     Select,
 )
+from kubeloop.devcluster.cel.texts import pattern_of
 from kubeloop.devcluster.cel.types import Type
 from kubeloop.devcluster.cel.values import (
     NONE,
@@ -234,7 +234,7 @@ class _Compiler:
                 raise InstantiationError(str(error)) from None
         if node.name in _WITH_PATTERNS and isinstance(args[1], Constant) and type(args[1].value) is str:
             try:
-                compile_pattern(args[1].value)
+                pattern_of(args[1].value)
             except CelError as error:
                 raise InstantiationError(str(error)) from None
         return applied(function, args, costs.CALLS.get(node.name))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.cel.patterns import compile_pattern
 from kubeloop.devcluster.cel.values import (
     CelError,
     Duration,
@@ -24,6 +23,8 @@ from kubeloop.devcluster.cel.values import (
     shown,
     type_name,
 )
+from kubeloop.devcluster.custom.go_patterns import PatternError
+from kubeloop.devcluster.custom.patterns import Pattern, pattern
 from kubeloop.devcluster.validation.field import quoted
 
 
@@ -47,29 +48,37 @@ def ends_with(text: Any, part: Any) -> bool:
     return bool(text.endswith(part))
 
 
-def matches(text: Any, pattern: Any) -> bool:
-    _texts(text, pattern)
-    return compile_pattern(pattern).occurs_in(text)
+def pattern_of(regex: str) -> Pattern:
+    """Raises CelError for what is no regular expression."""
+    try:
+        return pattern(regex)
+    except PatternError as error:
+        raise CelError(str(error)) from None
 
 
-def find(text: Any, pattern: Any) -> str:
-    _texts(text, pattern)
-    return next(_illegal(pattern).all_in(text), "")
+def matches(text: Any, regex: Any) -> bool:
+    _texts(text, regex)
+    return pattern_of(regex).occurs_in(text)
 
 
-def find_all(text: Any, pattern: Any, limit: Any = -1) -> list[str]:
-    _texts(text, pattern)
+def find(text: Any, regex: Any) -> str:
+    _texts(text, regex)
+    return next(_legal(regex).all_in(text), "")
+
+
+def find_all(text: Any, regex: Any, limit: Any = -1) -> list[str]:
+    _texts(text, regex)
     found: list[str] = []
-    for each in _illegal(pattern).all_in(text):
+    for each in _legal(regex).all_in(text):
         if 0 <= limit <= len(found):
             break
         found.append(each)
     return found
 
 
-def _illegal(pattern: str) -> Any:
+def _legal(regex: str) -> Pattern:
     try:
-        return compile_pattern(pattern)
+        return pattern_of(regex)
     except CelError as error:
         raise CelError(f"Illegal regex: {error}") from None
 

@@ -10,8 +10,11 @@ of Kubernetes v1.36.
     version.py           the rules of one served version, as the rest of the server asks for them
     structural.py        schemas at work: pruning, defaults, embedded objects, unique items
     values.py            validation of values by OpenAPI v3 schemas, with what stays valid because it has not changed
-    formats.py           formats of strings, and Go's regular expressions
-    automata.py          regular expressions that Python could take very long over
+    formats.py           formats of strings
+    patterns.py          Go's regular expressions, ready to be looked for
+    go_patterns.py       how Go reads them, and what they are in Python's language
+    unicode_classes.py   the sets of characters in them (unicode.json is written by generate_unicode.py)
+    automata.py          those that Python could take very long over
     rules.py             x-kubernetes-validations: rules in CEL, compiled and run
     ownership.py         managedFields and server-side apply by schemas
     jsonpath.py          paths of printer columns, selectable fields and scales

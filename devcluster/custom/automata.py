@@ -7,55 +7,69 @@ character by character, each set of ways remembered with what follows it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from re import _constants as ops  # type: ignore[attr-defined] # how Python reads a pattern
-from re import _parser  # type: ignore[attr-defined]
+from collections.abc import Iterator
 from typing import Any
 
-_MAX_STATES = 20_000
-_MAX_REMEMBERED = 5_000
-_BEGINS_TEXT, _ENDS_TEXT, _BEGINS_LINE, _ENDS_LINE, _WORD_EDGE = 1, 2, 4, 8, 16
+from kubeloop.devcluster.custom import unicode_classes
+from kubeloop.devcluster.custom.go_patterns import At, Chars, Choice, Node, Repeat, Sequence
 
-Takes = Callable[[str], bool]
+_MAX_STATES = 20_000
+_MAX_REMEMBERED = 200_000  # states, in all that is remembered
+_BEGINS_TEXT, _ENDS_TEXT, _BEGINS_LINE, _ENDS_LINE, _WORD_EDGE = 1, 2, 4, 8, 16
+_PLACES = {
+    "text begins": (_BEGINS_TEXT, True),
+    "text ends": (_ENDS_TEXT, True),
+    "line begins": (_BEGINS_LINE, True),
+    "line ends": (_ENDS_LINE, True),
+    "word edge": (_WORD_EDGE, True),
+    "no word edge": (_WORD_EDGE, False),
+}
+_FEW = 3  # copies of something that are no matter
+_MANY = 100  # copies that are as bad as any number
 
 
 class TooLarge(Exception):
     """A pattern with too many states to be run here."""
 
 
-def may_explode(pattern: re.Pattern[str]) -> bool:
-    """Could Python take very long over this pattern: is there a repetition in which the same can be matched twice?"""
-    return _nested(_parser.parse(pattern.pattern, pattern.flags), within=False)
+def may_explode(node: Node, *, within: bool = False) -> bool:
+    """Could Python take very long over it: is there a repetition in which the same can be matched in several ways?"""
+    match node:
+        case Sequence(parts):
+            endless = sum(isinstance(each, Repeat) and (each.most is None or each.most > _MANY) for each in parts)
+            return endless > 2 or any(may_explode(each, within=within) for each in parts)  # x*x*x*: the third power
+        case Choice(choices):
+            return within or any(may_explode(each) for each in choices)
+        case Repeat(of, least, most):
+            varies = least != most
+            return (within and varies) or may_explode(of, within=within or most is None or most > _FEW)
+    return False
 
 
-def _nested(parsed: Any, *, within: bool) -> bool:
-    unbounded = 0
-    for op, argument in parsed:
-        if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
-            least, most, inner = argument
-            repeats = most > 1 and least != most
-            unbounded += most > 100
-            if (within and repeats) or _nested(inner, within=within or (most > 1 and most > 3)):
-                return True
-        elif op is ops.SUBPATTERN:
-            if _nested(argument[3], within=within):
-                return True
-        elif op is ops.BRANCH and (within or any(_nested(each, within=within) for each in argument[1])):
-            return True
-    return unbounded > 2  # x*x*x*: the third power
+def looks_again(node: Node) -> bool:
+    """Could Python look at a part of a long text again and again, beginning at one place after the other?"""
+    match node:
+        case Sequence(parts):
+            anchored = bool(parts) and parts[0] == At("text begins")
+            endless = sum(looks_again(each) for each in (parts[1:] if anchored else parts))
+            return endless > anchored
+        case Choice(choices):
+            return any(looks_again(each) for each in choices)
+        case Repeat(of, _, most):
+            return most is None or most > _MANY or looks_again(of)
+    return False
 
 
 class Automaton:
-    """A pattern as states: ("take", takes, next), ("fork", first, second), ("at", where, next), ("match",)."""
+    """A pattern as states: ("take", ranges, next), ("fork", first, second), ("at", where, next), ("match",)."""
 
-    def __init__(self, pattern: re.Pattern[str]) -> None:
+    def __init__(self, pattern: Node) -> None:
         """Raises TooLarge."""
-        self._flags = pattern.flags
         self._states: list[tuple[Any, ...]] = []
-        self._start = self._sequence(_parser.parse(pattern.pattern, pattern.flags), self._add("match"))
+        self._start = self._built(pattern, self._add("match"))
         self._steps: dict[tuple[tuple[int, ...], int, str], tuple[int, ...]] = {}
         self._closures: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], bool]] = {}
+        self._remembered = 0
 
     # --- construction: from behind, so that each state knows what follows it ------------------------------------------
 
@@ -65,51 +79,37 @@ class Automaton:
         self._states.append(state)
         return len(self._states) - 1
 
-    def _sequence(self, parsed: Any, following: int) -> int:
-        for op, argument in reversed(list(parsed)):
-            following = self._one(op, argument, following)
-        return following
+    def _built(self, node: Node, following: int) -> int:
+        match node:
+            case Chars(ranges):
+                return self._add("take", ranges, following)
+            case At(where):
+                return self._add("at", _PLACES[where], following)
+            case Sequence(parts):
+                for each in reversed(parts):
+                    following = self._built(each, following)
+                return following
+            case Choice(choices):
+                *entries, last = [self._built(each, following) for each in choices]
+                for entry in reversed(entries):
+                    last = self._add("fork", entry, last)
+                return last
+            case Repeat():
+                return self._repeated(node, following)
 
-    def _one(self, op: Any, argument: Any, following: int) -> int:
-        if op is ops.SUBPATTERN:
-            return self._sequence(argument[3], following)
-        if op is ops.BRANCH:
-            first, *rest = [self._sequence(each, following) for each in argument[1]][::-1]
-            for each in rest:
-                first = self._add("fork", each, first)
-            return first
-        if op in (ops.MAX_REPEAT, ops.MIN_REPEAT):
-            least, most, inner = argument
-            return self._repeated(int(least), int(most), inner, following, lazy=op is ops.MIN_REPEAT)
-        if op is ops.AT:
-            return self._add("at", self._place(argument), following)
-        return self._add("take", _takes(op, argument, self._flags), following)
-
-    def _repeated(self, least: int, most: int, inner: Any, following: int, *, lazy: bool) -> int:
-        if most == ops.MAXREPEAT:
-            loop = self._add("fork", -1, -1)
-            body = self._sequence(inner, loop)
-            self._states[loop] = ("fork", following, body) if lazy else ("fork", body, following)
-            entry = loop
+    def _repeated(self, node: Repeat, following: int) -> int:
+        if node.most is None:
+            entry = self._add("fork", -1, -1)
+            body = self._built(node.of, entry)
+            self._states[entry] = ("fork", following, body) if node.lazy else ("fork", body, following)
         else:
             entry = following
-            for _ in range(most - least):
-                body = self._sequence(inner, entry)
-                entry = self._add("fork", following, body) if lazy else self._add("fork", body, following)
-        for _ in range(least):
-            entry = self._sequence(inner, entry)
+            for _ in range(node.most - node.least):
+                body = self._built(node.of, entry)
+                entry = self._add("fork", following, body) if node.lazy else self._add("fork", body, following)
+        for _ in range(node.least):
+            entry = self._built(node.of, entry)
         return entry
-
-    def _place(self, where: Any) -> tuple[int, bool]:
-        multiline = bool(self._flags & re.MULTILINE)
-        return {
-            ops.AT_BEGINNING: (_BEGINS_LINE if multiline else _BEGINS_TEXT, True),
-            ops.AT_BEGINNING_STRING: (_BEGINS_TEXT, True),
-            ops.AT_END: (_ENDS_LINE if multiline else _ENDS_TEXT, True),
-            ops.AT_END_STRING: (_ENDS_TEXT, True),
-            ops.AT_BOUNDARY: (_WORD_EDGE, True),
-            ops.AT_NON_BOUNDARY: (_WORD_EDGE, False),
-        }[where]
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -138,8 +138,7 @@ class Automaton:
                     stack.append(state[2])
             else:
                 found.append(number)
-        if len(self._closures) > _MAX_REMEMBERED:
-            self._closures.clear()
+        self._make_room(len(states) + len(found))
         self._closures[states, place] = tuple(found), ends
         return tuple(found), ends
 
@@ -147,12 +146,20 @@ class Automaton:
         known = self._steps.get((states, place, char))
         if known is None:
             takers, _ = self._closure(states, place)
-            found = [self._states[each][2] for each in takers if self._states[each][1](char)]
+            code = ord(char)
+            found = [self._states[each][2] for each in takers if unicode_classes.within(code, self._states[each][1])]
             known = tuple(dict.fromkeys(found))
-            if len(self._steps) > _MAX_REMEMBERED:
-                self._steps.clear()
+            self._make_room(len(states) + len(found))
             self._steps[states, place, char] = known
         return known
+
+    def _make_room(self, count: int) -> None:
+        """Before this many more states are remembered."""
+        self._remembered += count
+        if self._remembered > _MAX_REMEMBERED:
+            self._steps.clear()
+            self._closures.clear()
+            self._remembered = count
 
     def occurs_in(self, text: str) -> bool:
         """Is there a match anywhere?"""
@@ -205,37 +212,3 @@ def _place(text: str, at: int) -> int:
     place |= (_ENDS_TEXT | _ENDS_LINE) if not after else 0
     place |= (_BEGINS_LINE if before == "\n" else 0) | (_ENDS_LINE if after == "\n" else 0)
     return place | (_WORD_EDGE if (bool(before) and _is_word(before)) != (bool(after) and _is_word(after)) else 0)
-
-
-_CATEGORIES = {
-    ops.CATEGORY_DIGIT: r"[0-9]", ops.CATEGORY_NOT_DIGIT: r"[^0-9]", ops.CATEGORY_SPACE: r"[\t\n\f\r ]",
-    ops.CATEGORY_NOT_SPACE: r"[^\t\n\f\r ]", ops.CATEGORY_WORD: r"[0-9A-Za-z_]",
-    ops.CATEGORY_NOT_WORD: r"[^0-9A-Za-z_]",
-}  # fmt: skip
-
-
-def _takes(op: Any, argument: Any, flags: int) -> Takes:
-    """Which characters a part of a pattern takes."""
-    if op is ops.ANY:
-        return (lambda _char: True) if flags & re.DOTALL else (lambda char: char != "\n")
-    items = [(op, argument)] if op is not ops.IN else list(argument)
-    negated = bool(items) and items[0][0] is ops.NEGATE
-    checks = [_check(*each) for each in items if each[0] is not ops.NEGATE]
-
-    def takes(char: str) -> bool:
-        forms = {char, char.lower(), char.upper()} if flags & re.IGNORECASE else {char}
-        return any(check(each) for check in checks for each in forms if len(each) == 1) is not negated
-
-    return takes
-
-
-def _check(op: Any, argument: Any) -> Takes:
-    if op is ops.LITERAL:
-        return lambda char: ord(char) == argument
-    if op is ops.NOT_LITERAL:
-        return lambda char: ord(char) != argument
-    if op is ops.RANGE:
-        low, high = argument
-        return lambda char: low <= ord(char) <= high
-    fits = re.compile(_CATEGORIES[argument]).match
-    return lambda char: fits(char) is not None

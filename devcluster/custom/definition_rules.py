@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeloop.devcluster.custom import jsonpath
 from kubeloop.devcluster.custom.conditions import APPROVED, approval, is_protected, is_true
-from kubeloop.devcluster.custom.formats import UnreadablePattern, compiled, is_known
+from kubeloop.devcluster.custom.formats import is_known
 from kubeloop.devcluster.custom.schema_rules import check_schema
 from kubeloop.devcluster.custom.structural import Schema, walk
 from kubeloop.devcluster.validation.field import Errors, dns_1035_label, dns_subdomain
@@ -341,11 +341,6 @@ def _doubts(obj: JSON) -> list[str]:
             format_ = schema.get("format")
             if format_ and not is_known(schema.get("type") or "", format_):
                 told.append(f'unrecognized format "{format_}"')
-            if schema.get("pattern"):
-                try:
-                    compiled(schema["pattern"])
-                except UnreadablePattern as error:
-                    told.append(str(error))
     if (obj["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         told.append(NOT_CONVERTED)
     return list(dict.fromkeys(told))

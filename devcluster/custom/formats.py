@@ -1,7 +1,6 @@
-"""Formats of strings in schemas, and regular expressions in Go's language.
+"""Formats of strings in schemas: those that Kubernetes v1.36 knows.
 
-Only formats that Kubernetes v1.36 knows are looked at. Sources: apiextensions-apiserver pkg/apiserver/validation/
-formats.go, kube-openapi pkg/validation/strfmt, Go's regexp/syntax.
+Sources: apiextensions-apiserver pkg/apiserver/validation/formats.go, kube-openapi pkg/validation/strfmt.
 """
 
 from __future__ import annotations
@@ -10,101 +9,10 @@ import re
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import date
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_network
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from kubeloop.devcluster.custom.automata import Automaton
-
 NUMBER_FORMATS = {"integer": ("int32", "int64"), "number": ("float", "double")}
-
-
-# --- regular expressions ----------------------------------------------------------------------------------------------
-
-
-class UnreadablePattern(ValueError):
-    """A regular expression that Go would refuse, or that cannot be put into Python's language."""
-
-
-_CLASSES = {
-    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7F", "blank": r"\t ", "cntrl": r"\x00-\x1F\x7F",
-    "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~",
-    "space": r"\t\n\v\f\r ", "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
-}  # fmt: skip
-_TOKEN = (
-    r"(?P<escape>\\.)|(?P<posix>\[:\^?[a-z]+:\])|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<flags>\(\?[imsU]+\))|(?P<end>\$)"
-)
-
-
-@lru_cache(maxsize=1024)
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A Go regular expression. Raises UnreadablePattern."""
-    flags, inside, out, at = "", False, [], 0
-    for match in re.finditer(_TOKEN, pattern, re.S):
-        out.append(pattern[at : match.start()])
-        at, text = match.end(), match[0]
-        if match["escape"]:
-            text = {"\\z": r"\Z", "\\A": r"\A", "\\C": "."}.get(text, text)
-            if text[1] in "pPQE":
-                raise UnreadablePattern(f"the pattern {pattern} uses {text}, which this server does not know")
-        elif match["posix"]:
-            name = text.strip("[:]^")
-            if not inside or name not in _CLASSES or "^" in text:
-                raise UnreadablePattern(f"the pattern {pattern} uses {text}, which this server does not know")
-            text = _CLASSES[name]
-        elif match["open"]:
-            text = text.replace("]", r"\]") if not inside else text.replace("[", r"\[").replace("]", "]")
-            inside = True if not inside else not text.endswith("]")
-        elif match["close"]:
-            inside = False
-        elif match["flags"] and not inside:
-            flags += text[2:-1]
-            text = ""
-        elif match["end"] and not inside and "m" not in flags:
-            text = r"\Z"  # Python's $ would also stand before a newline at the end
-        out.append(text)
-    out.append(pattern[at:])
-    if "U" in flags:
-        raise UnreadablePattern(f"the pattern {pattern} uses the flag U, which this server does not know")
-    python_flags = re.ASCII
-    for flag, value in (("i", re.IGNORECASE), ("m", re.MULTILINE), ("s", re.DOTALL)):
-        if flag in flags:
-            python_flags |= value
-    try:
-        return re.compile("".join(out), python_flags)
-    except (re.error, OverflowError) as error:
-        raise UnreadablePattern(f"the pattern {pattern} cannot be read: {error}") from error
-
-
-@lru_cache(maxsize=1024)
-def automaton(pattern: str) -> Automaton | None:
-    """What runs a pattern that Python could take very long over; None for others. Raises UnreadablePattern."""
-    found = compiled(pattern)
-    if not _REPEATS_MUCH.search(pattern):
-        return None
-    from kubeloop.devcluster.custom.automata import Automaton, TooLarge, may_explode  # few patterns need it
-
-    try:
-        return Automaton(found) if may_explode(found) else None
-    except TooLarge:
-        return None
-
-
-_REPEATS_MUCH = re.compile(r"\)[*+{]|(?:[*+}].*){3}", re.S)
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Does the pattern occur in the text? True for patterns that cannot be read: their definition has been warned."""
-    try:
-        slow = automaton(pattern)
-        return compiled(pattern).search(text) is not None if slow is None else slow.occurs_in(text)
-    except UnreadablePattern:
-        return True
-
-
-# --- formats ----------------------------------------------------------------------------------------------------------
 
 
 def _fits(pattern: str, flags: int = 0) -> Callable[[str], bool]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.custom.formats import UnreadablePattern, compiled
+from kubeloop.devcluster.custom.go_patterns import PatternError
+from kubeloop.devcluster.custom.patterns import pattern
 from kubeloop.devcluster.custom.structural import (
     EMBEDDED,
     INT_OR_STRING,
@@ -216,13 +217,12 @@ def _value_rules(errors: Errors, schema: Schema, path: str) -> None:
         _nested(errors, each, f"{path}.oneOf[{index}]")
     if isinstance(schema.get("not"), dict):
         _nested(errors, schema["not"], f"{path}.not")
-    if pattern := schema.get("pattern"):
+    if schema.get("pattern"):
         try:
-            compiled(pattern)
-        except UnreadablePattern as error:
-            if "does not know" not in str(error):
-                told = f"must be a valid regular expression, but isn't: {error}"
-                errors.invalid(f"{path}.pattern", pattern, told)
+            pattern(schema["pattern"])
+        except PatternError as error:
+            told = f"must be a valid regular expression, but isn't: {error}"
+            errors.invalid(f"{path}.pattern", schema["pattern"], told)
 
 
 _FORBIDDEN_IN_VALUES = (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.custom.formats import UnreadablePattern, compiled, has_format, matches
+from kubeloop.devcluster.custom.formats import has_format
 from kubeloop.devcluster.custom.jsonpath import PathError, find, text_of
 from kubeloop.devcluster.custom.structural import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.custom.values import go_number, validate
@@ -71,29 +71,6 @@ def test_what_was_wrong_before_may_stay_where_it_is_and_nothing_new_may_come():
     assert told(keyed, [{"k": "b", "n": 1}, {"k": "a", "n": 9}], old=old) == []
     assert len(told(keyed, [{"k": "b", "n": 9}], old=old)) == 1
     assert len(told({"type": "array", "items": items}, [{"k": "a", "n": 9}, {"k": "c"}], old=old)) == 1  # atomic
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text", "found"),
-    [
-        (r"^[[:alpha:]_]+$", "ab_", True),
-        (r"^\d+\z", "12", True),
-        (r"^\d+$", "\uff11\uff12", False),  # Go's digits are those of ASCII
-        (r"(?i)^ABC$", "abc", True),
-        (r"a$|b", "xb", True),
-        (r"[]a]", "]", True),
-        (r"[$]", "$", True),
-    ],
-)
-def test_patterns_are_those_of_go(pattern: str, text: str, found: bool):
-    assert matches(pattern, text) is found
-
-
-@pytest.mark.parametrize("pattern", ["[", r"\p{Greek}", "(?U)a+", "a**"])
-def test_a_pattern_that_cannot_be_read_is_told_and_lets_everything_through(pattern: str):
-    with pytest.raises(UnreadablePattern):
-        compiled(pattern)
-    assert matches(pattern, "anything")
 
 
 @pytest.mark.parametrize(
