@@ -12,10 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from kubeloop.devcluster import decoding, errors
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND, CustomResource
 from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
-from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.wire import ProtobufError
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema

@@ -13,9 +13,9 @@ import msgspec
 
 from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.bodies import META_TYPE, UNREADABLE, check_type_meta, parse_body
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.lists import query_integer
 from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.validation.field import quoted
 
 JSON = dict[str, Any]
 

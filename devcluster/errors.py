@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -69,18 +67,36 @@ def _details(resource: Resource[Any] | None, name: str, kind: str = "", group: s
     return details
 
 
-def _quoted(name: str) -> str:
-    """As Go's %q, for what may be in a name."""
-    return msgspec.json.encode(name).decode()
+def quoted(text: str) -> str:
+    """Go's %q."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return f'"{"".join(map(_quoted_character, text))}"'
+
+
+_ESCAPED = {
+    '"': r"\"", "\\": "\\\\", "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
+}  # fmt: skip
+
+
+def _quoted_character(char: str) -> str:
+    if char in _ESCAPED:
+        return _ESCAPED[char]
+    if char.isprintable():
+        return char
+    number = ord(char)
+    if number < 0x80:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 def not_found(resource: Resource[Any], name: str) -> StatusError:
     """404; 400 for what can be nobody's name, as it is no segment of a path."""
     if name in (".", "..") or "%" in name:
         told = f"may not be '{name}'" if name in (".", "..") else "may not contain '%'"
-        return bad_request(f"Name parameter invalid: {_quoted(name)}: {told}")
+        return bad_request(f"Name parameter invalid: {quoted(name)}: {told}")
     return StatusError(
-        404, "NotFound", f"{resource.group_resource} {_quoted(name)} not found", details=_details(resource, name)
+        404, "NotFound", f"{resource.group_resource} {quoted(name)} not found", details=_details(resource, name)
     )
 
 
@@ -93,7 +109,7 @@ def already_exists(resource: Resource[Any], name: str) -> StatusError:
     return StatusError(
         409,
         "AlreadyExists",
-        f"{resource.group_resource} {_quoted(name)} already exists",
+        f"{resource.group_resource} {quoted(name)} already exists",
         details=_details(resource, name),
     )
 
@@ -116,7 +132,7 @@ def conflict(resource: Resource[Any], name: str, why: str = MODIFIED, *, subreso
     return StatusError(
         409,
         "Conflict",
-        f"Operation cannot be fulfilled on {full} {_quoted(name)}: {why}",
+        f"Operation cannot be fulfilled on {full} {quoted(name)}: {why}",
         details=_details(resource, name, kind=plural),
     )
 
@@ -126,7 +142,7 @@ def kind_conflict(group: str, kind: str, name: str, why: str) -> StatusError:
     return StatusError(
         409,
         "Conflict",
-        f"Operation cannot be fulfilled on {f'{kind}.{group}' if group else kind} {_quoted(name)}: {why}",
+        f"Operation cannot be fulfilled on {f'{kind}.{group}' if group else kind} {quoted(name)}: {why}",
         details=_details(None, name, kind=kind, group=group),
     )
 
@@ -163,8 +179,8 @@ def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[
     details = _details(resource, name)
     if causes:
         details["causes"] = list(causes)
-    quoted = f" {_quoted(name)}" if name else ""
-    return StatusError(403, "Forbidden", f"{resource.group_resource}{quoted} is forbidden: {why}", details=details)
+    named = f" {quoted(name)}" if name else ""
+    return StatusError(403, "Forbidden", f"{resource.group_resource}{named} is forbidden: {why}", details=details)
 
 
 def unauthorized() -> StatusError:
@@ -275,7 +291,7 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[JSON]) -> StatusE
     qualified = f"{kind}.{group}" if group else kind
     details = _details(None, name, kind=kind, group=group)
     details["causes"] = [{name: text for name, text in each.items() if text} for each in causes]
-    return StatusError(422, "Invalid", f"{qualified} {_quoted(name)} is invalid: {told}", details=details)
+    return StatusError(422, "Invalid", f"{qualified} {quoted(name)} is invalid: {told}", details=details)
 
 
 def cause(reason: str, field: str, message: str) -> JSON:

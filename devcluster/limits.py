@@ -87,12 +87,17 @@ def _fill(container: JSON, kind: str, defaults: dict[str, dict[str, str]]) -> It
             yield f"{', '.join(sorted(missing))} {part.removesuffix('s')} for {kind} {container.get('name', '')}"
 
 
-def _above(one: str, other: str) -> bool:
-    """Compared in thousandths where those do not overflow. Source: requestLimitEnforcedValues."""
+def _whole_or_milli(one: str, other: str) -> tuple[int, int]:
+    """Two quantities in thousandths, or whole where those would overflow. Source: requestLimitEnforcedValues."""
     first, second = parse_quantity(one), parse_quantity(other)
     if max(first.value(), second.value()) <= _MAX_MILLI_VALUE:
-        return first.milli_value() > second.milli_value()
-    return first.value() > second.value()
+        return first.milli_value(), second.milli_value()
+    return first.value(), second.value()
+
+
+def _above(one: str, other: str) -> bool:
+    first, second = _whole_or_milli(one, other)
+    return first > second
 
 
 def _minimum(kind: str, bounds: JSON, requests: JSON, limits: JSON) -> Iterator[str]:
@@ -119,13 +124,10 @@ def _bounds(kind: str, item: JSON, resources: JSON) -> Iterator[str]:
             yield f"{told}, but request is {requests[name]}"
     for name, ratio in item.get("maxLimitRequestRatio", {}).items():
         told = f"{name} max limit to request ratio per {kind} is {ratio}"
-        request, limit = (parse_quantity(each.get(name, 0)) for each in (requests, limits))
-        if not request.sign:
+        asked, allowed = _whole_or_milli(requests.get(name, "0"), limits.get(name, "0"))
+        if not asked:
             yield f"{told}, but no request is specified or request is 0"
-        elif not limit.sign:
+        elif not allowed:
             yield f"{told}, but no limit is specified or limit is 0"
-        else:
-            exact = max(request.value(), limit.value()) <= _MAX_MILLI_VALUE
-            of = (limit.milli_value(), request.milli_value()) if exact else (limit.value(), request.value())
-            if of[0] / of[1] > parse_quantity(ratio).milli_value() / 1000:
-                yield f"{told}, but provided ratio is {of[0] / of[1]:f}"
+        elif allowed / asked > parse_quantity(ratio).milli_value() / 1000:
+            yield f"{told}, but provided ratio is {allowed / asked:f}"

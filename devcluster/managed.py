@@ -60,8 +60,8 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
         served.custom.track_create(obj, writer, now)
         return
     metadata = obj["metadata"]
-    entries = starting_entries(metadata.pop("managedFields", None), [])
-    if _struct(served) is None:
+    entries = of_known_versions(served.resource, starting_entries(metadata.pop("managedFields", None), []))
+    if _struct(served) is None or entries is None:
         return
     owned = fields_set(served, obj, subresource="")
     set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
@@ -88,10 +88,12 @@ def track_update(
     struct = _struct(served)
     if not subresource:
         entries = starting_entries(metadata.get("managedFields"), entries)
-    if struct is None or not entries:
+    known = of_known_versions(served.resource, entries)
+    if struct is None or not entries or known is None:
         # an object that nobody tracks (its creator owns nothing, or somebody has reset them) stays untracked
         metadata.pop("managedFields", None)
         return
+    entries = known
     before, after = _without_managed(old), _without_managed(obj)
     if before == after:
         set_entries(metadata, [each for each in entries if each.get("fieldsV1")])
@@ -116,6 +118,25 @@ def starting_entries(given: Any, live: list[JSON]) -> list[JSON]:
     except (ValueError, msgspec.DecodeError):
         return live
     return sorted_entries(list(entries.values()))
+
+
+def of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON] | None:
+    """The entries that are not of a version in which there is no such kind. None: one has no version at all, and with
+    it Kubernetes forgets all of them.
+
+    Source: structured-merge-diff merge/update.go reconcileManagedFieldsWithSchemaChanges.
+    """
+    own = resource.api_version
+    if all(each["apiVersion"] == own for each in entries):
+        return entries
+    if any(each["apiVersion"].count("/") > 1 for each in entries):
+        return None
+    return [each for each in entries if schema.type_for(*_group_and_version(each), resource.kind) is not None]
+
+
+def _group_and_version(entry: JSON) -> tuple[str, str]:
+    group, _, version = entry["apiVersion"].rpartition("/")
+    return group, version
 
 
 def _checked(entry: JSON) -> Fields:

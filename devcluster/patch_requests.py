@@ -11,6 +11,7 @@ import msgspec
 
 from kubeloop.devcluster import decoding, errors, patching
 from kubeloop.devcluster.bodies import Body, all_strict, keep_reset, parse_json, strict_text, unknown_kind
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.typed import conversion_error, type_error, with_go_numbers
@@ -181,10 +182,6 @@ def _go_kind(obj: JSON) -> str:
 
 def _kind_of(value: Any) -> str:
     return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
-
-
-def quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.storage import Store
-from kubeloop.devcluster.validation.field import quoted
 from kubeloop.kube.pod_resources import requests_of
 from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import NODES, PODS

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.registry import RUNTIME_CLASSES
 from kubeloop.devcluster.storage import Store
-from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.validation.metadata import path_segment
 from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import PODS

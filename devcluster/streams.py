@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.registry import ENDPOINTS
 from kubeloop.devcluster.request import Request, Response, text_response
 from kubeloop.devcluster.storage import Store
-from kubeloop.devcluster.validation.field import Errors, quoted
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.kube.resources import NODES, PODS, SERVICES, Resource
 
 JSON = dict[str, Any]

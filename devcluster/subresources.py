@@ -12,10 +12,10 @@ from typing import Any
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.delete_options import check_delete_options, unchecked_options
 from kubeloop.devcluster.deleting import Deleting
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import Served, served
 from kubeloop.devcluster.storage import Store, Stored
-from kubeloop.devcluster.validation.field import quoted
 from kubeloop.devcluster.writing import Writing
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.objects import LabelSelector, convert

@@ -9,10 +9,10 @@ import msgspec
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.managed import Writer
 from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.metadata import MAX_MANAGER, field_manager
 
 JSON = dict[str, Any]
-MAX_MANAGER = 128
-"""Bytes of a field manager's name."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -23,13 +23,9 @@ def writer_of(request: Request) -> Writer:
 
 def read_dry_run(request: Request, options_kind: str) -> bool:
     """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
-    causes = []
+    causes = Errors()
     if manager := request.option("fieldManager"):
-        if len(manager.encode()) > MAX_MANAGER:
-            text = f"Too long: may not be more than {MAX_MANAGER} bytes"
-            causes.append(errors.cause("FieldValueTooLong", "fieldManager", text))
-        elif not manager.isprintable():
-            causes += _unprintable(manager)
+        field_manager(causes, "fieldManager", manager)
     values = request.query.get("dryRun", ())
     if any(value != "All" for value in values):
         text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
@@ -37,12 +33,3 @@ def read_dry_run(request: Request, options_kind: str) -> bool:
     if causes:
         raise errors.options_invalid(options_kind, causes)
     return bool(values)
-
-
-def _unprintable(manager: str) -> list[JSON]:
-    for place, char in enumerate(manager):
-        if not (char == " " or (char.isprintable() and not char.isspace())):
-            wrong = f"invalid character U+{ord(char):04X} (at position {place})"
-            text = f"Invalid value: {_encode(manager).decode()}: {wrong}"
-            return [errors.cause("FieldValueInvalid", "fieldManager", text)]
-    return []

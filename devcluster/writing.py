@@ -18,12 +18,12 @@ from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.custom.definition_rules import definition_warnings
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.managed import Writer, track_create, track_update
 from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.validation import validate_create, validate_update, warnings_before, warnings_for
-from kubeloop.devcluster.validation.field import quoted
 from kubeloop.kube.clock import Clock, rfc3339
 
 JSON = dict[str, Any]

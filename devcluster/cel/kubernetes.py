@@ -22,8 +22,8 @@ from kubeloop.devcluster.cel.values import (
     no_overload,
 )
 from kubeloop.devcluster.custom.formats import has_format
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation import field
-from kubeloop.devcluster.validation.field import quoted
 from kubeloop.kube.quantity import Format, Quantity, QuantityError, parse_quantity
 
 

@@ -25,7 +25,7 @@ from kubeloop.devcluster.cel.values import (
 )
 from kubeloop.devcluster.custom.go_patterns import PatternError
 from kubeloop.devcluster.custom.patterns import Pattern, pattern
-from kubeloop.devcluster.validation.field import quoted
+from kubeloop.devcluster.errors import quoted
 
 
 def _texts(*values: Any) -> None:

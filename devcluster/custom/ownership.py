@@ -277,6 +277,8 @@ def track_create(served: Served, schema: Schema, obj: JSON, writer: Writer, now:
     """As managed.track_create()."""
     metadata = obj["metadata"]
     entries = starting_entries(metadata.pop("managedFields", None), [])
+    if not _are_of_known_versions(served, entries):
+        return
     owned = _fields_set(served, schema, obj, "")
     set_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
 
@@ -296,7 +298,7 @@ def track_update(
     entries = old["metadata"].get("managedFields", [])
     if not subresource:
         entries = starting_entries(metadata.get("managedFields"), entries)
-    if not entries:
+    if not entries or not _are_of_known_versions(served, entries):
         metadata.pop("managedFields", None)
         return
     whole = typed(schema)
@@ -309,6 +311,14 @@ def track_update(
     if changed or removed:
         entries = merge_entries(served, entries, writer.manager, subresource, changed, removed, now())
     set_entries(metadata, entries)
+
+
+def _are_of_known_versions(served: Served, entries: list[JSON]) -> bool:
+    """Has the definition all their versions? Kubernetes forgets all entries with one that it cannot convert to."""
+    if all(each["apiVersion"] == served.resource.api_version for each in entries):
+        return True
+    assert served.custom is not None
+    return {each["apiVersion"] for each in entries} <= served.custom.api_versions
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------

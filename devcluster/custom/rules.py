@@ -21,7 +21,8 @@ from kubeloop.devcluster.cel.types import BOOL, MAX_REQUEST_BYTES, STRING, Decla
 from kubeloop.devcluster.cel.values import NONE, CelError, Optional
 from kubeloop.devcluster.custom.structural import EMBEDDED, LIST_KEYS, LIST_TYPE, RULES, Schema, additional
 from kubeloop.devcluster.custom.values import Correlation
-from kubeloop.devcluster.validation.field import Errors, quoted
+from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.validation.field import Errors
 
 JSON = dict[str, Any]
 

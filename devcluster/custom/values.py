@@ -16,7 +16,8 @@ import msgspec
 from kubeloop.devcluster.custom.formats import NUMBER_FORMATS, has_format, is_known
 from kubeloop.devcluster.custom.patterns import matches
 from kubeloop.devcluster.custom.structural import INT_OR_STRING, LIST_KEYS, LIST_TYPE, MAP_TYPE, Schema, field_schema
-from kubeloop.devcluster.validation.field import Errors, quoted
+from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.validation.field import Errors
 
 JSON = dict[str, Any]
 MISSING: Any = object()

@@ -26,14 +26,14 @@ from kubeloop.devcluster.custom.structural import (
 )
 from kubeloop.devcluster.custom.values import validate
 from kubeloop.devcluster.decoding import DecodeError
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.managed import Writer
 from kubeloop.devcluster.registry import ALL_VERBS, CustomResource, Served
 from kubeloop.devcluster.request import PROTOBUF_TYPE
 from kubeloop.devcluster.scales import Places, scale_document
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, qualified_name, quoted
+from kubeloop.devcluster.validation.field import Errors, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.metadata import (
     STANDARD_FINALIZERS,
-    managed_fields,
     object_meta,
     object_meta_update,
     path_segment,
@@ -84,6 +84,7 @@ class Version:
             subresources=tuple(name for name in ("status", "scale") if name in subresources),
             rules=self,
         )
+        self.api_versions = {f"{resource.group}/{each['name']}" for each in definition["spec"]["versions"]}
         self.served = Served(
             resource=resource,
             verbs=ALL_VERBS,
@@ -238,8 +239,6 @@ class Version:
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
         """Causes against replacing `old` by `obj`; what was wrong before may stay as it was."""
         found, metadata, before = Errors(), obj["metadata"], old["metadata"]
-        if metadata.get("managedFields") != before.get("managedFields"):
-            managed_fields(found, metadata.get("managedFields", ()))
         namespaced = self.served.resource.namespaced
         object_meta(found, metadata, namespaced=namespaced, name_check=path_segment)
         for _ in range(2):  # by the store and by the strategy

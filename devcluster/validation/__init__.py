@@ -79,11 +79,9 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
         _PARTS[subresource](rule)(found, obj, old)
     if metadata is before:
         return found
+    if all(metadata.get(name) == before.get(name) for name in _CHECKED) and not _wrong_owners(metadata):
+        return found
     errors = Errors()
-    if metadata.get("managedFields") != before.get("managedFields"):
-        managed_fields(errors, metadata.get("managedFields", ()))
-    if all(metadata.get(name) == before.get(name) for name in _CHECKED):
-        return errors + found
     object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     object_meta_update(errors, metadata, before)
     parts = rule.parts
@@ -100,6 +98,12 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
             object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
         if rule.core and "finalizers" in metadata:
             kube_finalizers(errors, metadata)
+    return errors
+
+
+def _wrong_owners(metadata: JSON) -> Errors:
+    errors = Errors()
+    managed_fields(errors, metadata.get("managedFields", ()), "metadata.managedFields")
     return errors
 
 

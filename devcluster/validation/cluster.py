@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.json_syntax import json_error
 from kubeloop.devcluster.validation.containers import resource_quantity, resource_requirements
 from kubeloop.devcluster.validation.field import (
@@ -24,7 +25,6 @@ from kubeloop.devcluster.validation.field import (
     not_more_than_100_percent,
     positive_int_or_percent,
     qualified_name,
-    quoted,
     sloppy_network,
 )
 from kubeloop.devcluster.validation.metadata import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers, path_segment

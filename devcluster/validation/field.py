@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.internal_types import HOST_FIELDS, ORDER, PLAIN
 from kubeloop.kube import schema
 
@@ -120,13 +121,6 @@ def _internal_field(value: Any, ref: schema.TypeRef) -> Any:
     if ref.kind == "map" and ref.element is not None:
         return {key: _internal_field(value[key], ref.element) for key in sorted(value)}
     return value
-
-
-def quoted(text: str) -> str:
-    """Go's %q for the text that occurs in objects."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return msgspec.json.encode(text).decode()
 
 
 def shown(value: Any, type_name: str = "") -> str:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.field import (
     Errors,
     dns_label,
     is_valid_selector,
     label_selector,
     qualified_name,
-    quoted,
     selector_matches,
 )
 from kubeloop.devcluster.validation.network import domain_prefixed_path

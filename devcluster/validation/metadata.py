@@ -5,7 +5,6 @@ Source: apimachinery pkg/api/validation/objectmeta.go, apiserver registry/rest/u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,9 @@ from kubeloop.devcluster.validation.field import (
 JSON = dict[str, Any]
 NameCheck = Callable[[str], Sequence[str]]
 ANNOTATIONS_LIMIT = 256 << 10
+MAX_MANAGER = 128
+"""Bytes of a field manager's name."""
+MAX_SUBRESOURCE = 256
 
 
 def path_segment(name: str) -> tuple[str, ...]:
@@ -111,6 +113,8 @@ def _open_fields(errors: Errors, metadata: JSON, path: str) -> None:
     annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
     if "ownerReferences" in metadata:
         owner_references(errors, f"{path}.ownerReferences", metadata["ownerReferences"])
+    if "managedFields" in metadata:
+        managed_fields(errors, metadata["managedFields"], f"{path}.managedFields")
 
 
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -136,15 +140,25 @@ def object_meta_update(errors: Errors, metadata: JSON, old: JSON, path: str = "m
     _open_fields(errors, metadata, path)
 
 
-def managed_fields(errors: Errors, entries: Sequence[JSON], path: str = "metadata.managedFields") -> None:
+def managed_fields(errors: Errors, entries: Sequence[JSON], path: str) -> None:
     for i, each in enumerate(entries):
         where = f"{path}[{i}]"
         if each.get("operation") not in ("Apply", "Update"):
             errors.invalid(f"{where}.operation", each.get("operation", ""), "must be `Apply` or `Update`")
         if each.get("fieldsType") not in ("", None, "FieldsV1"):
             errors.invalid(f"{where}.fieldsType", each.get("fieldsType"), "must be `FieldsV1`")
-        manager = each.get("manager", "")
-        if len(manager) > 128:
-            errors.too_long(f"{where}.manager", 128)
-        if re.search(r"[^ -~\u00a0-\U0010ffff]", manager):
-            errors.invalid(f"{where}.manager", manager, "should only contain printable characters")
+        field_manager(errors, f"{where}.manager", each.get("manager", ""))
+        if len(each.get("subresource", "").encode()) > MAX_SUBRESOURCE:
+            errors.too_long(f"{where}.subresource", MAX_SUBRESOURCE)
+
+
+def field_manager(errors: Errors, path: str, manager: str) -> None:
+    """The name of who writes."""
+    if len(manager.encode()) > MAX_MANAGER:
+        errors.too_long(path, MAX_MANAGER)
+    if manager.isprintable():
+        return
+    for place, char in enumerate(manager):
+        if not char.isprintable():
+            position = len(manager[:place].encode())
+            errors.invalid(path, manager, f"invalid character U+{ord(char):04X} (at position {position})")

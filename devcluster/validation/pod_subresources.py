@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.validation.field import Errors, quoted, struct_differences
+from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.validation.field import Errors, struct_differences
 from kubeloop.devcluster.validation.pod_updates import fixed_annotations
 from kubeloop.devcluster.validation.pods import pod_metadata_and_spec
 from kubeloop.kube.quality_of_service import qos_class

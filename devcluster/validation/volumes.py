@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.containers import VOLUME_FIELDS, field_reference, resource_reference
 from kubeloop.devcluster.validation.field import (
@@ -15,7 +16,6 @@ from kubeloop.devcluster.validation.field import (
     labels,
     local_path,
     local_path_not_reserved,
-    quoted,
 )
 from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.kube.quantity import parse_quantity

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import dns_label, ip_warning, quoted
+from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.validation.field import dns_label, ip_warning
 from kubeloop.devcluster.validation.kind_warnings import warnings_of_kind
 from kubeloop.devcluster.validation.profiles import (
     APP_ARMOR,

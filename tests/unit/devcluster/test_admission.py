@@ -114,6 +114,12 @@ async def limited(limits: list[JSON], *pods: JSON) -> list[tuple[int, Any]]:
     return result
 
 
+async def test_a_limit_too_large_for_an_int64_counts_as_none_in_a_ratio():
+    limits = [{"type": "Container", "maxLimitRequestRatio": {"memory": "2"}}]
+    ((_, told),) = await limited(limits, pod({"limits": {"memory": "10E"}, "requests": {"memory": "1Gi"}}))
+    assert told.endswith("per Container is 2, but no limit is specified or limit is 0")
+
+
 async def test_limits_are_filled_in_before_a_pod_is_looked_at_and_bounds_come_afterwards():
     limits = [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}, "max": {"cpu": "2"},
                "min": {"cpu": "100m"}, "maxLimitRequestRatio": {"cpu": "4"}}]  # fmt: skip

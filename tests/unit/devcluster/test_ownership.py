@@ -81,6 +81,25 @@ async def test_path_elements_of_later_versions_are_left_out(ask: Asked):
     assert owners(made(ask, entry(fieldsV1={"x:later": {}}))) == {"writer": {"f:data": {"f:mine": {}}}}
 
 
+@pytest.mark.parametrize("version", ["v2", "apps/v1", "events.k8s.io/v1"])
+async def test_owners_of_a_version_without_the_kind_are_not_taken(ask: Asked, version: str):
+    assert owners(made(ask, entry(apiVersion=version))) == {"writer": {"f:data": {"f:mine": {}}}}
+
+
+async def test_one_owner_of_what_is_no_version_makes_all_forgotten(ask: Asked):
+    assert owners(made(ask, entry("known"), entry("unknown", apiVersion="a/b/c"))) == {}
+
+
+async def test_each_character_of_a_manager_that_cannot_be_printed_is_told(ask: Asked):
+    told = made(ask, entry("é\u200b\a\u00a0"))
+    wrong = [
+        f'metadata.managedFields[0].manager: Invalid value: "é\\u200b\\a\\u00a0": invalid character {each}'
+        for each in ("U+200B (at position 2)", "U+0007 (at position 5)", "U+00A0 (at position 6)")
+    ]
+    assert told["message"] == f'ConfigMap "a" is invalid: [{", ".join(wrong)}]'
+    assert len(told["details"]["causes"]) == 4 * 3  # told as often as kube-apiserver looks
+
+
 @pytest.mark.parametrize("reset", [[], [{}]])
 async def test_owners_are_reset_by_an_update(ask: Asked, reset: list[JSON]):
     assert owners(made(ask, *reset)) == {}
