@@ -1,5 +1,6 @@
 """Are the components of the cluster well? Nobody keeps it: they are asked when somebody wants to know.
 
+May import the standard library only: the registry declares these objects.
 Source: pkg/registry/core/componentstatus of v1.36, which asks scheduler and controller manager at their usual ports.
 """
 
@@ -7,8 +8,6 @@ from __future__ import annotations
 
 import socket
 from typing import Any
-
-from kubeloop.devcluster import errors
 
 JSON = dict[str, Any]
 
@@ -23,15 +22,6 @@ def component_statuses() -> list[JSON]:
         _status("etcd-0", "True", "ok"),
         _status("scheduler", *_heard_of("scheduler")),
     ]
-
-
-def component_status(name: str) -> JSON:
-    """The one of that name. Raises StatusError 404, of a resource that has no such name anywhere else."""
-    for each in component_statuses():
-        if each["metadata"]["name"] == name:
-            return each
-    details = {"name": name, "kind": "componentstatus"}
-    raise errors.StatusError(404, "NotFound", f'componentstatus "{name}" not found', details=details)
 
 
 def _status(name: str, status: str, message: str) -> JSON:

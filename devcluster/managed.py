@@ -8,7 +8,7 @@ pkg/util/managedfields.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -45,11 +45,13 @@ _NEVER_OWNED_METADATA = (
 class Writer:
     """Who writes: the field manager (?fieldManager=, else the user agent up to its first slash).
 
-    applied: the object comes from server-side apply, which has settled its managedFields itself.
+    applied: the object comes from server-side apply, which has settled its managedFields itself. user: whose request
+    it is, as UserInfo.
     """
 
     manager: str
     applied: bool = False
+    user: JSON = field(default_factory=dict)
 
 
 def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str], *, subresource: str = "") -> None:
@@ -305,8 +307,9 @@ def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
             del result["f:metadata"]
     if served.has_status and subresource not in ("status", "approval"):
         result.pop("f:status", None)
-    if subresource == "status":
+    if subresource == "status" or served.resource.group_resource in _SPEC_IS_NOBODYS:
         result.pop("f:spec", None)
+    if subresource == "status":
         kept = {
             name: inner
             for name, inner in result.get("f:metadata", {}).items()
@@ -318,6 +321,8 @@ def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
     return result
 
 
+_SPEC_IS_NOBODYS = ("certificatesigningrequests.certificates.k8s.io",)
+"""Kinds whose spec never changes, and belongs to no field manager."""
 _RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:deletionTimestamp", "f:ownerReferences")}
 """Metadata that a write to the status subresource does not change, by kind. Source: the strategies' GetResetFields."""
 

@@ -4,7 +4,7 @@ A declaration says where a kind lives, how it may be named on a command line, wh
 strategy differs from most and what `kubectl get` shows; paths, discovery, OpenAPI, storage, tables and field ownership
 follow from it and from the kind's type (kube.schema). What only a function can say stands with its like, under the
 kind's name: rules in `validation.kinds`, defaults in `defaulting`, cells that are more than a field in `cells`. May
-import kube and the standard library only.
+import kube, the standard library and `component_statuses` only.
 
     declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
     declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))
@@ -14,10 +14,11 @@ Sources: the strategies and storages under pkg/registry, the order of groups in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from kubeloop.devcluster.component_statuses import component_statuses
 from kubeloop.kube import resources
 from kubeloop.kube.resources import Resource
 
@@ -49,7 +50,8 @@ class Served:
     them if a deletion does not say ("ignored": they never count). empty_status: what a new object has for a status.
     columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody. stored_as: the resource in
     whose form objects are kept, if it is another one than this. custom: the rules of one that a
-    CustomResourceDefinition defines. deprecated: see deprecation.
+    CustomResourceDefinition defines. deprecated: see deprecation. looked_up: what makes the objects of a kind that
+    nobody keeps, whenever somebody reads them.
     """
 
     resource: Resource[Any]
@@ -64,6 +66,7 @@ class Served:
     stored_as: Resource[Any] | None = None
     custom: Version | None = None
     deprecated: str = ""
+    looked_up: Callable[[], list[JSON]] | None = None
 
     @property
     def shown_as_stored(self) -> bool:
@@ -114,6 +117,7 @@ def serve(
     columns: Iterable[str] = (),
     stored_as: Resource[Any] | None = None,
     deprecated: str = "",
+    looked_up: Callable[[], list[JSON]] | None = None,
 ) -> Resource[Any]:
     """Serve a resource that controllers know, too (kube.resources). See Served for the rules."""
     served = Served(
@@ -128,6 +132,7 @@ def serve(
         columns=tuple(columns),
         stored_as=stored_as,
         deprecated=deprecated,
+        looked_up=looked_up,
     )
     BY_PATH[resource.group, resource.version, resource.plural] = served
     BY_KIND[resource.api_version, resource.kind] = served
@@ -180,6 +185,7 @@ _HEALTHY: JSON = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy"
 BINDINGS = declare("v1", "bindings", "Binding", verbs=CREATE_ONLY)
 COMPONENT_STATUSES = declare(
     "v1", "componentstatuses", "ComponentStatus", namespaced=False, short="cs", verbs=READ_ONLY,
+    looked_up=component_statuses,
     deprecated="v1 ComponentStatus is deprecated in v1.19+",
 )  # fmt: skip
 serve(resources.CONFIG_MAPS)

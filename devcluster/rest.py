@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ from kubeloop.devcluster.bodies import (
     negotiate,
     read_object,
 )
-from kubeloop.devcluster.component_statuses import component_status, component_statuses
 from kubeloop.devcluster.conversions import from_stored, to_stored
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.delete_options import read_delete_options
@@ -48,7 +48,6 @@ from kubeloop.devcluster.patch_requests import (
 )
 from kubeloop.devcluster.registry import (
     BINDINGS,
-    COMPONENT_STATUSES,
     SELF_SUBJECT_REVIEWS,
     Served,
     served,
@@ -156,8 +155,8 @@ class Rest:
             raise errors.internal(str(error)) from error
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
-        if found.served.resource is COMPONENT_STATUSES:
-            return self._object(request, found.served, 200, component_status(found.name), view=view)
+        if found.served.looked_up is not None:
+            return self._object(request, found.served, 200, _looked_up(found.served, found.name), view=view)
         stored = self._stored(found)
         return self._object(request, found.served, 200, stored.object, stored=stored, view=view)
 
@@ -165,8 +164,8 @@ class Rest:
         view = negotiate(request.headers.get("accept", ""), "list")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
-        if target.resource is COMPONENT_STATUSES:
-            selected = [each for each in component_statuses() if options.select is None or options.select(each)]
+        if target.looked_up is not None:
+            selected = [each for each in target.looked_up() if options.select is None or options.select(each)]
             return self._list_of(request, target, selected, {}, view)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if view.form == "objects" and view.protobuf and target.custom is None:
@@ -330,7 +329,7 @@ class Rest:
                 live = from_stored(target, before.object)
                 track_update(target, body.obj, live, writer, self._writing.now, subresource="")
         body.obj = self._stored_form(target, body.obj)
-        return Writer(writer.manager, applied=True)
+        return replace(writer, applied=True)
 
     def _stored_form(self, target: Served, obj: JSON) -> JSON:
         if target.stored_as is None:
@@ -465,7 +464,7 @@ class Rest:
             now=rfc3339(self._clock.now()),
         )
         request.warnings += told_of_repeated(repeated, mode)
-        writer = Writer(request.option("fieldManager"), applied=True)
+        writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
         body = self._incoming(request, target, Body(decoding.normal(resource, obj)))
         body.obj = self._stored_form(target, body.obj)
         if before is None:
@@ -648,6 +647,15 @@ def _protobuf_writer(target: Served) -> ProtobufWriter:
     from kubeloop.devcluster.protobuf_answers import ProtobufWriter
 
     return ProtobufWriter(target)
+
+
+def _looked_up(target: Served, name: str) -> JSON:
+    """An object that nobody keeps. Raises StatusError 404, which has these resources' singular name."""
+    assert target.looked_up is not None
+    for each in target.looked_up():
+        if each["metadata"]["name"] == name:
+            return each
+    raise errors.not_found(replace(target.resource, plural=target.resource.singular), name)
 
 
 def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.authentication import ADMINISTRATOR
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
@@ -130,8 +129,21 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
 
 
 def _create_signing_request(obj: JSON, _now: str) -> None:
-    obj["spec"] = {**obj["spec"], **ADMINISTRATOR}
     obj["status"] = {}
+
+
+def _note_requester(obj: JSON, user: JSON) -> None:
+    """Whoever asks, and not whom he says that he is: a signer goes by it."""
+    spec = {name: value for name, value in obj["spec"].items() if name not in _USER_FIELDS}
+    obj["spec"] = {**spec, **{name: user[name] for name in _USER_FIELDS if user.get(name)}}
+
+
+def _keep_signing_request(obj: JSON, old: JSON) -> None:
+    """What is asked for stays; only its subresources are written to."""
+    obj["spec"] = old["spec"]
+
+
+_USER_FIELDS = ("username", "uid", "groups", "extra")
 
 
 def _condition(type_: str, now: str, reason: str, message: str, *, status: str = "False") -> JSON:
@@ -175,7 +187,13 @@ CREATE: dict[str, Callable[[JSON, str], None]] = {
 }
 """What a new object's status and server-owned fields are, by group resource. The second argument is the time."""
 
+REQUESTERS: dict[str, Callable[[JSON, JSON], None]] = {
+    "certificatesigningrequests.certificates.k8s.io": _note_requester,
+}
+"""What a new object records of its creator, by group resource. The second argument is the user, as UserInfo."""
+
 UPDATE: dict[str, Callable[[JSON, JSON], None]] = {
+    "certificatesigningrequests.certificates.k8s.io": _keep_signing_request,
     "customresourcedefinitions.apiextensions.k8s.io": _update_definition,
 }
 """What an update makes of the parts that the server owns, by group resource. The second argument is the old object."""

@@ -167,7 +167,7 @@ _CREATE: dict[str, Prepare] = {
 }
 
 
-def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
+def prepare_for_create(served: Served, obj: JSON, now: str, user: JSON) -> None:
     """Reset what a client may not set, and set what only the server does. `now` as it stands in objects."""
     if served.custom is not None:
         served.custom.prepare_create(obj)
@@ -181,6 +181,8 @@ def prepare_for_create(served: Served, obj: JSON, now: str) -> None:
         obj["status"] = dict(served.empty_status)
     if name == "daemonsets.apps":
         _count_templates(obj, None)
+    if (note := stored_kinds.REQUESTERS.get(name)) is not None:
+        note(obj, user)
     metadata = obj["metadata"]
     if served.generation:
         metadata["generation"] = 1

@@ -18,7 +18,8 @@ _encode = msgspec.json.Encoder().encode
 
 def writer_of(request: Request) -> Writer:
     """?fieldManager, or the user agent up to its first slash."""
-    return Writer(request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown")
+    manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
+    return Writer(manager, user=request.user)
 
 
 def read_dry_run(request: Request, options_kind: str) -> bool:

@@ -84,7 +84,7 @@ class Writing:
             self._addresses.create(obj, dry_run=dry_run)
         is_completed = strategies.is_completed_when_read(served, obj)
         warnings += warnings_before(resource, obj)
-        strategies.prepare_for_create(served, obj, metadata["creationTimestamp"])
+        strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
         causes = validate_create(resource, obj)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
