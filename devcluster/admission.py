@@ -3,8 +3,8 @@
 Before an object is validated (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, TaintNodesByCondition,
 Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass and
 DefaultIngressClass.
-Afterwards (`check_...`): LimitRanger's bounds, Priority, PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator,
-and, as the last, ResourceQuota (`charged`). Source: plugin/pkg/admission of Kubernetes v1.36.
+Afterwards (`check_...`): LimitRanger's bounds, PodSecurity, Priority, PersistentVolumeClaimResize, RuntimeClass,
+PodResizeValidator, and, as the last, ResourceQuota (`charged`). Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ _DEFAULT_CLASSES = (
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
 _EVICTION_SECONDS = 300
+_WITH_TEMPLATES = frozenset({
+    "cronjobs.batch", "daemonsets.apps", "deployments.apps", "jobs.batch", "podtemplates", "replicasets.apps",
+    "replicationcontrollers", "statefulsets.apps",
+})  # fmt: skip
 _QUOTAS = served(RESOURCE_QUOTAS)
 _OURSELVES = Writer("kube-apiserver")
 
@@ -109,13 +113,16 @@ class Admission:
         match resource.group_resource:
             case "pods":
                 limits.check_pod(self._store.list(LIMIT_RANGES, namespace), obj)
+                pod_security.check_pod(self._store, obj, warnings)
                 check_overhead(self._store, obj)
             case "persistentvolumeclaims":
                 limits.check_claim(self._store.list(LIMIT_RANGES, namespace), obj)
             case "namespaces":
-                pod_security.check_labels(obj)
+                pod_security.check_new_namespace(obj)
             case "priorityclasses.scheduling.k8s.io":
                 self._one_default(obj, new=True)
+            case made_of_pods if made_of_pods in _WITH_TEMPLATES:
+                pod_security.check_template(self._store, obj, warnings)
 
     def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         """As admit_create, for the next version of an object."""
@@ -131,19 +138,23 @@ class Admission:
     ) -> None:
         """As check_create, for the next version of an object."""
         match resource.group_resource:
-            case "pods" if subresource == "resize":
-                if "deletionTimestamp" not in old["metadata"]:
+            case "pods" if subresource != "status":
+                is_resize = subresource == "resize"
+                if is_resize and "deletionTimestamp" not in old["metadata"]:
                     limits.check_pod(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
-                check_resize(self._store, obj, old)
+                pod_security.check_pod(self._store, obj, warnings, old)
+                if is_resize:
+                    check_resize(self._store, obj, old)
             case "persistentvolumeclaims" if not subresource:
                 if "deletionTimestamp" not in old["metadata"]:
                     limits.check_claim(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
                 self._claim_may_grow(resource, obj, old)
             case "namespaces" if not subresource:
-                if obj["metadata"].get("labels") != old["metadata"].get("labels"):
-                    pod_security.check_labels(obj)
+                pod_security.check_changed_namespace(self._store, obj, old, warnings)
             case "priorityclasses.scheduling.k8s.io":
                 self._one_default(obj, new=False)
+            case made_of_pods if made_of_pods in _WITH_TEMPLATES and not subresource:
+                pod_security.check_template(self._store, obj, warnings)
 
     def _claim_may_grow(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         new, before = (

@@ -76,7 +76,7 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None, *,
         if old is not None:  # people do not update pods
             return []
         return [*_host_name(metadata, "the Pod's hostname"), *_pod(metadata, spec, "metadata", "spec")]
-    if subresource:
+    if subresource not in ("", "scale"):
         return []
     same = old is not None and metadata.get("generation") == old["metadata"].get("generation")
     if key in _TEMPLATES:
