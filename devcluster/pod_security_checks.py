@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from kubeloop.devcluster.validation.field import quoted
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.profiles import APP_ARMOR, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD
 from kubeloop.devcluster.validation.security import every_container
 
