@@ -6,7 +6,7 @@ in silence. Source: github.com/google/gnostic-models openapiv2/OpenAPIv2.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from struct import pack
 from typing import Any
 
@@ -18,7 +18,7 @@ JSON = Mapping[str, Any]
 
 CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
-_METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+_METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "options": 6, "head": 7, "patch": 8}
 
 
 def _text(number: int, text: str) -> bytes:
@@ -104,19 +104,30 @@ def _extension(number: int, key: str, value: Any) -> bytes:
 
 
 def _parameter(parameter: JSON) -> bytes:
-    """A ParametersItem: a body, or a value in the query or the path; the last two number their fields differently."""
-    required = field(1, VARINT, 1) if parameter.get("required") else b""
-    if parameter["in"] == "body":
-        body = _text(2, parameter["name"]) + _text(3, "body")
-        if required:
-            body += field(4, VARINT, 1)
-        schema = _message(1, _schema(parameter["schema"]))
-        return _message(1, _message(1, body + _message(5, schema)))
-    type_number, unique_number, choice = (6, 20, 3) if parameter["in"] == "query" else (5, 19, 4)
-    value = required + _text(2, parameter["in"]) + _text(4, parameter["name"]) + _text(type_number, parameter["type"])
-    if parameter.get("uniqueItems"):
-        value += field(unique_number, VARINT, 1)
-    return _message(1, _message(2, _message(choice, value)))
+    """A Parameter: a body, or a value in the query or the path; the last two number their fields differently."""
+    place, required = parameter["in"], int(parameter.get("required", False))
+    name, told = parameter["name"], parameter.get("description", "")
+    if place == "body":
+        said = _some_text(1, told) + _text(2, name) + _text(3, place) + _some(4, required)
+        return _message(1, said + _message(5, _schema(parameter["schema"])))
+    type_number, unique_number, choice = (6, 20, 3) if place == "query" else (5, 19, 4)
+    value = _some(1, required) + _text(2, place) + _some_text(3, told) + _text(4, name)
+    value += _text(type_number, parameter["type"]) + _some(unique_number, int(parameter.get("uniqueItems", False)))
+    return _message(2, _message(choice, value))
+
+
+def _some(number: int, value: int) -> bytes:
+    """A field that is left out if it is zero."""
+    return field(number, VARINT, value) if value else b""
+
+
+def _some_text(number: int, text: str) -> bytes:
+    return _text(number, text) if text else b""
+
+
+def _parameters_item(item: JSON) -> bytes:
+    """A ParametersItem: a parameter, or a reference to one that is shared."""
+    return _message(2, _text(1, item["$ref"])) if "$ref" in item else _message(1, _parameter(item))
 
 
 def _response(response: JSON) -> bytes:
@@ -132,6 +143,8 @@ def _operation(operation: JSON) -> bytes:
         match key:
             case "tags":
                 out.append(_texts(1, value))
+            case "description":
+                out.append(_text(3, value))
             case "operationId":
                 out.append(_text(5, value))
             case "produces":
@@ -139,9 +152,11 @@ def _operation(operation: JSON) -> bytes:
             case "consumes":
                 out.append(_texts(7, value))
             case "parameters":
-                out.extend(_message(8, _parameter(each)) for each in value)
+                out.extend(_message(8, _parameters_item(each)) for each in value)
             case "responses":
                 out.append(_message(9, b"".join(_named(1, code, _response(each)) for code, each in value.items())))
+            case "schemes":
+                out.append(_texts(10, value))
             case _:
                 out.append(_extension(13, key, value))
     return b"".join(out)
@@ -149,12 +164,33 @@ def _operation(operation: JSON) -> bytes:
 
 def _path(item: JSON) -> bytes:
     operations = b"".join(_message(_METHODS[key], _operation(item[key])) for key in item if key != "parameters")
-    return operations + b"".join(_message(9, _parameter(each)) for each in item.get("parameters", ()))
+    return operations + b"".join(_message(9, _parameters_item(each)) for each in item.get("parameters", ()))
+
+
+def _security(scheme: JSON) -> bytes:
+    """A SecurityDefinitionsItem: of those, an API key."""
+    key = _text(1, scheme["type"]) + _text(2, scheme["name"]) + _text(3, scheme["in"]) + _text(4, scheme["description"])
+    return _message(2, key)
 
 
 def encode(document: JSON) -> bytes:
     """The document as a gnostic openapi.v2.Document. Raises KeyError for keys that have no place in one."""
     info = _text(1, document["info"]["title"]) + _text(2, document["info"]["version"])
-    paths = b"".join(_named(2, path, _path(item)) for path, item in document["paths"].items())
-    definitions = b"".join(_named(1, name, _schema(each)) for name, each in document["definitions"].items())
-    return _text(1, document["swagger"]) + _message(2, info) + _message(8, paths) + _message(9, definitions)
+    wanted = (
+        _message(12, b"".join(_named(1, name, _texts(1, each[name])) for name in each)) for each in document["security"]
+    )
+    return b"".join(
+        (
+            _text(1, document["swagger"]),
+            _message(2, info),
+            _message(8, b"".join(_named(2, path, _path(item)) for path, item in document["paths"].items())),
+            _map(9, document["definitions"], _schema),
+            _map(10, document["parameters"], _parameter),
+            *wanted,
+            _map(13, document["securityDefinitions"], _security),
+        )
+    )
+
+
+def _map(number: int, values: Mapping[str, JSON], encoded: Callable[[JSON], bytes]) -> bytes:
+    return _message(number, b"".join(_named(1, name, encoded(each)) for name, each in values.items()))

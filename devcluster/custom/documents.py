@@ -19,7 +19,9 @@ from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.structural import EMBEDDED, INT_OR_STRING, PRESERVE, Schema
 from kubeloop.devcluster.custom.version import TERMINATING_VERBS, VERBS, Version, version_rank
 from kubeloop.devcluster.descriptions import field_descriptions
+from kubeloop.devcluster.openapi_paths import Paths
 from kubeloop.devcluster.openapi_protobuf import encode
+from kubeloop.devcluster.openapi_types import Schemas
 from kubeloop.devcluster.request import JSON_TYPE
 
 JSON = dict[str, Any]
@@ -175,28 +177,23 @@ class Documents:
 
     def _v3(self, group: str, version: str) -> bytes:
         def make() -> bytes:
-            schemas = shared_openapi.Schemas(v3=True)
-            paths = shared_openapi.Paths(schemas, v3=True)
+            schemas = Schemas(v3=True, of=None)
+            paths = Paths(schemas, v3=True)
             for each in self._groups()[group][version]:
                 _define(schemas, each, v3=True)
                 paths.add(each.served)
-            return shared_openapi.document(paths.paths, schemas.schemas)
+            return shared_openapi.v3_document(paths, schemas, custom=True)
 
         document: bytes = self._once(("v3", group, version), make)
         return document
 
     def _v2(self) -> JSON:
-        document = shared_openapi.v2_document()
-        schemas = shared_openapi.Schemas(v3=False)
-        paths = shared_openapi.Paths(schemas, v3=False)
-        for each in self._versions():
-            _define(schemas, each, v3=False)
-            paths.add(each.served)
-        return {
-            **document,
-            "paths": dict(sorted({**document["paths"], **paths.paths}.items())),
-            "definitions": dict(sorted({**schemas.schemas, **document["definitions"]}.items())),
-        }
+        def add(paths: Paths, schemas: Schemas) -> None:
+            for each in self._versions():
+                _define(schemas, each, v3=False)
+                paths.add(each.served)
+
+        return shared_openapi.v2_document(add)
 
 
 def _storage_hash(version: Version) -> str:
@@ -234,7 +231,7 @@ def _aggregated(version: Version) -> JSON:
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def _define(schemas: shared_openapi.Schemas, version: Version, *, v3: bool) -> None:
+def _define(schemas: Schemas, version: Version, *, v3: bool) -> None:
     """Add the types of a custom resource and of its list."""
     resource = version.served.resource
     metadata = _reference(schemas, "meta/v1.ObjectMeta", v3=v3)
@@ -275,7 +272,7 @@ def _define(schemas: shared_openapi.Schemas, version: Version, *, v3: bool) -> N
     schemas.define(resource.group, resource.version, version.list_kind, listed)
 
 
-def _reference(schemas: shared_openapi.Schemas, type_name: str, *, v3: bool) -> JSON:
+def _reference(schemas: Schemas, type_name: str, *, v3: bool) -> JSON:
     reference = schemas.reference(type_name)
     return {"allOf": [reference]} if v3 else reference
 

@@ -64,6 +64,7 @@ SOURCES: tuple[Package, ...] = (
     Package("apimachinery", "pkg/apis/meta/v1", "meta/v1"),
     Package("apimachinery", "pkg/runtime", "runtime", only=("TypeMeta", "Unknown")),
     Package("apimachinery", "pkg/types", "types", only=("UID",)),
+    Package("apimachinery", "pkg/version", "version", only=("Info",)),
 )
 _IMPORTS = {
     "k8s.io/apimachinery/pkg/apis/meta/v1": "meta/v1",
@@ -71,8 +72,9 @@ _IMPORTS = {
     "k8s.io/apimachinery/pkg/util/intstr": "intstr",
     "k8s.io/apimachinery/pkg/runtime": "runtime",
     "k8s.io/apimachinery/pkg/types": "types",
+    "k8s.io/apimachinery/pkg/watch": "watch",
 }
-_FILES = re.compile(r".*/(types(_jsonschema)?|uid|register)\.go")
+_FILES = re.compile(r".*/(types(_jsonschema)?|uid|register|watch)\.go")
 SINGLE_VALUES = frozenset({
     "meta/v1.Time", "meta/v1.MicroTime", "meta/v1.Duration", "meta/v1.FieldsV1",
     "apiextensions/v1.JSON", "apiextensions/v1.JSONSchemaPropsOrArray", "apiextensions/v1.JSONSchemaPropsOrBool",

@@ -248,7 +248,8 @@ def _collection(obj: JSON, namespace: str) -> str:
 _MASKS = tuple(
     (re.compile(pattern, re.DOTALL | re.MULTILINE), instead)
     for pattern, instead in (
-        (r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\n", ""),  # kubectl's own log
+        (r"^(\S+ )?[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\n", ""),  # kubectl's own log
+        (r"^goroutine \d+ \[.*", "(stack of a kubectl that crashes)"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "(uid)"),
         (r"\b20(?!24)\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000( UTC)?)", "(time)"),
         (r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20(?!24)\d\d \d\d:\d\d:\d\d [+-]\d{4}", "(time)"),

@@ -71,6 +71,42 @@ def test_every_served_resource_has_its_paths():
             assert {"get", "put", "patch", "delete"} <= set(item)
 
 
+def test_what_all_operations_of_a_path_take_is_told_once():
+    item = document("/openapi/v3/api/v1")["paths"]["/api/v1/namespaces/{namespace}/bindings"]
+    assert [each["name"] for each in item["parameters"]] == [
+        "dryRun", "fieldManager", "fieldValidation", "namespace", "pretty"
+    ]  # fmt: skip
+    assert "parameters" not in item["post"]
+
+
+def test_connections_take_the_options_of_their_kinds_by_every_method():
+    paths = document("/openapi/v3/api/v1")["paths"]
+    item = paths["/api/v1/namespaces/{namespace}/pods/{name}/exec"]
+    assert [each["name"] for each in item["parameters"]] == [
+        "command", "container", "name", "namespace", "stderr", "stdin", "stdout", "tty"
+    ]  # fmt: skip
+    assert {method for method in item if method != "parameters"} == {"get", "post"}
+    through = paths["/api/v1/nodes/{name}/proxy/{path}"]
+    assert {method for method in through if method != "parameters"} == {
+        "delete", "get", "head", "options", "patch", "post", "put"
+    }  # fmt: skip
+    assert through["head"]["operationId"] == "connectCoreV1HeadNodeProxyWithPath"
+    assert [(each["name"], each["in"]) for each in through["parameters"]] == [
+        ("name", "path"), ("path", "path"), ("path", "query")
+    ]  # fmt: skip
+
+
+def test_the_watches_of_old_are_listed_beside_the_lists():
+    paths = APPS["paths"]
+    named = {
+        "/apis/apps/v1/watch/deployments": ("watchAppsV1DeploymentListForAllNamespaces", "watchlist"),
+        "/apis/apps/v1/watch/namespaces/{namespace}/deployments": ("watchAppsV1NamespacedDeploymentList", "watchlist"),
+        "/apis/apps/v1/watch/namespaces/{namespace}/deployments/{name}": ("watchAppsV1NamespacedDeployment", "watch"),
+    }
+    for path, told in named.items():
+        assert (paths[path]["get"]["operationId"], paths[path]["get"]["x-kubernetes-action"]) == told
+
+
 def test_the_scale_subresource_is_of_kind_scale():
     scale = APPS["paths"]["/apis/apps/v1/namespaces/{namespace}/replicasets/{name}/scale"]
     assert scale["get"]["x-kubernetes-group-version-kind"] == {"group": "autoscaling", "kind": "Scale", "version": "v1"}
@@ -119,7 +155,8 @@ def test_the_second_version_has_all_groups_in_one_document():
     assert "/apis/apps/v1/namespaces/{namespace}/deployments" in whole["paths"]
     strategy = whole["definitions"]["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["strategy"]
     assert strategy["$ref"] == "#/definitions/io.k8s.api.apps.v1.DeploymentStrategy"
-    assert set(references(whole)) <= {f"#/definitions/{name}" for name in whole["definitions"]}
+    known = {f"#/{place}/{name}" for place in ("definitions", "parameters") for name in whole[place]}
+    assert set(references(whole)) <= known
 
 
 def test_go_clients_get_the_second_version_as_protobuf():
@@ -128,8 +165,24 @@ def test_go_clients_get_the_second_version_as_protobuf():
     assert found[1] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     fields = {number: value for number, _wire, value in wire_values(found[0])}
     assert fields[1] == b"2.0"
-    definitions = [next(wire_values(entry))[2] for _number, _wire, entry in wire_values(fields[9])]
-    assert [name.decode() for name in definitions] == list(document("/openapi/v2")["definitions"])
+    for number, place in ((9, "definitions"), (10, "parameters"), (13, "securityDefinitions")):
+        named = [next(wire_values(entry))[2] for _number, _wire, entry in wire_values(fields[number])]
+        assert [name.decode() for name in named] == list(document("/openapi/v2")[place])
+
+
+def test_a_body_is_described_in_protobuf_as_in_json():
+    """A schema where a reference to one belongs, or the reverse, is read as garbage."""
+    whole = document("/openapi/v2")
+    name = next(name for name, each in whole["parameters"].items() if "Patch" in str(each))
+    found = openapi("/openapi/v2", PROTOBUF)
+    assert found is not None
+    of_document = {number: value for number, _wire, value in wire_values(found[0])}
+    entries = [{number: value for number, _, value in wire_values(each)} for _, _, each in wire_values(of_document[10])]
+    parameter = next(each[2] for each in entries if each[1].decode() == name)
+    ((_, _, body),) = wire_values(parameter)
+    fields = {number: value for number, _wire, value in wire_values(body)}
+    assert (fields[2], fields[3], fields[4]) == (b"body", b"body", 1)
+    assert list(wire_values(fields[5])) == [(1, 2, whole["parameters"][name]["schema"]["$ref"].encode())]
 
 
 @pytest.mark.parametrize(
