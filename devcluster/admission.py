@@ -4,7 +4,8 @@ Before an object is validated (`admit_...`): NamespaceLifecycle, LimitRanger's d
 Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass and
 DefaultIngressClass.
 Afterwards (`check_...`): LimitRanger's bounds, PodSecurity, Priority, PersistentVolumeClaimResize, RuntimeClass,
-PodResizeValidator, and, as the last, ResourceQuota (`charged`). Source: plugin/pkg/admission of Kubernetes v1.36.
+PodResizeValidator, ValidatingAdmissionPolicy (`policies`) and, as the last, ResourceQuota (`charged`). Source:
+plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from kubeloop.devcluster import errors, limits, pod_security, quota
 from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.pod_resizes import check_resize
+from kubeloop.devcluster.policies.active import Policies
 from kubeloop.devcluster.registry import INGRESS_CLASSES, LIMIT_RANGES, served
 from kubeloop.devcluster.runtime_classes import apply_runtime_class, check_overhead
 from kubeloop.devcluster.storage import Store
@@ -45,9 +47,10 @@ _OURSELVES = Writer("kube-apiserver")
 class Admission:
     """All plugins over one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, policies: Policies) -> None:
         self._store = store
         self._clock = clock
+        self.policies = policies
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
@@ -123,6 +126,7 @@ class Admission:
                 self._one_default(obj, new=True)
             case made_of_pods if made_of_pods in _WITH_TEMPLATES:
                 pod_security.check_template(self._store, obj, warnings)
+        self.policies.check("CREATE", obj, None)
 
     def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         """As admit_create, for the next version of an object."""
@@ -155,6 +159,7 @@ class Admission:
                 self._one_default(obj, new=False)
             case made_of_pods if made_of_pods in _WITH_TEMPLATES and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
+        self.policies.check("UPDATE", obj, old)
 
     def _claim_may_grow(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         new, before = (

@@ -47,6 +47,20 @@ class DeleteOptions:
         """Is nothing said of what becomes of the dependents?"""
         return self.propagation_policy is None and self.orphan_dependents is None
 
+    @property
+    def document(self) -> JSON:
+        """As an object of the API."""
+        preconditions = {"uid": self.precondition_uid, "resourceVersion": self.precondition_resource_version}
+        given = {
+            "gracePeriodSeconds": self.grace_period_seconds,
+            "preconditions": {name: each for name, each in preconditions.items() if each is not None} or None,
+            "orphanDependents": self.orphan_dependents,
+            "propagationPolicy": self.propagation_policy,
+            "dryRun": ["All"] if self.dry_run else None,
+        }
+        told = {"kind": "DeleteOptions", "apiVersion": _META}
+        return told | {name: each for name, each in given.items() if each is not None}
+
 
 def read_delete_options(request: Request) -> DeleteOptions:
     """The body's options, or the query's where there is no body. Raises StatusError 400, 415, 422."""

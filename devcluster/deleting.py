@@ -6,6 +6,7 @@ pod strategy's CheckGracefulDelete.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,6 +44,10 @@ class Deleting:
         name = obj["metadata"]["name"]
         self.check(resource, name, obj["metadata"], options)
         self._admission.check_delete(resource, name)
+        if not self._is_going(served, obj, options):
+            is_graceful = self._is_graceful(served, obj)
+            known = replace(options, grace_period_seconds=_grace_seconds(obj, options)) if is_graceful else options
+            self._admission.policies.check("DELETE", None, obj, known)
         if resource is NAMESPACES and not _is_ready_to_go(obj):
             return self._delete_namespace(before, options)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:

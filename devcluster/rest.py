@@ -46,6 +46,7 @@ from kubeloop.devcluster.patch_requests import (
     read_configuration,
     told_of_repeated,
 )
+from kubeloop.devcluster.policies.active import Policies
 from kubeloop.devcluster.registry import (
     BINDINGS,
     SELF_SUBJECT_REVIEWS,
@@ -109,7 +110,8 @@ class Rest:
         self._keys = keys
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
-        admission = Admission(store, clock)
+        self.policies = Policies(store)
+        admission = Admission(store, clock, self.policies)
         self._writing = Writing(store, admission, clock=clock, rng=rng, service_range=service_range)
         self.deleting = Deleting(store, admission, clock)
         self._pods = PodSubresources(store, self._writing, self.deleting, clock)
@@ -117,7 +119,13 @@ class Rest:
 
     def answer(self, request: Request, found: Route) -> Response:
         """Answer a request for a resource. Raises StatusError."""
-        asked = verb(found, request.method)
+        self.policies.asked = request
+        try:
+            return self._answer(request, found, verb(found, request.method))
+        finally:
+            self.policies.asked = None
+
+    def _answer(self, request: Request, found: Route, asked: str) -> Response:
         if found.subresource:
             return self._subresource(request, found, asked)
         match asked:
@@ -553,6 +561,7 @@ class Rest:
             return log_of(self._store, self._stored(found).object, container)
         if asked == "portforward":
             check_ports(request)
+        self.policies.check("CONNECT", None, None)
         if asked == "proxy":
             return refuse_proxy(self._store, found.served.resource, found.namespace, found.name)
         return refuse_stream(self._store, self._stored(found).object, asked, container)
@@ -575,6 +584,7 @@ class Rest:
             given.pop("uid", None)
         elif name != found.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
+        self.policies.check("CREATE", body.obj, None)
         self._pods.bind(name, found.namespace, body.obj, dry_run=dry_run)
         return document(201, {**_SUCCESS, "code": 201}, view)
 
@@ -593,6 +603,7 @@ class Rest:
         if asked and wanted and asked != wanted:
             one, other = (f"[{' '.join(each)}]" for each in (asked, wanted))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
+        self.policies.check("CREATE", body.obj, None)
         self._pods.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
         return document(201, {**_SUCCESS, "code": 201}, view)
 
@@ -627,6 +638,7 @@ class Rest:
         with_usual_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writing.now, subresource="token")
         obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng, self._keys)
+        self.policies.check("CREATE", {**obj, "status": {"token": "", "expirationTimestamp": None}}, None)
         return self._object(request, found.served, 201, obj)
 
 

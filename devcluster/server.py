@@ -106,6 +106,7 @@ class ApiServer:
         self.store.subscribe(EVENTS, self._note_event)
         bootstrap(self.store, clock, rng, str(service_range[1]))
         self._definitions = Definitions(self.store, self._rest.deleting, clock, self._rest.end_watches)
+        self._rest.policies.definitions = self._definitions
         self._documents = Documents(self._definitions)
 
     async def run(self) -> None:

@@ -227,5 +227,4 @@ _WARNINGS = {
     (_ADMISSION, "MutatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
     (_ADMISSION, "ValidatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
     (_ADMISSION, "MutatingAdmissionPolicy"): "this server stores admission policies and does not evaluate them",
-    (_ADMISSION, "ValidatingAdmissionPolicy"): "this server stores admission policies and does not evaluate them",
 }

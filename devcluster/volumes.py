@@ -20,6 +20,7 @@ from typing import Any
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.kubelet_events import KubeletEvents
+from kubeloop.devcluster.policies.active import Policies
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.volume_matching import (
     BIND_COMPLETED,
@@ -69,7 +70,7 @@ class SimulatedVolumes:
         self._clock = clock
         self._rng = rng
         self._events = KubeletEvents(store, clock=clock, rng=rng)
-        self._admission = Admission(store, clock)
+        self._admission = Admission(store, clock, Policies(store))
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to look at, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys

@@ -70,10 +70,14 @@ def in_texts(value: Closure, known: frozenset[str]) -> Closure:
     return contained
 
 
-def with_context(function: Callable[..., Any], args: list[Closure]) -> Closure:
+def with_context(
+    function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...], Any], int] | None
+) -> Closure:
     def call(run: Run) -> Any:
-        run.cost += 1
-        return function(run.context, *[each(run) for each in args])
+        values = tuple([each(run) for each in args])
+        result = function(run.context, *values)
+        run.cost += 1 if cost is None else cost(values, result)
+        return result
 
     return call
 

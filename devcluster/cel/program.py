@@ -7,7 +7,7 @@ all() and exists(). A cost above the limit ends it whatever stands around. Sourc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.devcluster.cel import costs
@@ -88,10 +88,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Functions of one's own. They are called with the context that a run is given, and then the arguments."""
+    """Functions of one's own. They are called with the context that a run is given, and then the arguments.
+
+    costs: what calls cost, by arguments and result; 1 for those that are not here.
+    """
 
     overloads: Mapping[str, list[Overload]]
     functions: Mapping[str, Callable[..., Any]]
+    costs: Mapping[str, Callable[[tuple[Any, ...], Any], int]] = field(default_factory=dict)
 
 
 _NONE_MORE = Library({}, {})
@@ -107,7 +111,7 @@ class Program:
             self.node = parse(source)
             self.type = check(source, self.node, variables, library.overloads)
             self._names = list(variables)
-            compiler = _Compiler(self._names, library.functions)
+            compiler = _Compiler(self._names, library)
             self._closure = compiler.compile(self.node)
         except RecursionError:
             raise ExpressionError(source, [Issue(-1, "expression recursion limit exceeded: 250")]) from None
@@ -130,7 +134,7 @@ class Program:
 
 
 class _Compiler:
-    def __init__(self, names: list[str], library: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, names: list[str], library: Library) -> None:
         self._library = library
         self._scopes: list[dict[str, int]] = [{name: number for number, name in enumerate(names)}]
         self.count = len(names)
@@ -210,8 +214,8 @@ class _Compiler:
 
     def _call(self, node: Call) -> Closure:
         args = [self.compile(each) for each in ([node.target] if node.target is not None else []) + node.args]
-        if node.name in self._library:
-            return with_context(self._library[node.name], args)
+        if node.name in self._library.functions:
+            return with_context(self._library.functions[node.name], args, self._library.costs.get(node.name))
         kinds = [each.type.kind for each in node.args] if node.target is None and len(args) == 2 else []
         if kinds in SAME_NUMBERS and node.name in ORDERS:
             return ordered(args, ORDERS[node.name])

@@ -96,11 +96,25 @@ def _node(obj: JSON, _old: JSON | None) -> Iterator[str]:
         yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
 
 
+_STATIC = ".static.k8s.io"
+
+
+def _policy(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    if obj["metadata"].get("name", "").endswith(_STATIC):
+        told = "are reserved for static manifest-based configurations and cannot be managed via the API"
+        yield f'metadata.name: names ending with "{_STATIC}" {told}'
+
+
 _WARNINGS: dict[tuple[str, str], Told] = {
     ("", "Endpoints"): _endpoints,
     ("", "Node"): _node,
     ("", "Secret"): _secret,
     ("", "ServiceAccount"): _service_account,
+    **{
+        ("admissionregistration.k8s.io", f"{way}{kind}"): _policy
+        for way in ("Mutating", "Validating")
+        for kind in ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
+    },
     ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
     ("networking.k8s.io", "Ingress"): _ingress,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,

@@ -18,6 +18,7 @@ from kubeloop.devcluster.validation import (
     pod_subresources,
     pod_updates,
     pods,
+    policies,
     quotas,
     services,
     storage,
@@ -72,7 +73,7 @@ class Rule:
 
 
 SIMPLE = Rule()
-_RBAC = "rbac.authorization.k8s.io"
+_ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "Pod"): Rule(
@@ -195,6 +196,20 @@ RULES: dict[tuple[str, str], Rule] = {
     ("storage.k8s.io", "CSIStorageCapacity"): Rule(create=csi.capacity_create, update=csi.capacity_update),
     ("storage.k8s.io", "VolumeAttributesClass"): Rule(
         create=csi.attributes_class_create, update=csi.attributes_class_update, parts="usw"
+    ),
+    (_ADMISSION, "ValidatingAdmissionPolicy"): Rule(
+        create=policies.validating_policy_create,
+        update=policies.validating_policy_update,
+        status=policies.validating_policy_status,
+        core=False,
+        parts="ws",
+        status_parts="s",
+    ),
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): Rule(
+        create=policies.validating_binding_create,
+        update=_again(policies.validating_binding_create),
+        core=False,
+        parts="ws",
     ),
     (_RBAC, "Role"): Rule(
         name=path_segment, create=cluster.role_create, update=_again(cluster.role_create), parts="wsu"
