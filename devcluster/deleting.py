@@ -6,7 +6,6 @@ pod strategy's CheckGracefulDelete.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,10 +43,6 @@ class Deleting:
         name = obj["metadata"]["name"]
         self.check(resource, name, obj["metadata"], options)
         self._admission.check_delete(resource, name)
-        if not self._is_going(served, obj, options):
-            is_graceful = self._is_graceful(served, obj)
-            known = replace(options, grace_period_seconds=_grace_seconds(obj, options)) if is_graceful else options
-            self._admission.policies.check("DELETE", None, obj, known)
         if resource is NAMESPACES and not _is_ready_to_go(obj):
             return self._delete_namespace(before, options)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
@@ -56,12 +51,13 @@ class Deleting:
         graceful, going = self._is_graceful(served, obj), self._is_going(served, obj, options)
         if going:
             return obj, False
+        grace = _grace_seconds(obj, options) if graceful else 0
+        self._ask_policies(obj, options, grace if graceful else None)
         finalizers = _finalizers(metadata.get("finalizers", []), options, served)
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
-        grace = _grace_seconds(obj, options) if graceful else 0
         if graceful:
             self._mark(metadata, obj["metadata"], grace)
         elif finalizers:
@@ -79,8 +75,12 @@ class Deleting:
             before = table.update(before, now)
         return table.delete(before).object, True
 
+    def _ask_policies(self, obj: JSON, options: DeleteOptions, grace: int | None = None) -> None:
+        self._admission.policies.check("DELETE", None, obj, options, grace)
+
     def _begin_to_delete_definition(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
         """The definition stays until its objects are gone, which `custom.definitions` sees to."""
+        self._ask_policies(before.object, options)
         now = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
         if options.dry_run:
             return now, False
@@ -91,6 +91,7 @@ class Deleting:
         metadata = {**obj["metadata"]}
         if "deletionTimestamp" in metadata:
             return obj, False
+        self._ask_policies(obj, options)
         finalizers = _finalizers(metadata.get("finalizers", []), options)
         if finalizers:
             metadata["finalizers"] = finalizers

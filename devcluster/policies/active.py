@@ -63,11 +63,17 @@ class Policies:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def check(
-        self, operation: Operation, obj: JSON | None, old: JSON | None, deletion: DeleteOptions | None = None
+        self,
+        operation: Operation,
+        obj: JSON | None,
+        old: JSON | None,
+        deletion: DeleteOptions | None = None,
+        grace_seconds: int | None = None,
     ) -> None:
         """Ask all policies about what the request is about to do. Raises StatusError if one refuses it.
 
         obj: what is to be stored; old: what is there; as they are stored. What is evicted was asked about before.
+        grace_seconds: what the object is given where the deletion's options leave it open.
         """
         request = self.asked
         if request is None or request.route is None:
@@ -83,7 +89,7 @@ class Policies:
         from kubeloop.devcluster.policies.validating import validate
 
         assert self._matcher is not None
-        about = _attributes(request, request.route, operation, obj, old, deletion)
+        about = _attributes(request, request.route, operation, obj, old, deletion, grace_seconds)
         validate(self._validating, about, request.warnings, self._matcher, self._served, self._store)
 
     def _served(self, api_version: str, kind: str) -> Served | None:
@@ -137,6 +143,7 @@ def _attributes(
     obj: JSON | None,
     old: JSON | None,
     deletion: DeleteOptions | None,
+    grace_seconds: int | None,
 ) -> Attributes:
     from kubeloop.devcluster.policies.attributes import Attributes, connect_options
 
@@ -148,6 +155,8 @@ def _attributes(
         options = _write_options(request, operation)
     elif deletion is not None:
         options = deletion.document
+        if grace_seconds is not None and name:  # the options of a collection's deletion stay as they came
+            options["gracePeriodSeconds"] = grace_seconds
     elif operation == "CONNECT":
         obj = connect_options(request, route)
     return Attributes(
