@@ -18,6 +18,8 @@ from kubeloop.kube.transport import Response, StreamedResponse, TransportError
 
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _READ_BUFFER_BYTES = 1 << 20
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL, UnicodeError)
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, UnicodeError)  # a UnicodeError: a host that cannot be a name
 
 
 class AiohttpTransport:
@@ -35,6 +37,7 @@ class AiohttpTransport:
         self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
         self._answer_seconds = answer_seconds
         self._tls = endpoint.tls or True
+        self._own_headers = endpoint.headers
         self._session = self._new_session()
         self._retired: list[aiohttp.ClientSession] = []  # see forget_idle
 
@@ -42,6 +45,7 @@ class AiohttpTransport:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._tls, keepalive_timeout=60.0),
             cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._own_headers,
             skip_auto_headers=_OUR_HEADERS,
             read_bufsize=_READ_BUFFER_BYTES,
         )
@@ -74,7 +78,7 @@ class AiohttpTransport:
             ) as answer:
                 content = await answer.read()
                 return Response(answer.status, content, _lower(answer.headers))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _FAILURES as error:
             raise _transport_error(error, self._url) from error
 
     @asynccontextmanager
@@ -94,7 +98,7 @@ class AiohttpTransport:
                     proxy=self._proxy,
                     server_hostname=self._tls_name,
                 )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _FAILURES as error:
             raise _transport_error(error, self._url) from error
         try:
             yield StreamedResponse(answer.status, _lower(answer.headers), _Body(answer, self._url))
@@ -124,7 +128,7 @@ class _Body:
     async def __anext__(self) -> bytes:
         try:
             chunk = await self._content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except _FAILURES as error:
             raise _transport_error(error, self._url) from error
         if not chunk:
             raise StopAsyncIteration
@@ -136,7 +140,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _transport_error(error: Exception, url: str) -> TransportError:
-    unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL)
+    unsent = isinstance(error, _UNSENT)
     problem = str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
         problem = "no connection in time" if unsent else "no answer in time"

@@ -284,7 +284,8 @@ class AsyncioTransport:
         if endpoint.proxy:
             raise ValueError("AsyncioTransport does not speak to proxies")
         self._endpoint = endpoint
-        self._host_header = f"host: {endpoint.authority}"
+        own = (f"{name}: {value}".encode().decode("latin-1") for name, value in endpoint.headers)
+        self._own_headers = [f"host: {endpoint.authority}", *own]
         self._connect_seconds = connect_seconds
         self._answer_seconds = answer_seconds
         self._idle: list[_Connection] = []  # the one used last at the end
@@ -390,7 +391,7 @@ class AsyncioTransport:
                 )
         except TimeoutError as error:
             raise TransportError(f"{endpoint.url}: no connection in time", request_sent=False) from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a UnicodeError is of a host that cannot be a name
             raise TransportError(f"{endpoint.url}: {error}", request_sent=False) from error
         _detect_dead_peers(transport)
         return connection
@@ -409,7 +410,7 @@ class AsyncioTransport:
         return method in _REPEATABLE and connection.used and not connection.answering and not connection.timed_out
 
     def _encoded(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
-        lines = [f"{method} {self._endpoint.path_prefix}{target} HTTP/1.1", self._host_header]
+        lines = [f"{method} {self._endpoint.path_prefix}{target} HTTP/1.1", *self._own_headers]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body or method not in _REPEATABLE:
             lines.append(f"content-length: {len(body)}")

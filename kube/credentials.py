@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import ssl
 from pathlib import Path
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from kubeloop.kube.authorization import Authorization, AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
 from kubeloop.kube.endpoint import Endpoint, endpoint_at
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.impersonation import Headers, impersonation_headers
 from kubeloop.kube.kubeconfig import Entry, read_kubeconfig
 from kubeloop.kube.transport import Transport
 
@@ -24,7 +26,6 @@ HttpClient = Literal["asyncio", "aiohttp"]
 _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _INSECURE = "insecure-skip-tls-verify"
-_IMPERSONATION = {"as", "as-uid", "as-groups", "as-user-extra"}
 _RENEWED_BY_LIBRARY = {"exec", "auth-provider"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -75,13 +76,12 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         raise UserError(
             f"kubeconfig {cluster.file} names no server for its cluster", hint="set clusters[].cluster.server"
         )
-    if user.values.keys() & _IMPERSONATION:
-        raise UserError(f"kubeconfig {user.file}: kubeloop does not act as somebody else", hint="leave out users[].as")
+    acting_as = impersonation_headers(user)
     if user.values.keys() & _RENEWED_BY_LIBRARY:
         from kubeloop.kube.renewed_credentials import connect_renewed
 
         return await connect_renewed(
-            paths, config.context, lambda configuration: _library_transport(configuration, http)
+            paths, config.context, lambda configuration: _library_transport(configuration, acting_as, http)
         )
     tls = None
     if not server.startswith("http://"):
@@ -91,7 +91,9 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         certificate, key = user.content("client-certificate"), user.content("client-key")
         if certificate:
             _load_certificate(tls, certificate, key, f"kubeconfig {user.file}")
-    endpoint = _behind_proxy(server, tls, cluster.text("tls-server-name"), cluster.text("proxy-url"))
+    endpoint = _endpoint(
+        server, tls, tls_name=cluster.text("tls-server-name"), proxy=cluster.text("proxy-url"), acting_as=acting_as
+    )
     transport = _transport(endpoint, http)
     authorization = _authorization(user)
     return AuthorizedTransport(transport, authorization) if authorization is not None else transport
@@ -150,7 +152,7 @@ def _connect_in_cluster(http: HttpClient) -> Transport:
         return _bearer(_mounted("token"))
 
     tls = _tls(ca, "in-cluster configuration", verify=True)
-    endpoint = _behind_proxy(f"https://{f'[{host}]' if ':' in host else host}:{port}", tls)
+    endpoint = _endpoint(f"https://{f'[{host}]' if ':' in host else host}:{port}", tls)
     authorization = ReloadedAuthorization(_bearer(_mounted("token")), load, every_seconds=_RELOAD_SECONDS)
     return AuthorizedTransport(_transport(endpoint, http), authorization)
 
@@ -175,7 +177,7 @@ def _mounted(name: str) -> bytes:
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def _library_transport(configuration: Any, http: HttpClient) -> tuple[Any, Endpoint]:
+def _library_transport(configuration: Any, acting_as: Headers, http: HttpClient) -> tuple[Any, Endpoint]:
     """The transport that a kubernetes_asyncio Configuration describes. Raises UserError."""
     tls = None
     if not configuration.host.startswith("http://"):
@@ -187,7 +189,13 @@ def _library_transport(configuration: Any, http: HttpClient) -> tuple[Any, Endpo
                 tls.load_cert_chain(configuration.cert_file, configuration.key_file)
         except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
             raise UserError(f"{source}: bad certificate: {error}", hint="check its certificates and keys") from error
-    endpoint = _behind_proxy(configuration.host, tls, configuration.tls_server_name or "", configuration.proxy or "")
+    endpoint = _endpoint(
+        configuration.host,
+        tls,
+        tls_name=configuration.tls_server_name or "",
+        proxy=configuration.proxy or "",
+        acting_as=acting_as,
+    )
     return _transport(endpoint, http), endpoint
 
 
@@ -204,11 +212,15 @@ def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
     return tls
 
 
-def _behind_proxy(server: str, tls: ssl.SSLContext | None, tls_name: str = "", proxy: str = "") -> Endpoint:
-    """The endpoint, and the proxy given for it or found in the environment. Raises UserError."""
-    endpoint = endpoint_at(server, tls, tls_name=tls_name, proxy=proxy)
+def _endpoint(
+    server: str, tls: ssl.SSLContext | None, *, tls_name: str = "", proxy: str = "", acting_as: Headers = ()
+) -> Endpoint:
+    """The endpoint, with the proxy given for it or found in the environment. Raises UserError."""
+    endpoint = endpoint_at(server, tls, tls_name=tls_name)
     found = proxy or _proxy_from_environment(endpoint)
-    return replace(endpoint, proxy=found) if found else endpoint
+    if found and not found.startswith(("http://", "https://")):
+        raise UserError(f"{found!r} is no proxy for HTTP", hint="proxy-url looks like http://HOST:PORT, as HTTPS_PROXY")
+    return replace(endpoint, proxy=found, headers=acting_as)
 
 
 def _proxy_from_environment(endpoint: Endpoint) -> str:
@@ -217,9 +229,22 @@ def _proxy_from_environment(endpoint: Endpoint) -> str:
         return ""
     import urllib.request
 
-    if urllib.request.proxy_bypass(endpoint.host):
+    proxies = urllib.request.getproxies()
+    if urllib.request.proxy_bypass(endpoint.host) or _is_in_a_range(endpoint.host, proxies.get("no", "")):
         return ""
-    return urllib.request.getproxies().get("https" if endpoint.tls else "http", "")
+    found = proxies.get("https" if endpoint.tls else "http", "")
+    return f"http://{found}" if found and "://" not in found else found
+
+
+def _is_in_a_range(host: str, no_proxy: str) -> bool:
+    """Whether `host` is an address in one of the ranges in NO_PROXY ("10.0.0.0/8"), which Python's library ignores."""
+    import ipaddress
+
+    for each in no_proxy.split(","):
+        with contextlib.suppress(ValueError):  # a name
+            if "/" in each and ipaddress.ip_address(host) in ipaddress.ip_network(each.strip(), strict=False):
+                return True
+    return False
 
 
 def _transport(endpoint: Endpoint, http: HttpClient) -> Any:

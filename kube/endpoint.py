@@ -17,6 +17,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     tls_name       the name the certificate must have, if it is not `host`
     path_prefix    what stands before every path ("" for an API server; others for what sits in front of several)
     proxy          URL of an HTTP proxy, "" for none
+    headers        names and values, sent with every request besides its own; a name may stand there more than once
     """
 
     host: str
@@ -25,6 +26,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     tls_name: str = ""
     path_prefix: str = ""
     proxy: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def authority(self) -> str:
@@ -38,15 +40,16 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path_prefix}"
 
 
-def endpoint_at(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = "", proxy: str = "") -> Endpoint:
+def endpoint_at(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = "") -> Endpoint:
     """The Endpoint at a URL; `tls` is used if it is https. Raises UserError if it is no URL of a server."""
-    parts = urlsplit(url if "://" in url else f"https://{url}")
+    none = UserError(f"{url!r} is no server address", hint="it looks like https://HOST:PORT")
     try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
         port = parts.port
-    except ValueError:
-        port = 0
+    except ValueError:  # brackets that do not match, a port that is no number
+        raise none from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise UserError(f"{url!r} is no server address", hint="it looks like https://HOST:PORT")
+        raise none
     secure = parts.scheme == "https"
     return Endpoint(
         host=parts.hostname,
@@ -54,5 +57,4 @@ def endpoint_at(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = 
         tls=(tls or ssl.create_default_context()) if secure else None,
         tls_name=tls_name,
         path_prefix=parts.path.rstrip("/"),
-        proxy=proxy,
     )

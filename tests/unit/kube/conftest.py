@@ -18,10 +18,15 @@ class Request:
 
     method: str
     target: str
-    headers: dict[str, str]
+    header_lines: list[tuple[str, str]]
     body: bytes
     connection: int
     writer: asyncio.StreamWriter
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By name in lower case."""
+        return {name.lower(): value for name, value in self.header_lines}
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -72,10 +77,9 @@ class Server:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 method, target, _ = head[0].split(" ")
-                headers = dict(line.split(": ", 1) for line in head[1:] if line)
-                headers = {name.lower(): value for name, value in headers.items()}
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                request = Request(method, target, headers, body, number, writer)
+                lines = [(name, value) for name, _, value in (line.partition(": ") for line in head[1:] if line)]
+                request = Request(method, target, lines, b"", number, writer)
+                request.body = await reader.readexactly(int(request.headers.get("content-length", 0)))
                 self.requests.append(request)
                 await self.answer(request)
         except (asyncio.IncompleteReadError, ConnectionError):

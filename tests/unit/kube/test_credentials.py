@@ -13,6 +13,7 @@ import pytest
 import yaml
 from kubernetes_asyncio import client, config
 
+from kubeloop.kube.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.credentials import connect, connect_token
 from kubeloop.kube.endpoint import endpoint_at
 from kubeloop.kube.errors import UserError
@@ -243,6 +244,93 @@ async def test_a_client_certificate_opens_the_connection(serving, kubeconfig, ce
             await ask(transport)
 
 
+IMPERSONATION = {
+    "as": "jané",
+    "as-uid": "u-1",
+    "as-groups": ["system:masters", "b, c"],
+    "as-user-extra": {"example.com/Team b%": ["x", "y"], "Ä": ["z"]},
+}
+
+
+@pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
+@pytest.mark.parametrize("by_plugin", [False, True], ids=["token", "exec plugin"])
+async def test_who_acts_as_somebody_else_says_so_in_every_request(serving, kubeconfig, plugin, http, by_plugin):
+    async with serving(whoami) as server:
+        user = (plugin("right") if by_plugin else {"token": "right"}) | IMPERSONATION
+        transport = await connect(kubeconfig(server.url, user), http=http)
+        assert (await ask(transport)).status == 200
+        (request,) = server.requests
+        sent = [(name.lower(), value) for name, value in request.header_lines if name.lower().startswith("imp")]
+        assert sent == [
+            ("impersonate-user", "jané".encode().decode("latin-1")),
+            ("impersonate-uid", "u-1"),
+            ("impersonate-group", "system:masters"),
+            ("impersonate-group", "b, c"),
+            ("impersonate-extra-example.com%2fteam%20b%25", "x"),
+            ("impersonate-extra-example.com%2fteam%20b%25", "y"),
+            ("impersonate-extra-%c3%84", "z"),
+        ]
+
+
+async def test_who_acts_as_nobody_else_sends_no_such_header(serving, kubeconfig):
+    async with serving(whoami) as server:
+        user = {"token": "right", "as": "", "as-uid": "", "as-groups": [], "as-user-extra": {}}
+        await ask(await connect(kubeconfig(server.url, user)))
+        assert not [name for name in server.requests[0].headers if name.startswith("impersonate")]
+
+
+@pytest.mark.parametrize(
+    ("user", "problem", "hint"),
+    [
+        ({"as-groups": ["a"]}, "need a user", "users[].user.as"),
+        ({"as-uid": "a"}, "need a user", "users[].user.as"),
+        ({"as-user-extra": {"a": ["b"]}}, "need a user", "users[].user.as"),
+        ({"as": 5}, "as must be text", "quotes"),
+        ({"as": "a", "as-groups": "b"}, "as-groups must be a list of texts", "quotes"),
+        ({"as": "a", "as-groups": [1]}, "as-groups must be a list of texts", "quotes"),
+        ({"as": "a", "as-user-extra": ["b"]}, "as-user-extra is not a mapping", "list of texts"),
+        ({"as": "a", "as-user-extra": {"b": "c"}}, "as-user-extra.b must be a list of texts", "quotes"),
+        ({"as": "a\r\nauthorization: b"}, "cannot be sent", "one line"),
+    ],
+    ids=str,
+)
+async def test_impersonation_that_cannot_be_asked_for_is_told(kubeconfig, user, problem, hint):
+    with pytest.raises(UserError) as wrong:
+        await connect(kubeconfig("http://127.0.0.1:1", user))
+    assert problem in str(wrong.value)
+    assert hint in wrong.value.hint
+
+
+@pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".example"])
+async def test_a_host_that_cannot_be_a_name_does_not_answer(kubeconfig, host, http):
+    with pytest.raises(TransportError) as failed:
+        await ask(await connect(kubeconfig(f"http://{host}", {}), http=http))
+    assert not failed.value.request_sent
+
+
+async def test_a_proxy_without_a_scheme_is_one_for_http(serving, kubeconfig, monkeypatch):
+    async def answer(request):
+        await request.answer(200, request.target.encode())
+
+    async with serving(answer) as server:
+        monkeypatch.setenv("HTTP_PROXY", server.url.removeprefix("http://"))
+        transport = await connect(kubeconfig("http://example.invalid", {}))
+        assert (await ask(transport)).body == b"http://example.invalid/version"
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "proxied"),
+    [("10.0.0.0/8", False), ("nonsense/8, 10.96.0.0/16", False), ("10.96.0.1", False), ("10.97.0.0/16,::/0", True)],
+)
+async def test_no_proxy_may_name_ranges_of_addresses(kubeconfig, monkeypatch, no_proxy, proxied):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    transport = await connect(kubeconfig("https://10.96.0.1", {}))
+    assert isinstance(transport, AiohttpTransport) is proxied
+    await transport.close()
+
+
 async def test_a_proxy_is_used(serving, kubeconfig, monkeypatch):
     async def answer(request):
         await request.answer(200, request.target.encode())
@@ -285,11 +373,11 @@ BAD = [
         id="user",
     ),
     pytest.param(
-        "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x'}}],"
-        " users: [{name: u, user: {as: root}}], contexts: [{name: a, context: {cluster: c, user: u}}]}",
-        "does not act as somebody else",
-        "users[].as",
-        id="impersonation",
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x', proxy-url: 'socks5://y'}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "'socks5://y' is no proxy for HTTP",
+        "proxy-url looks like http://HOST:PORT",
+        id="proxy",
     ),
     pytest.param(
         "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x'}}],"
@@ -365,7 +453,7 @@ async def test_a_bad_certificate_is_told(kubeconfig, tmp_path):
         await connect(path)
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "https://", "https://x:99999", "http://x:0"])
+@pytest.mark.parametrize("url", ["ftp://x", "https://", "https://x:99999", "http://x:0", "https://[x"])
 def test_an_address_that_is_none_is_told(url):
     with pytest.raises(UserError, match="no server address"):
         endpoint_at(url)
