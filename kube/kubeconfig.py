@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.errors import UserError, yaml_problem
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -96,15 +96,14 @@ def _content(path: str) -> dict[str, Any]:
 
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read kubeconfig {path}: {error}", hint="check the file's permissions") from error
+    except OSError as error:
+        raise UserError(f"cannot read kubeconfig {path}: {error.strerror}", hint="check its permissions") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a kubeconfig, nor any text", hint="it is YAML in UTF-8") from None
     try:
         content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise UserError(f"kubeconfig {path} is not valid YAML{line}: {problem}", hint="check the file") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"kubeconfig {path} is not valid YAML: {yaml_problem(error)}", hint="check the file") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a kubeconfig", hint="it has clusters, contexts and users")
     return content

@@ -50,11 +50,11 @@ def ask_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint
 
 @contextlib.contextmanager
 def _answer(path: str, query: Mapping[str, str], endpoint: str | None, hint: str) -> Iterator[Any]:
-    url = f"{(endpoint or process_to_ask().endpoint).rstrip('/')}{path}?{urllib.parse.urlencode(query)}"
+    server = (endpoint or process_to_ask().endpoint).rstrip("/")
     try:
         # the endpoint is on this machine: a proxy for the world outside does not concern it
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=_ANSWER_SECONDS) as answer:
+        with opener.open(f"{server}{path}?{urllib.parse.urlencode(query)}", timeout=_ANSWER_SECONDS) as answer:
             yield answer
     except urllib.error.HTTPError as error:
         try:
@@ -64,4 +64,6 @@ def _answer(path: str, query: Mapping[str, str], endpoint: str | None, hint: str
             problem = f"the endpoint answers {error.code}"
         raise UserError(problem, hint=hint) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise UserError(f"{url} does not answer: {error}", hint="is kubeloop running? see --endpoint") from None
+        problem = getattr(error, "reason", None) or error  # an URLError wraps what happened
+        problem = getattr(problem, "strerror", None) or problem
+        raise UserError(f"{server} does not answer: {problem}", hint="is kubeloop running? see --endpoint") from None

@@ -58,6 +58,12 @@ _MODULES = {
 
 CONTROLLERS = tuple(_MODULES)
 
+_NAMES_OF_KUBERNETES = {
+    "garbage-collector-controller": "garbagecollector",
+    **{f"{name}-controller": name for name in CONTROLLERS if name not in ("garbagecollector", "scheduler")},
+}
+"""As kube-controller-manager calls them since v1.28. Ours are those it had before, and still takes."""
+
 _WATCHED: dict[str, tuple[Resource[Any], ...]] = {
     "deployment": (DEPLOYMENTS, REPLICA_SETS, PODS),
     "replicaset": (REPLICA_SETS, PODS),
@@ -67,7 +73,6 @@ _WATCHED: dict[str, tuple[Resource[Any], ...]] = {
     "scheduler": (NODES, PODS, *LISTED.values()),
 }
 """What a part will ask informers for, so that they can begin before it is imported."""
-
 
 _CREATORS = {"replicaset": "ReplicaSet", "replicationcontroller": "ReplicationController"}
 
@@ -120,11 +125,15 @@ class Part(Protocol):
 
 
 def parse_controllers(text: str) -> frozenset[str]:
-    """The meaning of --controllers: names, "*" for all, "-name" to leave one out. Raises UserError."""
+    """The meaning of --controllers: names, ours or Kubernetes', "*" for all, "-name" to leave one out.
+
+    Raises UserError.
+    """
     chosen: set[str] = set()
     left_out: set[str] = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = word.removeprefix("-")
+        name = _NAMES_OF_KUBERNETES.get(name, name)
         if name == "*" and word == "*":
             chosen |= set(CONTROLLERS)
         elif name not in CONTROLLERS:
@@ -154,8 +163,7 @@ class ControlPlane:
 
     `informers`, `tracing` and `scheduler` are there for those who look on (progress, `kubeloop trace` and `explain`).
     scheduler: None if this process runs none, and before run() has made it. made: when run() has made all parts;
-    synced: when the caches are filled, too. dump_wanted: set it to have what the
-    scheduler holds written to the log.
+    synced: when the caches are filled, too. dump_wanted: set it to have what the scheduler holds written to the log.
     """
 
     def __init__(

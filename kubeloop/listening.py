@@ -25,11 +25,11 @@ def listening_socket(address: str, port: int) -> Iterator[socket.socket]:
             listening.listen(100)
             listening.setblocking(False)
             opened = listening.dup()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a UnicodeError is of an address that cannot be a name
         raise UserError(
-            f"cannot listen on {address} port {port}: {error.strerror}",
+            f"cannot listen on {address or 'no address'} port {port}: {getattr(error, 'strerror', 'not a name')}",
             hint="choose another port with --endpoint-port, or 0 for a free one"
-            if error.errno in (errno.EADDRINUSE, errno.EACCES)
+            if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
             else "--bind-address takes an address of this machine",
         ) from None
     with contextlib.closing(opened):

@@ -16,7 +16,7 @@ import yaml
 
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.discovery import ResourceMap
-from kubeloop.kube.errors import ApiError, NotFound, UserError
+from kubeloop.kube.errors import ApiError, NotFound, UserError, yaml_problem
 from kubeloop.kube.resources import Resource
 from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from kubeloop.tracing.requests import ApplyTrace
@@ -228,11 +228,8 @@ def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
     """All objects of a YAML or JSON text. `source` names it in errors. Raises UserError."""
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{source}{where}: {problem}", hint="this is no valid YAML") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{source}: {yaml_problem(error)}", hint="this is no valid YAML") from None
     for number, document in enumerate(documents, start=1):
         if document is None:
             continue

@@ -11,6 +11,7 @@ def serve(ports: PortOptions) -> int: ...
 # no `from __future__ import annotations`: the declarations are read from the annotations
 
 import functools
+import math
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Annotated, Any, Literal
 
 import click
 import msgspec
+
+from kubeloop.kube.durations import duration_seconds, duration_text
 
 LogFormat = Literal["text", "json"]
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -97,6 +100,28 @@ LogFormatOption = Annotated[
 ]
 
 
+def duration(least: float, *, or_more: bool = True) -> dict[str, Any]:
+    """Parameters of an option that takes seconds (90), or a duration as Kubernetes' flags do (1m30s); or_more: `least`
+    seconds are allowed, too."""
+
+    def seconds_of(given: str | float) -> float:
+        seconds = _seconds(given) if isinstance(given, str) else given
+        if seconds is None or not math.isfinite(seconds):
+            raise click.BadParameter(f"{given!r} is no duration; say 15, 15s or 1m30s")
+        if seconds < least or (seconds == least and not or_more):
+            raise click.BadParameter(f"{given} is not {'at least' if or_more else 'more than'} {duration_text(least)}")
+        return seconds
+
+    return {"type": seconds_of, "metavar": "DURATION"}
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return duration_seconds(text)
+
+
 _WIDEST, _NARROWEST = 8, 29
 
 
@@ -119,10 +144,8 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     node_memory: Annotated[str, option("Memory of each node (quantity).")] = "32Gi"
     node_pods: Annotated[int, option("Pods per node.", type=click.IntRange(1))] = 110
     zones: Annotated[int, option("Zones the nodes are in.", type=click.IntRange(1))] = 3
-    start_delay: Annotated[float, option("Seconds from binding to a running container.", type=click.FloatRange(0))] = (
-        0.05
-    )
-    start_spread: Annotated[float, option("Seconds by which the start delay varies.", type=click.FloatRange(0))] = 0.05
+    start_delay: Annotated[float, option("Time from binding to a running container.", **duration(0))] = 0.05
+    start_spread: Annotated[float, option("By how much the start delay varies.", **duration(0))] = 0.05
     probe_delays: Annotated[
         bool,
         option(
@@ -137,7 +160,7 @@ class ClusterOptions(msgspec.Struct, frozen=True):
         ),
     ] = ()
     node_monitor_grace_period: Annotated[
-        float, option("Seconds without a sign of life after which a node is Unknown.", type=click.FloatRange(0.5))
+        float, option("Time without a sign of life after which a node is Unknown.", **duration(0.5))
     ] = 50.0
     service_cluster_ip_range: Annotated[
         IPv4Network | None,
@@ -162,7 +185,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     token: Annotated[str | None, option("Bearer token (default: a random one).", envvar="KUBELOOP_TOKEN")] = None
     compaction_interval: Annotated[
         float,
-        option("Seconds for which older versions are kept for watches and lists.", type=click.FloatRange(0.1)),
+        option("How long older versions are kept for watches and lists.", **duration(0.1)),
     ] = 300.0
     log_format: LogFormatOption = "text"
     child: Annotated[bool, option("", is_flag=True, hidden=True)] = False
@@ -188,9 +211,11 @@ class ProcessOptions(msgspec.Struct, frozen=True):
             "DefaultProvider, or ClusterAutoscalerProvider, which fills nodes up. Instead of --config.", metavar="NAME"
         ),
     ] = None
-    concurrent_deployment_syncs: Annotated[int, option("", type=click.IntRange(1))] = 5
-    concurrent_replicaset_syncs: Annotated[int, option("", type=click.IntRange(1))] = 5
-    concurrent_rc_syncs: Annotated[int, option("", type=click.IntRange(1))] = 5
+    concurrent_deployment_syncs: Annotated[int, option("Deployments reconciled at once.", type=click.IntRange(1))] = 5
+    concurrent_replicaset_syncs: Annotated[int, option("ReplicaSets reconciled at once.", type=click.IntRange(1))] = 5
+    concurrent_rc_syncs: Annotated[
+        int, option("ReplicationControllers reconciled at once.", type=click.IntRange(1))
+    ] = 5
     bind_address: Annotated[str, option("Where /healthz, /metrics listen.")] = "127.0.0.1"
     endpoint_port: Annotated[
         int, option("Port of /healthz /livez /readyz /metrics /configz; 0: a free one.", type=PORT)
@@ -238,7 +263,7 @@ class ShowOptions(msgspec.Struct, frozen=True):
     once: Annotated[
         bool, option("End when every Deployment is complete (0), or at the time-out (1).", is_flag=True)
     ] = False
-    timeout: Annotated[float, option("Seconds.", type=click.FloatRange(0, min_open=True))] = 120.0
+    timeout: Annotated[float, option("How long to wait for that.", **duration(0, or_more=False))] = 120.0
     as_json: Annotated[
         bool, option("Print one JSON document on stdout, and nothing else there.", "--json", is_flag=True)
     ] = False
@@ -249,14 +274,14 @@ class ServerOptions(msgspec.Struct, frozen=True):
 
     kubeconfig: Annotated[
         Path | None,
-        option("Default: $KUBECONFIG, the service account in a pod, or ~/.kube/config, in this order.", type=FILE),
+        option("Default: $KUBECONFIG, ~/.kube/config, or the service account in a pod, in this order.", type=FILE),
     ] = None
     kube_context: Annotated[
         str | None, option("Context of the kubeconfig (default: its current one).", "--context")
     ] = None
-    controllers: Annotated[str, option("Comma-separated; '*' for all, '-name' to leave one out.")] = (
-        "deployment,replicaset,scheduler"
-    )
+    controllers: Annotated[
+        str, option("Comma-separated names, as of kube-controller-manager; '*' for all, '-name' to leave one out.")
+    ] = "deployment,replicaset,scheduler"
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -276,15 +301,19 @@ class RunOptions(msgspec.Struct, frozen=True):
         Path | None, option("Write the scheduler's complete configuration to this file and exit.", type=FILE)
     ] = None
     kube_api_qps: Annotated[float, option("Requests per second; negative: no limit.", type=float)] = -1.0
-    kube_api_burst: Annotated[int, option("", type=click.IntRange(1))] = 100
+    kube_api_burst: Annotated[int, option("Requests at once before that limit counts.", type=click.IntRange(1))] = 100
 
 
 class ElectionOptions(msgspec.Struct, frozen=True):
     """Whether and how replicas elect one that acts. Durations are seconds."""
 
     leader_elect: Annotated[bool, option("Be one of several replicas.", "--leader-elect/--no-leader-elect")] = False
-    leader_elect_resource_namespace: Annotated[str, option("")] = "kube-system"
-    leader_elect_resource_name: Annotated[str, option("")] = "kubeloop"
-    leader_elect_lease_duration: Annotated[float, option("Seconds.", type=click.FloatRange(1))] = 15.0
-    leader_elect_renew_deadline: Annotated[float, option("Seconds.", type=click.FloatRange(1))] = 10.0
-    leader_elect_retry_period: Annotated[float, option("Seconds.", type=click.FloatRange(0.1))] = 2.0
+    leader_elect_resource_namespace: Annotated[str, option("Where the Lease is.")] = "kube-system"
+    leader_elect_resource_name: Annotated[str, option("Name of the Lease.")] = "kubeloop"
+    leader_elect_lease_duration: Annotated[float, option("How long others wait for a sign of life.", **duration(1))] = (
+        15.0
+    )
+    leader_elect_renew_deadline: Annotated[
+        float, option("How long the leader tries to renew before it stops.", **duration(1))
+    ] = 10.0
+    leader_elect_retry_period: Annotated[float, option("Time between tries.", **duration(0.1))] = 2.0

@@ -140,7 +140,13 @@ async def _run_elected(
 
 
 def _check(election: ElectionOptions) -> None:
-    """Source: LeaderElectionConfig validation in client-go tools/leaderelection."""
+    """Source: client-go tools/leaderelection; component-base config/validation. Raises UserError."""
+    for name, option in (
+        (election.leader_elect_resource_namespace, "--leader-elect-resource-namespace"),
+        (election.leader_elect_resource_name, "--leader-elect-resource-name"),
+    ):
+        if not name:
+            raise UserError(f"{option} is empty", hint="candidates find each other by the Lease of that name")
     if election.leader_elect_lease_duration <= election.leader_elect_renew_deadline:
         raise UserError(
             "the lease duration must be longer than the renew deadline",

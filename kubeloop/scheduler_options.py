@@ -44,6 +44,8 @@ def read_scheduler_configuration(
             raise UserError(f"{path}: {error}", hint=error.hint) from None
     if scheduler_name is None:
         return config
+    if not scheduler_name:
+        raise UserError("--scheduler-name is empty", hint="pods name it in spec.schedulerName")
     if len(config.profiles) != 1:
         raise UserError(
             f"--scheduler-name with {len(config.profiles)} profiles in {path}", hint="name the profiles in the file"

@@ -1,25 +1,23 @@
 """Which traces are recorded and which are kept: OTEL_TRACES_SAMPLER when they begin, tail rules when they end.
 
 Decides as the samplers of the OpenTelemetry specification do, at a fraction of their cost: once per pod, on the hot
-path. May import `kubeloop.kube.errors` and this room.
+path. May import `durations` and `errors` of `kubeloop.kube`, and this room.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from kubeloop.kube.durations import duration_seconds
 from kubeloop.kube.errors import UserError
 
 log = logging.getLogger(__name__)
 
 _SAMPLERS = ("always_on", "always_off", "traceidratio")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_duration = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)").fullmatch
 _HINT = "for example --trace-keep slower-than=2s,failed,preempted"
 
 
@@ -119,10 +117,9 @@ def parse_tail_rules(text: str) -> TailRules:
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = word.partition("=")
         if name == "slower-than":
-            match = _duration(value)
-            if match is None:
+            slower = duration_seconds(value)
+            if slower is None or slower < 0:
                 raise UserError(f"--trace-keep: '{value}' is no duration", hint="write 500ms, 2s or 5m")
-            slower = float(match[1]) * _SECONDS[match[2]]
         elif word in ("failed", "preempted"):
             names.add(word)
         else:

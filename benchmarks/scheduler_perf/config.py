@@ -7,7 +7,6 @@ a file is a ConfigError that names file, test case or workload, and operation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import yaml
 
+from kubeloop.kube.durations import duration_seconds
 from scheduler_perf.templates import load_yaml
 
 
@@ -25,19 +25,6 @@ class ConfigError(Exception):
 
 class _Problem(Exception):
     """What is wrong with one operation, before it is known where that stands."""
-
-
-_GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s)")
-_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
-def duration_seconds(text: str) -> float:
-    """Of a Go duration such as "1m30s". Raises ValueError."""
-    if text == "0":
-        return 0.0
-    if not text or _GO_DURATION.sub("", text):
-        raise ValueError(f"{text!r} is not a duration")
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _GO_DURATION.findall(text))
 
 
 class _Params:
@@ -329,11 +316,8 @@ OPERATIONS: dict[str, type[Operation]] = {
 
 
 def _check_duration(text: str) -> None:
-    if text:
-        try:
-            duration_seconds(text)
-        except ValueError as error:
-            raise _Problem(str(error)) from None
+    if text and duration_seconds(text) is None:
+        raise _Problem(f"{text!r} is not a duration")
 
 
 class ThresholdMetricSelector(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):

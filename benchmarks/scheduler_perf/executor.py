@@ -15,6 +15,7 @@ import msgspec
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
 from kubeloop.kube.client import Client
+from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from kubeloop.kube.objects import Pod
 from kubeloop.kube.resources import (
@@ -186,7 +187,7 @@ class Executor:
             case config.Barrier():
                 await self._barrier(operation)
             case config.Sleep():
-                await asyncio.sleep(config.duration_seconds(operation.duration or "0"))
+                await asyncio.sleep(parse_duration_seconds(operation.duration or "0"))
             case config.CreateAny():
                 await self._create_any(operation)
             case config.UpdateAny():
@@ -359,7 +360,7 @@ class Executor:
         self._pods.bound_listener = lambda pod: bound.put_nowait(pod) if pod.metadata.namespace == namespace else None
         count = 0
         try:
-            async with asyncio.timeout(config.duration_seconds(operation.duration)):
+            async with asyncio.timeout(parse_duration_seconds(operation.duration)):
                 await _each(range(operation.count), make, workers=_POD_WORKERS)
                 while True:
                     pod = await bound.get()

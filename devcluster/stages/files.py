@@ -18,7 +18,7 @@ import yaml
 from kubeloop.devcluster.stages.jq import JqError, Query
 from kubeloop.devcluster.stages.template import Template
 from kubeloop.devcluster.stages.template_syntax import Arity, TemplateError
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.errors import UserError, yaml_problem
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.stages.expressions import Expression
@@ -150,8 +150,8 @@ def _read(path: Path) -> list[Stage]:
         raise UserError(f"{path} is no text", hint="--stages takes a YAML file of KWOK stages") from None
     try:
         documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: {error}", hint="correct the YAML") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path}: {yaml_problem(error)}", hint="correct the YAML") from None
     stages = [_stage(_Place(path, document)) for document in documents if not _empty(document)]
     if not stages:
         raise UserError(f"{path}: no stages in it", hint=f"a stage has apiVersion {API_VERSION} and kind Stage")

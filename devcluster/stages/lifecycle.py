@@ -12,12 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.devcluster.stages.files import Amount, Requirement, Stage
+from kubeloop.kube.durations import duration_seconds
 
 JSON = dict[str, Any]
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"([+-]?)((?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|ms|s|m|h))+)")
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
 def matches(stage: Stage, obj: JSON, now: datetime, rng: random.Random) -> bool:
@@ -107,7 +104,7 @@ def delay_seconds(stage: Stage, obj: JSON, now: datetime, rng: random.Random) ->
 def _seconds(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> float | None:
     if amount.expression is not None:
         told = amount.expression.seconds(obj, _moment(now, rng))
-        told = go_duration(told) if isinstance(told, str) else told
+        told = duration_seconds(told) if isinstance(told, str) else told
         if told is not None:
             return told
     found = amount.query.results(obj) if amount.query is not None else []
@@ -116,7 +113,7 @@ def _seconds(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> fl
             return None
         seconds = _until(found[0], now)
         if seconds is None:
-            seconds = go_duration(found[0])
+            seconds = duration_seconds(found[0])
         if seconds is not None:
             return seconds
     return None if amount.constant is None else amount.constant / 1000
@@ -131,14 +128,3 @@ def _until(text: str, now: datetime) -> float | None:
     if "T" not in text:
         return None
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
-
-
-def go_duration(text: str) -> float | None:
-    """Seconds of a duration as Go writes it ("1m30s", "250ms", "0"); None if it is none."""
-    if text in ("0", "+0", "-0"):
-        return 0.0
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        return None
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(match[2]))
-    return -seconds if match[1] == "-" else seconds

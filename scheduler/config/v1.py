@@ -15,9 +15,9 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.durations import duration_text, parse_duration_seconds
+from kubeloop.kube.errors import UserError, yaml_problem
 from kubeloop.kube.objects import JSON, Struct, without_nulls
-from kubeloop.scheduler.config.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
     DEFAULT_SCHEDULER_NAME,
@@ -164,8 +164,10 @@ def load_configuration(text: str) -> SchedulerConfiguration:
     """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"the scheduler configuration is not YAML: {error}", hint="check its indentation") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(
+            f"the scheduler configuration is not YAML: {yaml_problem(error)}", hint="check its indentation"
+        ) from None
     if not isinstance(document, dict):
         raise UserError("the scheduler configuration is not a map", hint=f"it begins with apiVersion: {API_VERSION}")
     return read_configuration(document)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.fielderrors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
 from kubeloop.kube.nodeselector import NodeSelectorMatcher, NodeSelectorTermMatcher
-from kubeloop.scheduler.config.durations import duration_text, parse_duration_seconds
 from kubeloop.scheduler.config.types import (
     ExtenderConfiguration,
     LeaderElectionConfiguration,

@@ -12,7 +12,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(_ROOT / "benchmarks"))
 
 from scheduler_perf import config  # noqa: E402
-from scheduler_perf.config import ConfigError, Workload, config_files, duration_seconds, read_config  # noqa: E402
+from scheduler_perf.config import ConfigError, Workload, config_files, read_config  # noqa: E402
 from scheduler_perf.figures import Distribution, Metrics, Throughput, below_threshold, summary  # noqa: E402
 from scheduler_perf.templates import GoTemplate, ObjectTemplate, TemplateError, object_template  # noqa: E402
 
@@ -167,17 +167,6 @@ def test_two_workloads_of_one_name_are_an_error(tmp_path):
 def test_labels_select_as_on_github(tmp_path, label_filter, selected):
     (workload,) = read_config(written(tmp_path))
     assert workload.selected(label_filter) is selected
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("1m30s", 90), ("250ms", 0.25), ("0", 0), ("1.5h", 5400)])
-def test_durations_are_go_durations(text, seconds):
-    assert duration_seconds(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "10", "s", "1 s", "1d"])
-def test_what_go_does_not_read_as_a_duration_is_refused(text):
-    with pytest.raises(ValueError, match="is not a duration"):
-        duration_seconds(text)
 
 
 # --- templates -------------------------------------------------------------------------------------------------------

@@ -347,7 +347,7 @@ async def test_a_proxy_is_used(serving, kubeconfig, monkeypatch):
 
 
 BAD = [
-    pytest.param("a: [1", "config is not valid YAML (line ", "check the file", id="not YAML"),
+    pytest.param("a: [1", "config is not valid YAML: line ", "check the file", id="not YAML"),
     pytest.param("just text", "is not a kubeconfig", "clusters", id="something else"),
     pytest.param("{}", "has no current-context", "it has no contexts", id="empty"),
     pytest.param(

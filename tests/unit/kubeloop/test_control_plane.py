@@ -10,7 +10,7 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.control_plane import _WATCHED, CONTROLLERS, ControlPlane, Settings
+from kubeloop.control_plane import _WATCHED, CONTROLLERS, ControlPlane, Settings, parse_controllers
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
 from kubeloop.devcluster.server import ApiServer
@@ -33,6 +33,45 @@ DEPLOYMENT = {
         },
     },
 }
+
+
+EVERY_NAME_OF_KUBERNETES = (
+    "deployment-controller,replicaset-controller,replicationcontroller-controller,garbage-collector-controller,"
+    "namespace-controller,resourcequota-controller"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "controllers"),
+    [
+        pytest.param("deployment, scheduler", {"deployment", "scheduler"}, id="names"),
+        pytest.param("*", set(CONTROLLERS), id="all"),
+        pytest.param("*,-scheduler", set(CONTROLLERS) - {"scheduler"}, id="all but one"),
+        pytest.param(f"{EVERY_NAME_OF_KUBERNETES},scheduler", set(CONTROLLERS), id="Kubernetes' names"),
+        pytest.param(
+            "*,-garbage-collector-controller", set(CONTROLLERS) - {"garbagecollector"}, id="all but Kubernetes'"
+        ),
+        pytest.param("deployment,deployment-controller", {"deployment"}, id="one under both names"),
+    ],
+)
+def test_controllers_are_chosen_by_name(text, controllers):
+    assert parse_controllers(text) == controllers
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("deploy", "no controller named 'deploy'"),
+        ("scheduler-controller", "no controller named 'scheduler-controller'"),
+        ("-*", "no controller named '*'"),
+        ("", "no controller is left"),
+        ("scheduler,-scheduler", "no controller is left"),
+    ],
+)
+def test_controllers_that_cannot_be_chosen_are_told(text, problem):
+    with pytest.raises(UserError) as wrong:
+        parse_controllers(text)
+    assert problem in str(wrong.value)
 
 
 @pytest.fixture

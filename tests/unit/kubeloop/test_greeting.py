@@ -98,4 +98,6 @@ def test_an_address_that_cannot_be_listened_on_is_told_with_what_to_change():
     assert "--endpoint-port" in taken.value.hint
     with pytest.raises(UserError, match=r"203\.0\.113\.1 port 0") as elsewhere:
         listening_socket("203.0.113.1", 0).__enter__()
+    with pytest.raises(UserError, match=r"cannot listen on a\.\.b port 0: not a name"):
+        listening_socket("a..b", 0).__enter__()
     assert "--bind-address" in elsewhere.value.hint

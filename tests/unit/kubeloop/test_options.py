@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.cli import commands
+from kubeloop.kube.errors import UserError
 from kubeloop.options import ClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
 
 
@@ -49,6 +50,47 @@ def test_names_flags_and_repeated_options_are_understood():
     assert files.files == (Path("a"), Path("b"))
     assert shown == ShowOptions(once=False, timeout=3.0, as_json=True)
     assert rest == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("3", 3.0), ("2.5", 2.5), ("250ms", 0.25), ("1m30s", 90.0), ("1e2", 100.0), ("0.001", 0.001)]
+)
+def test_durations_are_seconds_or_as_kubernetes_flags_take_them(given, seconds):
+    assert parsed("--timeout", given)[2].timeout == seconds
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1d", "", "soon"])
+def test_what_is_no_duration_is_told(given):
+    with pytest.raises(click.BadParameter, match="is no duration; say 15, 15s or 1m30s"):
+        parsed(f"--start-delay={given}")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--start-delay=-1s"], "-1s is not at least 0s"),
+        (["--node-monitor-grace-period=0.4"], "0.4 is not at least 500ms"),
+        (["--timeout=0"], "0 is not more than 0s"),
+    ],
+)
+def test_durations_that_are_too_short_are_told(given, problem):
+    with pytest.raises(click.BadParameter, match=problem):
+        parsed(*given)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--leader-elect-lease-duration=10s"], "the lease duration must be longer than the renew deadline"),
+        (["--leader-elect-retry-period=9s"], "the renew deadline must be longer than 1.2 times the retry period"),
+        (["--leader-elect-resource-name="], "--leader-elect-resource-name is empty"),
+        (["--leader-elect-resource-namespace="], "--leader-elect-resource-namespace is empty"),
+    ],
+)
+def test_elections_that_cannot_work_are_refused(given, problem):
+    result = CliRunner().invoke(commands, ["run", "--leader-elect", *given])
+    assert isinstance(result.exception, UserError)
+    assert problem in str(result.exception)
 
 
 @pytest.mark.parametrize("command", ["up", "run", "apiserver"])

@@ -85,6 +85,19 @@ def test_what_is_wrong_is_named_with_the_next_thing_to_try(command, arguments, p
     assert hint in second
 
 
+def test_what_is_no_yaml_is_told_in_one_line_with_its_place(tmp_path, capsys):
+    path = written(tmp_path, "a: [1")
+    assert run(["run", "--config", str(path)]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {path}: the scheduler configuration is not YAML: line 1, column ")
+    assert second == "  hint: check its indentation"
+
+
+def test_a_scheduler_has_a_name(capsys):
+    assert run(["run", "--scheduler-name", ""]) == 2
+    assert capsys.readouterr().err.startswith("error: --scheduler-name is empty\n")
+
+
 @pytest.mark.parametrize(
     ("policy", "problem"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from kubeloop.devcluster.node_objects import ANNOTATION_FAIL
 from kubeloop.devcluster.stages.files import Stage, read_stages
-from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds, go_duration, matches
+from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds, matches
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.resources import LEASES, NODES, PODS
 from support.simulated_cluster import SimulatedCluster
@@ -189,23 +189,6 @@ def test_delays(stages, delay, least, most):
     assert max(drawn) <= most
     assert max(drawn) - min(drawn) >= (most - least) * 0.9
     assert drawn == [delay_seconds(stage, POD, NOW, random.Random(seed)) for seed in range(200)]
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("1m30s", 90.0),
-        ("250ms", 0.25),
-        ("1.5h", 5400.0),
-        ("-2s", -2.0),
-        ("0", 0.0),
-        ("5", None),
-        ("", None),
-        ("s", None),
-    ],
-)
-def test_go_durations(text, seconds):
-    assert go_duration(text) == seconds
 
 
 def test_of_several_stages_one_is_taken_by_weight(stages):

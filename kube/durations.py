@@ -1,4 +1,4 @@
-"""metav1.Duration: Go's text form of durations, "1h2m3.5s", "300ms"."""
+"""Durations in Go's text form, as in metav1.Duration and in flags: "1h2m3.5s", "300ms". Source: Go's time package."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import re
 from kubeloop.kube.errors import UserError
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+")
 
 
-def parse_duration_seconds(text: str) -> float:
-    """Raises UserError in Go's words."""
+def duration_seconds(text: str) -> float | None:
+    """Seconds of a duration; None if it is none: all but zero have a unit."""
     if text in ("0", "+0", "-0"):
         return 0.0
     if not _WHOLE.fullmatch(text):
-        raise UserError(f'time: invalid duration "{text}"', hint='for example "5s" or "1m30s"')
+        return None
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     return -seconds if text.startswith("-") else seconds
+
+
+def parse_duration_seconds(text: str) -> float:
+    """The same. Raises UserError in Go's words."""
+    seconds = duration_seconds(text)
+    if seconds is None:
+        raise UserError(f'time: invalid duration "{text}"', hint='for example "5s" or "1m30s"')
+    return seconds
 
 
 def duration_text(seconds: float) -> str:
