@@ -238,6 +238,9 @@ def _without_trailing_zeros(unscaled: int, exponent: int) -> tuple[int, int]:
     return (int(digits[:-zeros]), exponent + zeros) if zeros and unscaled else (unscaled, exponent)
 
 
+_LONGEST = 4000  # characters; Python refuses to read longer numbers, which Go does
+
+
 @lru_cache(maxsize=1 << 14)
 def _parse(text: str) -> Quantity:
     if text == "0":
@@ -245,6 +248,8 @@ def _parse(text: str) -> Quantity:
     scanned = _SCAN.fullmatch(text)
     if scanned is None or not text:
         raise QuantityError(_WRONG_FORMAT)
+    if len(text) > _LONGEST:
+        raise QuantityError(_WRONG_NUMBER)
     sign, zeros, whole, point, fraction, suffix = scanned.groups(default="")
     if len(suffix) == 1 and suffix in "+-" and not (whole or zeros or point):
         raise QuantityError(_WRONG_FORMAT)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from math import ceil
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kubeloop.devcluster.cel import costs
 from kubeloop.devcluster.cel.values import (
@@ -27,6 +28,9 @@ from kubeloop.devcluster.cel.values import (
     shown,
     type_name,
 )
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.custom.patterns import Pattern
 
 MISSING: Any = object()
 """The value of a variable that has none."""
@@ -83,7 +87,7 @@ def with_context(
 
 
 def applied(
-    function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...], Any], int] | None
+    function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...]], int] | None
 ) -> Closure:
     if len(args) == 1 and cost is None:
         only = args[0]
@@ -104,11 +108,28 @@ def applied(
 
     def call(run: Run) -> Any:
         values = tuple([each(run) for each in args])
-        result = function(*values)
-        run.cost += 1 if cost is None else cost(values, result)
-        return result
+        run.cost += 1 if cost is None else cost(values)
+        if run.cost > run.limit:
+            raise CostExceeded
+        return function(*values)
 
     return call
+
+
+def matched(text: Closure, pattern: Pattern, size: int) -> Closure:
+    """matches() with a pattern that is known, of `size` characters."""
+    factor = ceil(size * costs.PATTERN_FACTOR)
+
+    def matches(run: Run) -> bool:
+        value = text(run)
+        if type(value) is not str:
+            raise no_overload()
+        run.cost += ceil((1 + len(value)) * costs.TEXT_FACTOR) * factor
+        if run.cost > run.limit:
+            raise CostExceeded
+        return pattern.occurs_in(value)
+
+    return matches
 
 
 # --- fields and elements ----------------------------------------------------------------------------------------------

@@ -29,15 +29,15 @@ def _text(size: int, factor: float = TEXT_FACTOR) -> int:
     return ceil(size * factor)
 
 
-def _first(args: tuple[Any, ...], _result: Any) -> int:
+def _first(args: tuple[Any, ...]) -> int:
     return _text(size_of(args[0]))
 
 
-def _first_twice(args: tuple[Any, ...], _result: Any) -> int:
+def _first_twice(args: tuple[Any, ...]) -> int:
     return _text(size_of(args[0]), 2 * TEXT_FACTOR)
 
 
-def _pattern(args: tuple[Any, ...], _result: Any) -> int:
+def _pattern(args: tuple[Any, ...]) -> int:
     return _text(1 + size_of(args[0])) * _text(size_of(args[1]), PATTERN_FACTOR)
 
 
@@ -48,22 +48,22 @@ def equality(one: Any, other: Any) -> int:
     return _text(min(size_of(one), size_of(other)))
 
 
-def _ordering(args: tuple[Any, ...], _result: Any) -> int:
+def _ordering(args: tuple[Any, ...]) -> int:
     one = args[0]
     return equality(one, args[1]) if type(one) in (str, bytes) else 1
 
 
-def _sum(args: tuple[Any, ...], _result: Any) -> int:
-    return _text(len(args[0]) + len(args[1])) if type(args[0]) in (str, bytes) else 1
+def _sum(args: tuple[Any, ...]) -> int:
+    return _text(size_of(args[0]) + size_of(args[1])) if type(args[0]) in (str, bytes) else 1
 
 
-def _membership(args: tuple[Any, ...], _result: Any) -> int:
+def _membership(args: tuple[Any, ...]) -> int:
     return size_of(args[1]) if is_list(args[1]) else 1
 
 
-def _to_other(args: tuple[Any, ...], result: Any) -> int:
-    """string(bytes) and bytes(string)."""
-    return _first(args, result) if type(args[0]) in (str, bytes) and type(args[0]) is not type(result) else 1
+def _if_of(kind: type) -> Callable[[tuple[Any, ...]], int]:
+    """A conversion that looks at each character of values of this type only."""
+    return lambda args: _first(args) if type(args[0]) is kind else 1
 
 
 def traversal(value: Any) -> int:
@@ -77,7 +77,7 @@ def traversal(value: Any) -> int:
     return 1
 
 
-def _traversed(args: tuple[Any, ...], _result: Any) -> int:
+def _traversed(args: tuple[Any, ...]) -> int:
     return traversal(args[0])
 
 
@@ -88,58 +88,68 @@ def _made(size: int, factor: float = 1.0) -> int:
 
 def _each_with_each(value: Any) -> int:
     size = size_of(value)
-    factor = 2.0 + (TEXT_FACTOR if size and type(next(iter(value))) in (str, bytes) else 0)
+    factor = 2.0 + (TEXT_FACTOR if is_list(value) and size and type(next(iter(value))) in (str, bytes) else 0)
     return _made(size * size, factor)
 
 
-def _sets(factor: int) -> Callable[[tuple[Any, ...], Any], int]:
-    return lambda args, _result: 1 + size_of(args[0]) * size_of(args[1]) * factor
+def _sets(factor: int) -> Callable[[tuple[Any, ...]], int]:
+    return lambda args: 1 + size_of(args[0]) * size_of(args[1]) * factor
 
 
-def _contains_ip(args: tuple[Any, ...], _result: Any) -> int:
+def _contains_ip(args: tuple[Any, ...]) -> int:
     cost = _text(2 * size_of(args[0]))
     return cost + (_text(size_of(args[1])) if type(args[1]) is str else 0)
 
 
-def _contains_cidr(args: tuple[Any, ...], result: Any) -> int:
-    return _contains_ip(args, result) + _text(size_of(args[0])) + 1
+def _contains_cidr(args: tuple[Any, ...]) -> int:
+    return _contains_ip(args) + _text(size_of(args[0])) + 1
 
 
-def _ip(args: tuple[Any, ...], result: Any) -> int:
-    return _first(args, result) if type(args[0]) is str else 1
+def _validate(args: tuple[Any, ...]) -> int:
+    return _text(1 + size_of(args[1])) * _text(getattr(args[0], "regex_size", 1), PATTERN_FACTOR)
 
 
-def _validate(args: tuple[Any, ...], _result: Any) -> int:
-    return _text(1 + size_of(args[1])) * _text(args[0].regex_size, PATTERN_FACTOR)
+def _joined(args: tuple[Any, ...]) -> int:
+    values, between = args[0], size_of(args[1]) if len(args) > 1 else 0
+    if not is_list(values):
+        return 1
+    size = sum(len(each) for each in values if type(each) is str) + between * max(0, len(values) - 1)
+    return _text(size, 2 * TEXT_FACTOR)
 
 
-def _joined(_args: tuple[Any, ...], result: Any) -> int:
-    return _text(size_of(result), 2 * TEXT_FACTOR)
+def _count(value: Any) -> int:
+    return max(0, int(value)) if type(value) is int else 0
 
 
-CALLS: dict[str, Callable[[tuple[Any, ...], Any], int]] = {
+CALLS: dict[str, Callable[[tuple[Any, ...]], int]] = {
     "_+_": _sum,
     **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _ordering),
     "@in": _membership,
     **dict.fromkeys(("startsWith", "endsWith", "strings.quote", "format"), _first),
-    **dict.fromkeys(("string", "bytes"), _to_other),
+    "string": _if_of(bytes),
+    "bytes": _if_of(str),
     **dict.fromkeys(("matches", "find", "findAll"), _pattern),
-    "contains": lambda args, _result: _text(size_of(args[0])) * _text(size_of(args[1])),
+    "contains": lambda args: _text(size_of(args[0])) * _text(size_of(args[1])),
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _traversed),
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _first),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _first),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _first_twice),
-    "ip": _ip,
+    "ip": _if_of(str),
     "join": _joined,
     "containsIP": _contains_ip,
     "containsCIDR": _contains_cidr,
     "validate": _validate,
-    **dict.fromkeys(("slice", "lists.range", "reverse"), lambda _args, result: _made(size_of(result))),
-    "flatten": lambda args, _result: _made(size_of(args[0]), float(args[1]) if len(args) == 2 else 1.0),
-    "distinct": lambda args, _result: _each_with_each(args[0]),
-    "sort": lambda args, _result: _each_with_each(args[0]),
-    "@sortByAssociatedKeys": lambda args, _result: _each_with_each(args[1]),
+    "slice": lambda args: _made(max(0, min(_count(args[2]), size_of(args[0])) - _count(args[1]))),
+    "lists.range": lambda args: _made(_count(args[0])),
+    "reverse": lambda args: _made(size_of(args[0])),
+    "flatten": lambda args: _made(size_of(args[0]), float(_count(args[1])) if len(args) == 2 else 1.0),
+    "distinct": lambda args: _each_with_each(args[0]),
+    "sort": lambda args: _each_with_each(args[0]),
+    "@sortByAssociatedKeys": lambda args: _each_with_each(args[1]),
     **dict.fromkeys(("sets.contains", "sets.intersects"), _sets(1)),
     "sets.equivalent": _sets(2),
 }
-"""Of functions whose cost depends on their arguments and result; all others cost 1."""
+"""Of functions whose cost depends on their arguments; all others cost 1.
+
+It is told before the call is made, so that one that costs too much is not.
+"""

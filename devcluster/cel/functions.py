@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from datetime import timedelta, timezone
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -43,7 +43,9 @@ from kubeloop.devcluster.cel.values import (
     subtract,
     timestamp,
     type_name,
+    whole_number,
 )
+from kubeloop.devcluster.validation.field import quoted
 
 
 def _refused(value: Any, wanted: str) -> CelError:
@@ -133,8 +135,8 @@ def to_int(value: Any) -> int:
         return int(value.nanoseconds)
     if kind is Timestamp:
         return int(value.nanoseconds // 10**9)
-    if kind is str and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and MIN_INT <= int(value) <= MAX_INT:
-        return int(value)
+    if kind is str and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and MIN_INT <= whole_number(value) <= MAX_INT:
+        return whole_number(value)
     raise _refused(value, "int")
 
 
@@ -148,8 +150,8 @@ def to_uint(value: Any) -> Uint:
         if math.isnan(value) or not 0 <= value < 2.0**64:
             raise CelError("unsigned integer overflow")
         return Uint(value)
-    if kind is str and re.fullmatch(r"\d+", value, re.ASCII) and int(value) <= MAX_UINT:
-        return Uint(value)
+    if kind is str and re.fullmatch(r"\d+", value, re.ASCII) and whole_number(value) <= MAX_UINT:
+        return Uint(whole_number(value))
     raise _refused(value, "uint")
 
 
@@ -173,25 +175,47 @@ def to_string(value: Any) -> str:
 
 
 @lru_cache(maxsize=64)
-def _zone(name: str) -> Any:
+def _zone(name: str) -> ZoneInfo | int:
+    """A place's zone, or the seconds that a fixed one is ahead of UTC."""
     if ":" not in name:
         try:
             return ZoneInfo(name or "UTC")
         except (ZoneInfoNotFoundError, ValueError):
             raise CelError(f"unknown time zone {name}") from None
     hours, _, minutes = name.partition(":")
+    for each in (hours, minutes):
+        if not re.fullmatch(r"[+-]?\d+", each, re.ASCII):
+            raise CelError(f"strconv.Atoi: parsing {quoted(each)}: invalid syntax")
+    return 60 * (whole_number(hours) * 60 + (-1 if name.startswith("-") else 1) * whole_number(minutes))
+
+
+_CALENDAR_YEARS = 400
+_CALENDAR_SECONDS = 146_097 * 24 * 3600
+"""After which a calendar repeats, weekdays included."""
+
+
+def _date(value: Timestamp, zone: ZoneInfo | int) -> tuple[datetime, int]:
+    """(date, years to add to it): a zone can lead out of the years that Python knows."""
+    if isinstance(zone, int):
+        value, zone = value.later(zone), _UTC
     try:
-        offset = int(hours) * 60 + (-int(minutes) if name.startswith("-") else int(minutes))
-        return timezone(timedelta(minutes=offset))
-    except ValueError as error:
-        raise CelError(str(error)) from None
+        return value.date(zone), 0
+    except OverflowError:
+        ahead = 1 if value.nanoseconds < 0 else -1
+    try:
+        return value.later(ahead * _CALENDAR_SECONDS).date(zone), -ahead * _CALENDAR_YEARS
+    except OverflowError:
+        raise CelError("timestamp overflow") from None
 
 
-def _part(read: Callable[[Any], int]) -> Callable[..., int]:
+_UTC = ZoneInfo("UTC")
+
+
+def _part(read: Callable[[datetime, int], int]) -> Callable[..., int]:
     def get(value: Any, zone: Any = "UTC") -> int:
         if type(value) is not Timestamp or type(zone) is not str:
             raise no_overload()
-        return read(value.date(_zone(zone)))
+        return read(*_date(value, _zone(zone)))
 
     return get
 
@@ -217,10 +241,10 @@ def _of_duration(value: Duration, unit: int) -> int:
     return whole if value.nanoseconds >= 0 else -whole
 
 
-_HOUR = _part(lambda date: date.hour)
-_MINUTE = _part(lambda date: date.minute)
-_SECOND = _part(lambda date: date.second)
-_MILLISECOND = _part(lambda date: date.microsecond // 1000)
+_HOUR = _part(lambda date, _years: date.hour)
+_MINUTE = _part(lambda date, _years: date.minute)
+_SECOND = _part(lambda date, _years: date.second)
+_MILLISECOND = _part(lambda date, _years: date.microsecond // 1000)
 
 
 # --- optionals --------------------------------------------------------------------------------------------------------
@@ -280,12 +304,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": to_int,
     "uint": to_uint,
     "string": to_string,
-    "getFullYear": _part(lambda date: date.year),
-    "getMonth": _part(lambda date: date.month - 1),
-    "getDayOfYear": _part(lambda date: date.timetuple().tm_yday - 1),
-    "getDayOfMonth": _part(lambda date: date.day - 1),
-    "getDate": _part(lambda date: date.day),
-    "getDayOfWeek": _part(lambda date: date.isoweekday() % 7),
+    "getFullYear": _part(lambda date, years: date.year + years),
+    "getMonth": _part(lambda date, _years: date.month - 1),
+    "getDayOfYear": _part(lambda date, _years: date.timetuple().tm_yday - 1),
+    "getDayOfMonth": _part(lambda date, _years: date.day - 1),
+    "getDate": _part(lambda date, _years: date.day),
+    "getDayOfWeek": _part(lambda date, _years: date.isoweekday() % 7),
     "getHours": _hours,
     "getMinutes": _minutes,
     "getSeconds": _seconds,

@@ -14,12 +14,14 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from kubeloop.devcluster.cel.values import (
     MAX_INT,
+    MAX_UINT,
     MIN_INT,
     NONE,
     CelError,
     Opaque,
     Optional,
     no_overload,
+    whole_number,
 )
 from kubeloop.devcluster.custom.formats import has_format
 from kubeloop.devcluster.errors import quoted
@@ -365,7 +367,10 @@ def _is_integer(value: Any) -> bool:
 def _as_float(value: Any) -> float:
     _of(Amount, value)
     _, unscaled, exponent, _ = value.quantity.parts
-    return float(unscaled) * math.pow(10, exponent)
+    try:
+        return float(unscaled) * math.pow(10, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, unscaled)
 
 
 def _sign(value: Any) -> int:
@@ -384,12 +389,19 @@ def _other_quantity(one: Any, other: Any) -> Quantity:
 
 def _add(one: Any, other: Any) -> Amount:
     more = _other_quantity(one, other)
-    return Amount(one.quantity + more)
+    return _reckoned(lambda: one.quantity + more)
 
 
 def _subtract(one: Any, other: Any) -> Amount:
     less = _other_quantity(one, other)
-    return Amount(one.quantity - less)
+    return _reckoned(lambda: one.quantity - less)
+
+
+def _reckoned(reckon: Callable[[], Quantity]) -> Amount:
+    try:
+        return Amount(reckon())
+    except QuantityError as error:  # they are too far apart
+        raise CelError(str(error)) from None
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
@@ -443,6 +455,9 @@ def semver(text: Any, normalize: Any = False) -> Semver:  # as it is called in e
             raise CelError(f"Numeric PreRelease version must not contain leading zeroes {quoted(each)}")
     if match[5] is not None and "" in match[5].split("."):
         raise CelError("Build meta data is empty")
+    for each in (*match.group(1, 2, 3), *before):
+        if each.isdigit() and whole_number(each) > MAX_UINT:
+            raise CelError(f"strconv.ParseUint: parsing {quoted(each)}: value out of range")
     return Semver((int(match[1]), int(match[2]), int(match[3])), before, text)
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from kubeloop.devcluster.cel import texts
+from kubeloop.devcluster.cel.objects import TypedList
 from kubeloop.devcluster.cel.values import (
     NONE,
     CelError,
@@ -36,7 +37,7 @@ def _items(value: Any) -> list[Any]:
 
 def contains(values: Any, value: Any) -> bool:
     """`value in values`"""
-    return any(equal(each, value) for each in values)
+    return values.holds(value) if isinstance(values, TypedList) else any(equal(each, value) for each in values)
 
 
 def is_sorted(values: Any) -> bool:

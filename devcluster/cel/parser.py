@@ -18,7 +18,7 @@ from kubeloop.devcluster.cel.syntax import (
     Struct,
 )
 from kubeloop.devcluster.cel.types import RESERVED
-from kubeloop.devcluster.cel.values import Uint
+from kubeloop.devcluster.cel.values import Uint, whole_number
 
 _MAX_DEPTH = 250
 _MAX_LENGTH = 100_000
@@ -302,7 +302,8 @@ class _Parser:
         if token.kind == "float":
             return Literal(at, float(text))
         unsigned = token.kind == "uint"
-        value = int(text.rstrip("uU") if unsigned else text, 16 if "0x" in text else 10)
+        digits = text.rstrip("uU") if unsigned else text
+        value = int(digits, 16) if "0x" in digits else whole_number(digits)
         if unsigned:
             if value > _MAX_UINT:
                 self._issues.append(Issue(at, "invalid uint literal"))

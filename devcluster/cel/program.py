@@ -28,6 +28,7 @@ from kubeloop.devcluster.cel.closures import (
     folded,
     in_texts,
     listed,
+    matched,
     optional_field,
     ordered,
     pairs,
@@ -238,9 +239,11 @@ class _Compiler:
                 raise InstantiationError(str(error)) from None
         if node.name in _WITH_PATTERNS and isinstance(args[1], Constant) and type(args[1].value) is str:
             try:
-                pattern_of(args[1].value)
+                pattern = pattern_of(args[1].value)
             except CelError as error:
                 raise InstantiationError(str(error)) from None
+            if node.name == "matches":
+                return matched(args[0], pattern, len(args[1].value))
         return applied(function, args, costs.CALLS.get(node.name))
 
     # --- aggregates -----------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeloop.devcluster.cel.values import (
+    MAX_INT,
     CelError,
+    CostExceeded,
     Duration,
     Timestamp,
     TypeValue,
@@ -22,6 +24,7 @@ from kubeloop.devcluster.cel.values import (
     scalar_text,
     shown,
     type_name,
+    whole_number,
 )
 from kubeloop.devcluster.custom.go_patterns import PatternError
 from kubeloop.devcluster.custom.patterns import Pattern, pattern
@@ -124,8 +127,14 @@ def upper_ascii(text: Any) -> str:
     return str(text.translate(_UPPER))
 
 
+_MAX_TEXT = 1 << 26  # characters; costs know nothing of how long a text gets
+
+
 def replace(text: Any, old: Any, new: Any, limit: Any = -1) -> str:
     _texts(text, old, new)
+    count = text.count(old)
+    if (count if limit < 0 else min(count, limit)) * len(new) > _MAX_TEXT:
+        raise CostExceeded
     return str(text.replace(old, new, limit if limit >= 0 else -1))
 
 
@@ -230,8 +239,19 @@ def clauses(text: str) -> Iterator[str | Clause]:
             raise CelError(f"{told}{wrong}: invalid syntax")
         if match[2] not in "sdfebxXo":
             raise CelError(f'{told}unrecognized formatting clause "{match[2]}"')
-        yield Clause(match[2], int(match[1][1:]) if match[1] else -1)
+        yield Clause(match[2], _precision(match[1][1:]) if match[1] else -1)
     yield text[at:]
+
+
+def _precision(digits: str) -> int:
+    precision = whole_number(digits)
+    if precision > MAX_INT:
+        wrong = "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "
+        raise CelError(f"could not parse formatting clause: {wrong}{quoted(digits)}: value out of range")
+    return precision
+
+
+_MAX_PRECISION = 100_000  # see _MAX_TEXT
 
 
 def format_text(text: Any, arguments: Any) -> str:
@@ -245,6 +265,8 @@ def format_text(text: Any, arguments: Any) -> str:
             continue
         if used >= len(values):
             raise CelError(f"index {used} out of range")
+        if clause.precision > _MAX_PRECISION:
+            raise CostExceeded
         try:
             out.append(_CLAUSES[clause.letter](values[used], clause))
         except CelError as error:

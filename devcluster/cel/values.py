@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
 MAX_INT, MIN_INT, MAX_UINT = (1 << 63) - 1, -(1 << 63), (1 << 64) - 1
@@ -35,6 +35,16 @@ class CostExceeded(Exception):
 
 def no_overload() -> CelError:
     return CelError("no such overload")
+
+
+_READABLE_DIGITS = 40  # Python refuses to read some thousands
+
+
+def whole_number(digits: str) -> int:
+    """Decimal digits with a sign, however many; what no type of Go's could hold is only told to be large."""
+    sign = -1 if digits.startswith("-") else 1
+    digits = digits.lstrip("+-").lstrip("0") or "0"
+    return sign * (int(digits) if len(digits) <= _READABLE_DIGITS else 10**_READABLE_DIGITS)
 
 
 class Uint(int):
@@ -79,13 +89,16 @@ class Timestamp:
     def __hash__(self) -> int:
         return hash(self.nanoseconds)
 
-    def date(self, zone: timezone | Any = UTC) -> datetime:
-        """Without what is less than a microsecond."""
+    def date(self, zone: tzinfo = UTC) -> datetime:
+        """Without what is less than a microsecond. Raises OverflowError where that is in year 0 or 10000."""
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.nanoseconds // 1000)
         return moment.astimezone(zone)
 
+    def later(self, seconds: int) -> Timestamp:
+        return Timestamp(self.nanoseconds + seconds * _SECOND, self.offset)
+
     def __str__(self) -> str:
-        local = self.date(timezone(timedelta(seconds=self.offset)))
+        local = self.later(self.offset).date()
         fraction = f"{self.nanoseconds % _SECOND:09d}".rstrip("0")
         text = f"{local.year:04d}-{local:%m-%dT%H:%M:%S}" + (f".{fraction}" if fraction else "")
         if not self.offset:

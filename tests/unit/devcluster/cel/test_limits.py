@@ -1,0 +1,95 @@
+"""Expressions at the limits of numbers, times and sizes: they have a value, an error or a cost, and never crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.devcluster.cel.objects import View
+from kubeloop.devcluster.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.devcluster.cel.types import STRING, declared
+
+DIGITS = "9" * 5000  # more than Python reads
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("int(x)", "type conversion error from 'string' to 'int'"),
+        ("uint(x)", "type conversion error from 'string' to 'uint'"),
+        ("duration(x + 's')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
+        ("semver('1.2.' + x)", f'strconv.ParseUint: parsing "{DIGITS}": value out of range'),
+        ("semver('1.2.3-' + x)", f'strconv.ParseUint: parsing "{DIGITS}": value out of range'),
+        ("quantity(x)", "unable to parse numeric part of quantity"),
+        ("quantity('1').add(quantity('1e99999'))", "unable to parse numeric part of quantity"),
+        ("timestamp(0).getHours('999999999999:00')", "timestamp overflow"),
+        ("timestamp(0).getHours('a:00')", 'strconv.Atoi: parsing "a": invalid syntax'),
+        ("'%.999999999f'.format([1.0])", EXCEEDED),
+        ("'%.999999999e'.format([1.0])", EXCEEDED),
+        ("x.replace('', x + x + x)", EXCEEDED),
+        ("lists.range(9999999)", EXCEEDED),
+        ("[1, 2, 3].slice(0, 99999999999)", "cannot slice(0, 99999999999), list is length 3"),
+    ],
+)
+def test_what_is_too_large_is_an_error_and_no_crash(expression: str, error: str):
+    assert Program(expression, {"x": STRING}).run({"x": DIGITS}).error == error
+
+
+@pytest.mark.parametrize("expression", [f"{DIGITS} > 0", f"{DIGITS}u > 0u", f"'%.{DIGITS}f'.format([1.0])"])
+def test_literals_that_are_too_large_are_refused(expression: str):
+    with pytest.raises((ExpressionError, InstantiationError)):
+        Program(expression, {})
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("int('" + "0" * 5000 + "7')", 7),
+        ("duration('0." + DIGITS + "s') < duration('1s')", True),
+        ("timestamp('9999-12-31T23:59:59Z').getHours('+01:00')", 0),
+        ("timestamp('9999-12-31T23:59:59Z').getFullYear('+01:00')", 10000),
+        ("timestamp('9999-12-31T23:59:59Z').getDayOfWeek()", 5),
+        ("timestamp('9999-12-31T23:59:59Z').getDayOfWeek('+01:00')", 6),
+        ("timestamp('0001-01-01T00:00:00Z').getFullYear('-01:00')", 0),
+        ("timestamp('0001-01-01T00:00:00Z').getHours('America/New_York')", 19),
+        ("timestamp('2020-01-01T00:00:00Z').getHours('+25:30')", 1),
+        ("timestamp('2020-01-01T00:00:00Z').getMinutes('-00:30')", 30),
+        ("string(timestamp('2020-01-01T00:00:00+24:00'))", "2020-01-01T00:00:00+24:00"),
+        ("quantity('1e9999').asApproximateFloat() > 1e300", True),
+        ("'aXbX'.replace('X', 'y', 1)", "aybX"),
+    ],
+)
+def test_what_only_python_finds_too_large_has_a_value(expression: str, value: object):
+    outcome = Program(expression, {}).run({})
+    assert (outcome.value, outcome.error) == (value, "")
+
+
+@pytest.mark.parametrize("expression", ["self.distinct()", "self.sort()", "sets.contains(self, self)"])
+def test_what_compares_each_with_each_is_not_begun_if_it_costs_too_much(expression: str):
+    items = {"type": "array", "items": {"type": "string"}}
+    of = declared(items, root=False)
+    assert of is not None
+    many = [str(number) for number in range(200_000)]  # of which each with each would take hours
+    assert Program(expression, {"self": of.type}).run({"self": View(items).of(many)}).error == EXCEEDED
+
+
+def test_objects_of_a_schema_are_equal_as_their_values_are():
+    plain = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}
+    timed = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+    schema = {"type": "object", "properties": {}}
+    schema["properties"] = {"a": {"type": "array", "items": plain}, "b": {"type": "array", "items": timed}}
+    of = declared(schema, root=False)
+    assert of is not None
+    data = {
+        "a": [{"name": "x", "size": 1}, {"name": "x", "size": 2}, {"size": 1, "name": "x"}],
+        "b": [{"at": "2026-01-01T00:00:00Z"}, {"at": "2026-01-01T01:00:00+01:00"}],
+    }
+    values = {"self": View(schema).of(data)}
+    for expression in (
+        "self.a[0] == self.a[2]",
+        "self.a[0] != self.a[1]",
+        "self.a[2] in self.a",
+        "self.b[0] == self.b[1]",
+    ):
+        assert Program(expression, {"self": of.type}).run(values).value is True, expression
+    assert Program("self.a.distinct().size()", {"self": of.type}).run(values).value == 2
