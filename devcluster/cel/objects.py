@@ -197,7 +197,7 @@ def go_duration(text: str) -> int | None:
             return None
         whole, _, fraction = match[1].partition(".")
         unit, fraction = _UNITS[match[2]], fraction[:_FRACTION_DIGITS]
-        total += whole_number(whole) * unit + whole_number(fraction) * unit // 10 ** len(fraction)
+        total += whole_number(whole) * unit + int(float(fraction or 0) * (unit / 10 ** len(fraction)))  # as Go rounds
         at = match.end()
     return sign * total if at and -(1 << 63) <= sign * total < 1 << 63 else None
 

@@ -45,7 +45,7 @@ def test_literals_that_are_too_large_are_refused(expression: str):
     ("expression", "value"),
     [
         ("int('" + "0" * 5000 + "7')", 7),
-        ("duration('0." + DIGITS + "s') < duration('1s')", True),
+        ("duration('0." + DIGITS + "s') == duration('1s')", True),
         ("timestamp('9999-12-31T23:59:59Z').getHours('+01:00')", 0),
         ("timestamp('9999-12-31T23:59:59Z').getFullYear('+01:00')", 10000),
         ("timestamp('9999-12-31T23:59:59Z').getDayOfWeek()", 5),
