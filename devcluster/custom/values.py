@@ -54,10 +54,11 @@ class Correlation:
     Fields correspond by their names, items of lists by their keys if they have such.
     """
 
-    __slots__ = ("new", "old", "schema")
+    __slots__ = ("_by_keys", "new", "old", "schema")
 
     def __init__(self, old: Any, new: Any, schema: Schema | None) -> None:
         self.old, self.new, self.schema = old, new, schema
+        self._by_keys: dict[tuple[Any, ...] | None, Any] | None = None  # items of `old`, once one is asked for
 
     @property
     def unchanged(self) -> bool:
@@ -75,15 +76,22 @@ class Correlation:
         schema = self.schema
         if schema is None or schema.get(LIST_TYPE) != "map" or not isinstance(self.old, list):
             return None
-        keys = schema.get(LIST_KEYS) or ()
         now = self.new[index]
-        if not isinstance(now, dict):
-            return None
-        wanted = [now.get(key, MISSING) for key in keys]
-        for before in self.old:
-            if isinstance(before, dict) and [before.get(key, MISSING) for key in keys] == wanted:
-                return Correlation(before, now, schema.get("items"))
+        if self._by_keys is None:
+            self._by_keys = {}
+            for each in self.old:
+                self._by_keys.setdefault(_keys_of(each, schema), each)
+        keys = _keys_of(now, schema)
+        before = None if keys is None else self._by_keys.get(keys)
+        return None if before is None else Correlation(before, now, schema.get("items"))
+
+
+def _keys_of(item: Any, schema: Schema) -> tuple[Any, ...] | None:
+    """What tells an item of a list from others; None for what cannot be told."""
+    if not isinstance(item, dict):
         return None
+    keys = tuple(item.get(key, MISSING) for key in schema.get(LIST_KEYS) or ())
+    return None if any(isinstance(each, dict | list) for each in keys) else keys
 
 
 def same(one: Any, other: Any) -> bool:

@@ -71,6 +71,8 @@ def test_what_was_wrong_before_may_stay_where_it_is_and_nothing_new_may_come():
     assert told(keyed, [{"k": "b", "n": 1}, {"k": "a", "n": 9}], old=old) == []
     assert len(told(keyed, [{"k": "b", "n": 9}], old=old)) == 1
     assert len(told({"type": "array", "items": items}, [{"k": "a", "n": 9}, {"k": "c"}], old=old)) == 1  # atomic
+    many = [{"k": str(number), "n": 9} for number in range(30_000)]  # each with each would take minutes
+    assert told(keyed, many, old=many[::-1]) == []
 
 
 @pytest.mark.parametrize(
