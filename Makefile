@@ -10,7 +10,7 @@ up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
 
 test: $(VENV)/installed-dev
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # random writes and 50 watchers for an hour, or SOAK_SECONDS; SIGKILL under write load 100 times, or KILL_ROUNDS
 SOAK_SECONDS ?= 3600

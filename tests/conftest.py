@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections.abc import Callable, Iterator, Mapping
 
+import hypothesis
 import pytest
 
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
+# The same examples in each run, whatever the machine and its speed: a test fails for a change and not by chance.
+# `pytest --hypothesis-profile=exploring` looks for others.
+_PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("certain", derandomize=True, database=None, **_PATIENT)
+hypothesis.settings.register_profile("exploring", **_PATIENT)
+hypothesis.settings.load_profile("certain")
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is where a shell runs the tests in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "virtual_time: the test's event loop and `clock` run in virtual time")
     config.addinivalue_line("markers", "long: takes a minute, and so runs first: the others fill the time beside it")
 

@@ -249,8 +249,9 @@ class OtlpSink:
 
     def _lost(self, reason: DropReason, spans: int, text: str = "") -> None:
         self._metrics.spans_dropped(reason, spans)
-        if not self._is_losing:
-            self._is_losing = True
+        with self._changed:  # both threads lose spans, and one of them tells
+            was_losing, self._is_losing = self._is_losing, True
+        if not was_losing:
             log.warning(
                 "cannot export traces to %s (%s); spans are dropped until it can be done again, and counted in "
                 "kubeloop_trace_spans_dropped_total",

@@ -55,7 +55,7 @@ def test_the_official_client(kubeconfig):
         assert (refused.value.status, refused.value.reason) == (409, "Conflict")
         seen = []
         watch = kubernetes.watch.Watch()
-        for event in watch.stream(core.list_namespaced_config_map, "default", timeout_seconds=5):
+        for event in watch.stream(core.list_namespaced_config_map, "default", timeout_seconds=60):
             if event["object"].metadata.name == "official":
                 seen.append(event["type"])
                 if event["type"] == "ADDED":
@@ -75,8 +75,8 @@ async def test_the_asynchronous_client(kubeconfig):
         core = client.CoreV1Api(api)
         await core.create_namespaced_config_map("default", config_map("asynchronous", a="1"))
         seen = []
-        async with watch.Watch() as watching, asyncio.timeout(20):
-            async for event in watching.stream(core.list_namespaced_config_map, "default", timeout_seconds=5):
+        async with watch.Watch() as watching, asyncio.timeout(60):
+            async for event in watching.stream(core.list_namespaced_config_map, "default", timeout_seconds=60):
                 if event["object"].metadata.name == "asynchronous":
                     seen.append(event["type"])
                     if event["type"] == "ADDED":

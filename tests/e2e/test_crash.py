@@ -139,6 +139,7 @@ async def complete(client: Client, image: str, story: Story) -> None:
     assert len(story.with_image(image)) == REPLICAS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("faults", [pytest.param("", id="good server"), pytest.param(FAULTS, id="bad server")])
 async def test_killed_in_a_rollout_and_started_again_ends_with_exactly_the_pods_wanted(kubeloop, tmp_path, faults):
     kubeconfig = tmp_path / "kubeconfig"

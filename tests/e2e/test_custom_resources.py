@@ -42,7 +42,7 @@ def folder(tmp_path_factory) -> Iterator[Path]:
 def test_kubectl_applies_gets_explains_patches_scales_and_deletes(folder):
     kubectl = Kubectl(str(folder / "kubeconfig"), folder)
     kubectl("apply", "-f", "-", stdin=DEFINITION)
-    kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=5s")
+    kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=90s")
     assert "widgets wd example.com/v1 true Widget" in " ".join(kubectl("api-resources").split())
     kubectl("apply", "-f", "-", stdin=json.dumps(widget("w1", {"parts": [{"name": "a"}]})))
     header, row = kubectl("get", "wd").splitlines()
@@ -85,8 +85,8 @@ async def test_clients_of_python_create_watch_patch_and_delete(folder):
         widgets = client.CustomObjectsApi(api)
         await widgets.create_namespaced_custom_object(**place, body=widget("asynchronous"))
         seen = []
-        async with watch.Watch() as watching, asyncio.timeout(20):
-            async for event in watching.stream(widgets.list_namespaced_custom_object, **place, timeout_seconds=5):
+        async with watch.Watch() as watching, asyncio.timeout(60):
+            async for event in watching.stream(widgets.list_namespaced_custom_object, **place, timeout_seconds=60):
                 seen.append(event["type"])
                 if event["type"] == "ADDED":
                     await widgets.patch_namespaced_custom_object_status(
@@ -113,7 +113,11 @@ async def test_clients_of_python_create_watch_patch_and_delete(folder):
         assert [(each.name, each.spec.replicas) for each in found] == [("kr8s", 5)]
         await made.delete()
         assert not await made.exists()
-        await client.ApiextensionsV1Api(api).delete_custom_resource_definition("widgets.example.com")
+        definitions = client.ApiextensionsV1Api(api)
+        await definitions.delete_custom_resource_definition("widgets.example.com")
+        async with asyncio.timeout(60):  # for the other test, whichever comes first
+            while (await definitions.list_custom_resource_definition()).items:
+                await asyncio.sleep(0.05)
 
 
 async def test_definitions_and_objects_survive_sigkill(tmp_path):

@@ -7,35 +7,37 @@ import contextlib
 import os
 import random
 import resource
-import socket
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from support.differential import ApiServer
-from support.driving import Kubeloop
+from support.driving import SECONDS, Kubeloop, reserved_port
 from support.random_writes import Habits, Server, View, Writer, settled
 from support.serving import TOKEN, arguments, kill, serving
 
 ROUNDS = int(os.environ.get("KUBELOOP_KILL_ROUNDS", "8"))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The same for one server after the other."""
+    with reserved_port() as port:
+        yield port
 
 
-def at(folder: Path, port: int) -> tuple[str, ...]:
-    return f"--port={port}", f"--data-dir={folder / 'data'}", "--compaction-interval=2"
+def at(folder: Path, port: int, *, compaction_seconds: int = 2) -> tuple[str, ...]:
+    return f"--port={port}", f"--data-dir={folder / 'data'}", f"--compaction-interval={compaction_seconds}"
 
 
-async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch_sees_time_run_backwards(tmp_path):
+async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch_sees_time_run_backwards(
+    tmp_path, port
+):
     rng = random.Random(7)
-    port = free_port()
     server = Server(f"http://127.0.0.1:{port}", TOKEN)
     writers = [Writer(index, random.Random(index)) for index in range(4)]
     views = [View(Habits.drawn(rng), random.Random(100 + index)) for index in range(6)]
@@ -46,9 +48,14 @@ async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch
                 for writer in writers:
                     await writer.check(http, server)
                 async with asyncio.TaskGroup() as writing:
+                    before = sum(writer.acknowledged for writer in writers)
                     for writer in writers:
                         writing.create_task(writer.run(http, server))
-                    await asyncio.sleep(rng.uniform(0.02, 0.6))
+                    enough = before + rng.randrange(20, 400)
+                    async with asyncio.timeout(SECONDS):
+                        while sum(writer.acknowledged for writer in writers) < enough:
+                            await asyncio.sleep(0.001)
+                    await asyncio.sleep(rng.uniform(0, 0.01))
                     kill(process)
         async with serving(tmp_path, *at(tmp_path, port)):
             for writer in writers:
@@ -56,20 +63,21 @@ async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch
             await settled(http, server, views)
             for task in watches:
                 task.cancel()
-    assert sum(writer.acknowledged for writer in writers) > 20 * ROUNDS
 
 
 def refused(folder: Path) -> str:
-    done = subprocess.run(arguments(folder, *at(folder, 0)), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        arguments(folder, *at(folder, 0)), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
     return done.stderr
 
 
-def test_a_kubeconfig_and_the_tokens_of_service_accounts_are_good_after_sigkill_and_a_restart(tmp_path):
+def test_a_kubeconfig_and_the_tokens_of_service_accounts_are_good_after_sigkill_and_a_restart(tmp_path, port):
     kubeloop = Kubeloop(tmp_path)
     kept = tmp_path / "kept.yaml"
-    arguments = ("apiserver", "--nodes=0", f"--port={free_port()}", f"--data-dir={tmp_path / 'data'}", "--kubeconfig")
+    arguments = ("apiserver", "--nodes=0", f"--port={port}", f"--data-dir={tmp_path / 'data'}", "--kubeconfig")
     with kubeloop.running(*arguments, tmp_path / "first.yaml") as first:
         first.wait_for("export KUBECONFIG")
         kept.write_bytes((tmp_path / "first.yaml").read_bytes())
@@ -121,9 +129,9 @@ def _execute(path: Path, statement: str) -> None:
     db.close()
 
 
-async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path):
-    port = free_port()
-    async with serving(tmp_path, *at(tmp_path, port)) as (process, _), aiohttp.ClientSession() as http:
+async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path, port):
+    serve = at(tmp_path, port, compaction_seconds=3600)  # which would make room
+    async with serving(tmp_path, *serve) as (process, _), aiohttp.ClientSession() as http:
         limit = 600_000  # bytes a file may have from now on
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
         url = f"http://127.0.0.1:{port}/api/v1/namespaces/default/configmaps"
@@ -143,7 +151,7 @@ async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path):
         kill(process)
         await process.wait()
     async with (
-        serving(tmp_path, *at(tmp_path, port)),
+        serving(tmp_path, *serve),
         aiohttp.ClientSession() as http,
         http.get(url, headers=headers) as answer,
     ):

@@ -77,7 +77,7 @@ def test_gated_and_foreign_pods_and_those_that_preemption_would_help_are_told_ap
     kubectl("apply", "-f", "-", stdin=pod("theirs", more="schedulerName: theirs"))
     kubectl("apply", "-f", "-", stdin=pod("huge", cpu="1000"))
     kubectl(
-        "wait", "--for=condition=PodScheduled=false", "pod/huge", "--timeout=30s"
+        "wait", "--for=condition=PodScheduled=false", "pod/huge", "--timeout=90s"
     )  # the condition is set after the attempt
     gated = kubeloop.json("explain", "pod/gated", "--json")
     assert gated["queue"] == "gated"

@@ -140,18 +140,18 @@ def test_a_rollout_replaces_every_pod(cluster, needs_kubectl):
     kubectl, _ = cluster
     before = names(kubectl, "pods", "-l", "app=web")
     kubectl("set", "image", "-n", "work", "deployment/web", "c=nginx:2")
-    kubectl("rollout", "status", "-n", "work", "deployment/web", "--timeout=60s")
+    kubectl("rollout", "status", "-n", "work", "deployment/web", "--timeout=90s")
     until(lambda: not names(kubectl, "pods", "-l", "app=web") & before, "the old pods are gone")
 
 
 def test_a_node_is_drained_as_its_budgets_allow(cluster, needs_kubectl):
     kubectl, _ = cluster
     node = kubectl.json("get", "pods", "-n", "work", "-l", "app=web")["items"][0]["spec"]["nodeName"]
-    kubectl("drain", node, "--ignore-daemonsets", "--timeout=60s")
+    kubectl("drain", node, "--ignore-daemonsets", "--timeout=90s")
     left = kubectl.json("get", "pods", "-n", "work", "--field-selector", f"spec.nodeName={node}")["items"]
     assert {each["metadata"]["labels"]["app"] for each in left} <= {"agent"}
     kubectl("uncordon", node)
-    kubectl("rollout", "status", "-n", "work", "deployment/web", "--timeout=60s")
+    kubectl("rollout", "status", "-n", "work", "deployment/web", "--timeout=90s")
     until(lambda: len(names(kubectl, "pods", "-l", "app=web")) == 3, "three pods run elsewhere")
 
 
@@ -199,7 +199,7 @@ def test_a_cron_job_has_run(cluster, needs_kubectl):
     kubectl, _ = cluster
     until(lambda: any(name.startswith("tick-") for name in names(kubectl, "jobs")), "a minute passes", 75)
     (run, *_) = (name for name in names(kubectl, "jobs") if name.startswith("tick-"))
-    kubectl("wait", "-n", "work", "--for=condition=complete", f"job/{run}", "--timeout=30s")
+    kubectl("wait", "-n", "work", "--for=condition=complete", f"job/{run}", "--timeout=90s")
 
 
 def test_a_namespace_goes_with_all_that_is_in_it(cluster, needs_kubectl):

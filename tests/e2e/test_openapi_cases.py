@@ -37,9 +37,9 @@ AS_KUBERNETES = re.compile(
 
 def operations(url: str) -> list[Any]:
     found = []
-    index = requests.get(f"{url}/openapi/v3", headers=HEADERS, timeout=20).json()
+    index = requests.get(f"{url}/openapi/v3", headers=HEADERS, timeout=60).json()
     for path in index["paths"].values():
-        document = requests.get(url + path["serverRelativeURL"], headers=HEADERS, timeout=20).json()
+        document = requests.get(url + path["serverRelativeURL"], headers=HEADERS, timeout=60).json()
         found.extend(result.ok() for result in schemathesis.openapi.from_dict(document).get_all_operations())
     return [each for each in found if not WATCHES.match(each.path)]
 
@@ -90,7 +90,7 @@ def test_no_generated_request_is_answered_with_5xx_or_against_the_schema(tmp_pat
             def once(case: Any, name: str, sound: bool) -> None:
                 where = f"{case.method} {operation.path}"
                 try:
-                    answer = aimed(case, name, sound).call(base_url=url, headers=HEADERS, session=http, timeout=10)
+                    answer = aimed(case, name, sound).call(base_url=url, headers=HEADERS, session=http, timeout=60)
                 except requests.ConnectionError as error:
                     wrong[f"{where}: no answer: {error}; {case.body!r}"] += 1
                     return

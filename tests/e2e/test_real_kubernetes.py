@@ -132,20 +132,20 @@ def test_kubectl_rolls_out_and_back_and_scales(cluster, needs_kubectl):
     with cluster.run() as running:
         running.wait_for("endpoint")
         kubectl("apply", *namespace, "-f", WEB)
-        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=90s")
         kubectl("set", "image", *namespace, "deploy/web", "web=nginx:1.30")
-        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=90s")
         history = kubectl("rollout", "history", *namespace, "deploy/web")
         assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
         kubectl("rollout", "undo", *namespace, "deploy/web")
-        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=90s")
         kubectl("rollout", "pause", *namespace, "deploy/web")
         kubectl("set", "image", *namespace, "deploy/web", "web=nginx:1.31")
         kubectl("scale", *namespace, "deploy/web", "--replicas=7")
         wait(lambda: len(cluster.bound()) == 7, "seven pods while the rollout is paused")
         assert {pod["spec"]["containers"][0]["image"] for pod in cluster.pods()} == {"nginx:1.29"}
         kubectl("rollout", "resume", *namespace, "deploy/web")
-        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=60s")
+        kubectl("rollout", "status", *namespace, "deploy/web", "--timeout=90s")
         assert {pod["spec"]["containers"][0]["image"] for pod in cluster.pods()} == {"nginx:1.31"}
         reasons = set(kubectl("events", *namespace, "-o", "jsonpath={.items[*].reason}").split())
         assert {"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Scheduled"} <= reasons
@@ -168,7 +168,7 @@ def test_its_own_garbage_collector_and_namespace_controller_clean_up(cluster, ne
         cluster.server.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{cluster.namespace}-2"}})
         other = f"/api/v1/namespaces/{cluster.namespace}-2"
         cluster.server.request("POST", f"{other}/configmaps", {"metadata": {"name": "left"}})
-        cluster.kubectl("delete", "namespace", f"{cluster.namespace}-2", "--wait", "--timeout=60s")
+        cluster.kubectl("delete", "namespace", f"{cluster.namespace}-2", "--wait", "--timeout=90s")
 
 
 def test_preemption_spares_what_a_disruption_budget_protects(own):

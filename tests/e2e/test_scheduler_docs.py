@@ -6,30 +6,25 @@ import contextlib
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support.driving import ROOT, SECONDS, cluster_up
+from support.driving import ROOT, SECONDS, cluster_up, reserved_port
 
 PAGE = ROOT / "docs" / "scheduler.md"
 EXTENDER_PORT = "10888"
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
-def page() -> str:
+def page() -> Iterator[str]:
     """With a free port for the extender."""
-    return PAGE.read_text().replace(EXTENDER_PORT, free_port())
+    with reserved_port() as port:
+        yield PAGE.read_text().replace(EXTENDER_PORT, str(port))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.driving import ROOT
+from support.driving import ROOT, SECONDS
 
 # kr8s warns of a server newer than itself
 INI = """
@@ -39,7 +39,11 @@ DEPLOYMENT = {
     },
 }
 """
-SECONDS = 60.0
+
+
+# without the plugins of our own tests: their import takes longer than most runs here
+PYTEST = [sys.executable, "-m", "pytest"]
+PYTEST += [f"-pno:{name}" for name in ("cacheprovider", "schemathesis", "hypothesispytest", "anyio")]
 
 
 class Folder:
@@ -55,10 +59,9 @@ class Folder:
         (self.path / name).write_text(text)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         return subprocess.Popen(
-            [*command, *arguments],
+            [*PYTEST, *arguments],
             cwd=self.path,
             env={**environment, "TMPDIR": str(self.temporary), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
@@ -86,7 +89,7 @@ class Folder:
         return [*map(str, self.hosts()), *files]
 
     def assert_nothing_is_left(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS
         while self.left() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert self.left() == []
@@ -135,7 +138,12 @@ def test_a_failing_test_tells_of_its_namespace_and_keeps_its_cluster_if_that_is_
 def test_fits_nowhere(kubeloop_namespace):
     DEPLOYMENT["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
     kubeloop_namespace.apply(DEPLOYMENT)
-    kubeloop_namespace.wait_for("deployment/web", lambda web: web["status"]["unavailableReplicas"] == 2)
+    refused = set()
+    while len(refused) < 2:
+        refused = {event.involved_object.name for event in kubeloop_namespace.events() if event.type == "Warning"}
+    for pod in refused:
+        kubeloop_namespace.wait_for(f"pod/{pod}", "PodScheduled=False")
+    kubeloop_namespace.wait_for("deployment/web", lambda web: web["status"].get("unavailableReplicas") == 2)
     kubeloop_namespace.wait_for("deployment/web", "Available", timeout=0.3)
 """,
     )
@@ -334,12 +342,11 @@ def test_the_plugin_imports_nothing_until_a_fixture_is_asked_for(folder: Folder)
         "def test_it():\n"
         "    assert not {'numpy', 'msgspec', 'opentelemetry', 'aiohttp', 'yaml'} & set(sys.modules)\n",
     )
-    code, output = folder.run("-q", "-p", "no:hypothesispytest")
+    code, output = folder.run("-q")
     assert code == 0, output
 
 
 def test_without_the_plugin_there_are_no_fixtures(folder: Folder):
     folder.write("test_it.py", "def test_it(kubeloop_namespace): pass\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:kubeloop"]
-    ended = subprocess.run(command, cwd=folder.path, capture_output=True, text=True, check=False)
-    assert "fixture 'kubeloop_namespace' not found" in ended.stdout
+    _, output = folder.run("-q", "-p", "no:kubeloop")
+    assert "fixture 'kubeloop_namespace' not found" in output

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.controllers.deployment.replicasets import DESIRED_REPLICAS
@@ -22,7 +22,7 @@ from kubeloop.tracing.reconcile import Reconcile
 from support.memory_cluster import MemoryCluster, Pace, deployment, is_running, is_serving
 
 Json = Any
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=40)
 HOUR = 3600.0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-SECONDS = 30.0  # far more than anything here takes; only what hangs meets it
+SECONDS = 90.0  # far more than anything here takes; only what hangs meets it
 _POLL_SECONDS = 0.02
 _KEYS = {
     "Enter": ("Enter", 13, "\r"),

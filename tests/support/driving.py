@@ -6,17 +6,39 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "deploy" / "examples" / "web.yaml"
 MIXED = ROOT / "deploy" / "examples" / "mixed.yaml"
-SECONDS = 60.0  # far more than anything here takes; only a hanging process meets it
+SECONDS = 120.0  # far more than anything here takes, on a busy machine too; only a hanging process meets it
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Ask again and again until the answer is true: what others do in their own time is waited for, never slept for."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < SECONDS, f"not within {SECONDS:g} s: {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that only those get who ask for it by its number, however often they come and go in the meantime.
+
+    Held by a socket that does not listen: Linux gives such a port to nobody else, server or client, who asks for any.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 class Kubeloop:
@@ -137,6 +159,24 @@ class Kubectl:
 
     def json(self, *arguments: object) -> dict:
         return json.loads(self(*arguments, "-o", "json"))
+
+    def shows(self, pattern: str, *arguments: object) -> str:
+        """Ask until `pattern` is found in the answer, which is returned.
+
+        For what comes after the change that a test has waited for: events, which are written behind, and statuses.
+        """
+        answer = ""
+
+        def found() -> bool:
+            nonlocal answer
+            answer = self(*arguments)
+            return re.search(pattern, answer) is not None
+
+        try:
+            until(found, f"{pattern!r} in the answer to kubectl {' '.join(map(str, arguments))}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}:\n{answer}") from None
+        return answer
 
 
 @contextmanager

@@ -193,7 +193,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=steps)
 def test_nothing_is_lost_and_nothing_is_handed_out_twice(steps):
     async def main() -> None:

@@ -74,7 +74,7 @@ def history(store: Store, resource: Any, revision: int) -> list[Any] | str:
     return [(change.type, change.now.object, change.before and change.before.object) for change in changes]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=STEPS)
 def test_after_a_restart_state_and_revision_are_the_same_and_watches_go_on_or_are_told_to_begin_again(
     steps, tmp_path_factory

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.informers.shared_informer import Handlers
@@ -210,7 +210,7 @@ actions = st.one_of(
     initial_bookmark_seconds=st.sampled_from([0, 5, 100]),
     synced_first=st.booleans(),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_after_anything_the_store_is_level_and_every_story_made_sense(
     make_world, make_story, fault, seed, script, refuse_watch_list, repeat, initial_bookmark_seconds, synced_first
 ):

@@ -175,7 +175,7 @@ async def test_no_answer_in_time_is_an_error_and_the_connection_is_given_up(serv
         with pytest.raises(TransportError, match="in time") as late:
             await transport.request("GET", "/slow", headers=HEADERS, timeout_seconds=0.01)
         assert late.value.request_sent
-        assert (await transport.request("GET", "/fast", headers=HEADERS, timeout_seconds=5)).body == b"/fast"
+        assert (await transport.request("GET", "/fast", headers=HEADERS, timeout_seconds=60)).body == b"/fast"
 
 
 async def test_a_cancelled_request_leaves_nothing_behind_for_the_next_one(serving, connected):
@@ -273,7 +273,7 @@ async def test_leaving_a_stream_closes_its_connection(serving, connected):
     async with serving(answer) as server:
         async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
             await anext(stream.chunks)
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), 60)
 
 
 async def test_a_stream_has_no_limit_of_line_or_size(serving, connected):
@@ -369,23 +369,25 @@ async def test_a_watch_reads_objects_of_megabytes_in_lines_cut_anywhere(serving,
 
 
 async def test_a_server_that_fails_now_and_then_is_not_noticed_by_who_reads(serving, connected, clock, rng):
-    turns = iter(["lost", "500", "429", "slow", "ok"])
+    turns = iter(["lost", "500", "429", "silent"])
+    gave_up = asyncio.Event()
 
     async def answer(request):
-        match next(turns):
+        match next(turns, "ok"):
             case "lost":
                 raise ConnectionAbortedError
             case "500":
                 await request.answer(500, b"oops")
             case "429":
                 await request.answer(429, b"busy", Retry_After="0")
-            case "slow":
-                await asyncio.sleep(0.05)
+            case "silent":
+                await gave_up.wait()
             case "ok":
                 await request.answer(200, b'{"kind":"Pod","metadata":{"name":"a"}}')
 
     async with serving(answer) as server:
         quick = RetryPolicy(base_seconds=0.001)
-        client = Client(connected(server.url), clock=clock, rng=rng, timeout_seconds=0.02, retries=quick)
+        client = Client(connected(server.url), clock=clock, rng=rng, timeout_seconds=0.5, retries=quick)
         assert (await client.get(PODS, "a", "n")).metadata.name == "a"
-        assert len(server.requests) == 5
+        assert len(server.requests) >= 5  # more, where an answer took half a second
+        gave_up.set()

@@ -98,7 +98,7 @@ async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_meanwhi
     nodes = SimulatedNodes(api.store, NodeSettings(count=1), clock=SystemClock(), rng=random.Random(3))
     nodes.register()
     await plane.client.create(DEPLOYMENTS, DEPLOYMENT, "default")
-    async with asyncio.TaskGroup() as group, asyncio.timeout(20):
+    async with asyncio.TaskGroup() as group, asyncio.timeout(60):
         serving = group.create_task(api.run())
         kubelets = group.create_task(nodes.run())
         running = group.create_task(plane.run(import_meanwhile=import_meanwhile))
@@ -146,7 +146,7 @@ async def test_a_part_that_cannot_be_made_ends_the_run_with_its_error(api, monke
     with pytest.raises(UserError, match="no deployment today"):
         await plane.run()
     with pytest.raises(ExceptionGroup) as group:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await plane.run(import_meanwhile=True)
     assert group.group_contains(UserError, match="no deployment today")
     assert not plane.synced.is_set()

@@ -117,7 +117,7 @@ def content(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(operations=OPERATIONS)
 def test_a_snapshot_kept_up_to_date_equals_one_built_afresh(operations):
     driven = Driven()

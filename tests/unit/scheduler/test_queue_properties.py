@@ -72,7 +72,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(steps=STEPS)
 def test_no_pod_is_lost_or_in_two_places(steps):
     driven = Driven()

@@ -517,7 +517,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, phases=[Phase.explicit, Phase.generate])
 @given(steps=STEPS, seed=st.integers(0, 2**32), class_cache=st.booleans(), large=st.booleans())
 def test_no_binding_gives_a_node_more_than_it_has(steps, seed, class_cache, large):
     virtual_time.run(World(seed, class_cache=class_cache, large=large).run(["pods", *steps, "pods"]))

@@ -53,7 +53,7 @@ class Cluster:
             task.cancel()
 
     async def until(self, path: str, wanted: Any) -> JSON:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 found = self.ask("GET", path)
                 if wanted(found):

@@ -21,9 +21,7 @@ ZONES = ("a", "b")
 NAMES = tuple(f"node-{number}" for number in range(9))
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-QUICKLY = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+QUICKLY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 selectors = st.sampled_from([{"matchLabels": {"app": app}} for app in APPS] + [{}, None])
 keys = st.sampled_from(["kubernetes.io/hostname", "zone", "rack"])

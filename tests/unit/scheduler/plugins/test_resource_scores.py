@@ -11,7 +11,7 @@ from kubeloop.scheduler.plugins.resource_scores import _percent
 _WHOLES = st.integers(1, 1 << 10) | st.integers(1, 1 << 40) | st.integers((1 << 46) - 100, (1 << 46) + 100)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_percent_is_that_of_integers_next_to_every_whole_percent_too(data: st.DataObject) -> None:
     whole = data.draw(_WHOLES)
