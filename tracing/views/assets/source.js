@@ -37,6 +37,7 @@ Kubeloop.LiveSource = class {
     let next = Kubeloop.LiveSource.EVERY_MS;
     try {
       const answer = await this.get("debug/traces/lines", { cursor: this.cursor });
+      if (!this.live) return; /* held since it was asked: it will be asked again */
       this.cursor = answer.cursor;
       this.heard(answer);
       if (answer.more) next = 0;
