@@ -25,6 +25,7 @@ SERVICE_RANGE = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""
 _NODE_PORTS = range(30000, 32768)
 _TRIES = 64
+_INT32 = 1 << 31
 
 
 class ServiceAddresses:
@@ -198,7 +199,7 @@ class _Ports:
         """Take any. Raises StatusError where all are taken."""
         port = max(self._mine, default=_NODE_PORTS.stop) + 1 if self._dry_run else self._any()
         self._mine.append(port)
-        return port
+        return (port + _INT32) % (2 * _INT32) - _INT32  # a dry run may count beyond what a Service can hold
 
     def _any(self) -> int:
         for _ in range(_TRIES):

@@ -219,14 +219,10 @@ def _mirror_first(holder: JSON, single: str, plural: str, key: str) -> None:
         holder[single] = several[0].get(key, "")
 
 
-def _template(spec: JSON) -> None:
-    template = spec.get("template")
+def _template(holder: JSON) -> None:
+    template = holder.get("template")
     if template is not None:
         default_pod_spec(template.setdefault("spec", {}))
-
-
-def _pod_template(obj: JSON) -> None:
-    _template(obj)
 
 
 # --- workloads --------------------------------------------------------------------------------------------------------
@@ -489,7 +485,7 @@ def _role_binding(obj: JSON) -> None:
 
 _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     ("", "Pod"): _pod,
-    ("", "PodTemplate"): _pod_template,
+    ("", "PodTemplate"): _template,
     ("", "ReplicationController"): _replication_controller,
     ("", "Service"): _service,
     ("", "Endpoints"): _endpoints,

@@ -193,15 +193,6 @@ def method_not_allowed() -> StatusError:
     )
 
 
-def verb_not_supported(resource: Resource[Any], verb: str) -> StatusError:
-    return StatusError(
-        405,
-        "MethodNotAllowed",
-        f'{verb} is not supported on resources of kind "{resource.group_resource}"',
-        details=_details(resource, ""),
-    )
-
-
 BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 

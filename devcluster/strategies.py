@@ -97,8 +97,11 @@ def _without_waiting(driver: JSON, _now: str) -> None:
 
 
 def _update_driver(driver: JSON, old: JSON) -> None:
+    """Generations are counted from the first change on, not from the creation."""
     if "preventPodSchedulingIfMissing" not in old.get("spec", {}):
         _without_waiting(driver, "")
+    if driver.get("spec") != old.get("spec"):
+        driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def _without_topology(obj: JSON, _now_or_old: Any = None) -> None:
@@ -328,13 +331,11 @@ def prepare_for_part_of_pod(pod: JSON, old: JSON, part: str) -> JSON:
     if part == "resize" and any(len(spec.get(kind) or ()) != len(before.get(kind) or ()) for kind in kinds):
         kept = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
         return {**pod, "metadata": {**pod["metadata"], **kept, "uid": pod["metadata"].get("uid") or metadata["uid"]}}
-    if part == "ephemeralcontainers":
-        before.pop("ephemeralContainers", None)
-        before |= {name: spec[name] for name in ("ephemeralContainers",) if name in spec}
-    else:
-        before.pop("resources", None)
-        if "resources" in spec:
-            before["resources"] = spec["resources"]
+    field = "resources" if part == "resize" else "ephemeralContainers"
+    before.pop(field, None)
+    if field in spec:
+        before[field] = spec[field]
+    if part == "resize":
         for kind in kinds:
             if kind in spec or kind in before:
                 before[kind] = _resized(spec.get(kind) or [], before.get(kind) or [])
@@ -367,31 +368,31 @@ def prepare_for_status_update(
         return served.custom.prepare_status(obj, old)
     if part == "approval":
         return stored_kinds.approved(obj, old)
-    result = dict(old)
+    name, result = served.resource.group_resource, dict(old)
     written = "spec" if part == "finalize" else "status"
     if written in obj:
         result[written] = obj[written]
     else:
         result.pop(written, None)
     metadata = dict(old["metadata"])
-    for name in _STATUS_METADATA.get(served.resource.group_resource, _ALL_OPEN):
-        if name in obj["metadata"]:
-            metadata[name] = obj["metadata"][name]
+    for field in ("managedFields",) if name in _RESET else _STATUS_METADATA.get(name, _ALL_OPEN):
+        if field in obj["metadata"]:
+            metadata[field] = obj["metadata"][field]
         else:
-            metadata.pop(name, None)
+            metadata.pop(field, None)
     if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
         metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]
-    reset = "deletionTimestamp" in old["metadata"] or served.resource.group_resource in _RESET
+    reset = "deletionTimestamp" in old["metadata"] or name in _RESET or name == "pods"
     if "deletionTimestamp" in obj["metadata"] and not reset:
         metadata["deletionTimestamp"] = obj["metadata"]["deletionTimestamp"]
     result["metadata"] = metadata
-    if served.resource.group_resource == "daemonsets.apps":
+    if name == "daemonsets.apps":
         _count_templates(result, old)
-    if served.resource.group_resource == "pods" and written == "status":
+    if name == "pods" and written == "status":
         result["status"] = _with_what_a_pod_status_keeps(result.get("status") or {}, old.get("status") or {})
-    if served.resource.group_resource == "nodes" and "config" in result.get("status", {}):
+    if name == "nodes" and "config" in result.get("status", {}):
         result["status"] = {field: each for field, each in result["status"].items() if field != "config"}
-    if served.resource.group_resource == "persistentvolumes":
+    if name == "persistentvolumes":
         result["status"] = _with_transition_time(result.get("status") or {}, old.get("status") or {}, now)
     return result
 
@@ -431,12 +432,14 @@ def _with_what_a_pod_status_keeps(status: JSON, old: JSON) -> JSON:
     return status
 
 
-_RESET = ("pods", "volumeattachments.storage.k8s.io", "servicecidrs.networking.k8s.io")
-"""Kinds whose status strategy calls ResetObjectMetaForStatus."""
+_RESET = (
+    "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
+)  # fmt: skip
+"""Kinds whose status strategy calls ResetObjectMetaForStatus: metadata stay as they are."""
 _ALL_OPEN = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
 _STATUS_METADATA: dict[str, tuple[str, ...]] = {
     # pod status: ownerReferences stay as they are; deployments: labels stay as they are
     "pods": ("labels", "annotations", "finalizers", "managedFields"),
     "deployments.apps": ("annotations", "finalizers", "ownerReferences", "managedFields"),
-    "servicecidrs.networking.k8s.io": ("managedFields",),
 }

@@ -367,6 +367,7 @@ def runtime_class_create(errors: Errors, obj: JSON) -> None:
 
 
 def runtime_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    runtime_class_create(errors, obj)
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
 
 

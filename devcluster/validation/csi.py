@@ -165,6 +165,7 @@ def capacity_create(errors: Errors, obj: JSON) -> None:
 
 
 def capacity_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    capacity_create(errors, obj)
     errors.immutable("nodeTopology", obj.get("nodeTopology"), old.get("nodeTopology"), "meta/v1.LabelSelector")
     errors.immutable("storageClassName", obj.get("storageClassName", ""), old.get("storageClassName", ""))
 

@@ -8,6 +8,12 @@ from __future__ import annotations
 HOST_FIELDS = ("HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers")
 """Fields of a v1 PodSpec that are fields of its security context inside."""
 
+_VOLUME_SOURCES = (
+    "GCEPersistentDisk", "AWSElasticBlockStore", "HostPath", "Glusterfs", "NFS", "RBD", "Quobyte", "ISCSI",
+    "FlexVolume", "Cinder", "CephFS", "FC", "Flocker", "AzureFile", "VsphereVolume", "AzureDisk",
+    "PhotonPersistentDisk", "PortworxVolume", "ScaleIO", "Local", "StorageOS", "CSI",
+)  # fmt: skip
+
 ORDER: dict[str, tuple[str, ...]] = {
     "core/v1.PodSpec": (
         "Volumes", "InitContainers", "Containers", "EphemeralContainers", "RestartPolicy",
@@ -24,10 +30,10 @@ ORDER: dict[str, tuple[str, ...]] = {
         "DownwardAPI", "FC", "AzureFile", "ConfigMap", "VsphereVolume", "AzureDisk", "PhotonPersistentDisk",
         "Projected", "PortworxVolume", "ScaleIO", "StorageOS", "CSI", "Ephemeral", "Image",
     ),
-    "core/v1.PersistentVolumeSource": (
-        "GCEPersistentDisk", "AWSElasticBlockStore", "HostPath", "Glusterfs", "NFS", "RBD", "Quobyte", "ISCSI",
-        "FlexVolume", "Cinder", "CephFS", "FC", "Flocker", "AzureFile", "VsphereVolume", "AzureDisk",
-        "PhotonPersistentDisk", "PortworxVolume", "ScaleIO", "Local", "StorageOS", "CSI",
+    "core/v1.PersistentVolumeSource": _VOLUME_SOURCES,
+    "core/v1.PersistentVolumeSpec": (
+        "Capacity", *_VOLUME_SOURCES, "AccessModes", "ClaimRef", "PersistentVolumeReclaimPolicy", "StorageClassName",
+        "MountOptions", "VolumeMode", "NodeAffinity", "VolumeAttributesClassName",
     ),
     "core/v1.NodeSpec": (
         "PodCIDRs", "ProviderID", "Unschedulable", "Taints", "ConfigSource", "DoNotUseExternalID",

@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.field import cidr_warning, ip_warning
 
 JSON = dict[str, Any]
@@ -19,6 +20,49 @@ _TOKENS = (
     "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible "
     "logging of tokens in volume attributes"
 )
+
+
+DEPRECATED_NODE_LABELS = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+}
+"""Labels of nodes that selectors should not ask for, and why. Source: pkg/api/node/util.go."""
+
+
+def _runtime_class(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for key in sorted((obj.get("scheduling") or {}).get("nodeSelector", ())):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"scheduling.nodeSelector: {DEPRECATED_NODE_LABELS[key]}"
+
+
+def _storage_class(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for i, term in enumerate(obj.get("allowedTopologies", ())):
+        for j, each in enumerate(term.get("matchLabelExpressions", ())):
+            if told := DEPRECATED_NODE_LABELS.get(each.get("key", "")):
+                yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {told}"
+
+
+def _storage_capacity(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    topology = obj.get("nodeTopology") or {}
+    for i, each in enumerate(topology.get("matchExpressions", ())):
+        key = each.get("key", "")
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+    for key in sorted(topology.get("matchLabels", ())):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"nodeTopology.matchLabels.{key}: {DEPRECATED_NODE_LABELS[key]}"
+
+
+def _resource_slice(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    driver = obj["spec"].get("driver", "")
+    if driver != driver.lower():
+        yield f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
 
 
 def _endpoints(obj: JSON, _old: JSON | None) -> Iterator[str]:
@@ -116,6 +160,10 @@ _WARNINGS: dict[tuple[str, str], Told] = {
         for kind in ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
     },
     ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
+    ("node.k8s.io", "RuntimeClass"): _runtime_class,
+    ("resource.k8s.io", "ResourceSlice"): _resource_slice,
+    ("storage.k8s.io", "CSIStorageCapacity"): _storage_capacity,
+    ("storage.k8s.io", "StorageClass"): _storage_class,
     ("networking.k8s.io", "Ingress"): _ingress,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
@@ -126,3 +174,28 @@ def warnings_of_kind(key: tuple[str, str], obj: JSON, old: JSON | None) -> list[
     """What is told of an object of this group and kind, as it is stored now."""
     told = _WARNINGS.get(key)
     return [each for each in told(obj, old) if each] if told is not None else []
+
+
+def _of_load_balancer(status: JSON) -> Iterator[str]:
+    for i, each in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
+        if each.get("ip"):
+            yield ip_warning(f"status.loadBalancer.ingress[{i}]", each["ip"])
+
+
+def _of_pod(status: JSON) -> Iterator[str]:
+    for name in ("podIPs", "hostIPs"):
+        for i, each in enumerate(status.get(name) or ()):
+            yield ip_warning(f"status.{name}[{i}].ip", each.get("ip", ""))
+
+
+_STATUS_WARNINGS: dict[tuple[str, str], Callable[[JSON], Iterator[str]]] = {
+    ("", "Pod"): _of_pod,
+    ("", "Service"): _of_load_balancer,
+    ("networking.k8s.io", "Ingress"): _of_load_balancer,
+}
+
+
+def warnings_of_status(key: tuple[str, str], status: JSON) -> list[str]:
+    """What is told of a status that is written through its subresource."""
+    told = _STATUS_WARNINGS.get(key)
+    return [each for each in told(status) if each] if told is not None else []

@@ -153,7 +153,7 @@ RULES: dict[tuple[str, str], Rule] = {
         update=cluster.disruption_budget_update,
         status=cluster.disruption_budget_status,
         own_metadata=False,
-        parts="ws",
+        parts="s",
         status_parts="s",
     ),
     ("coordination.k8s.io", "Lease"): Rule(create=cluster.lease_create, update=cluster.lease_update, core=False),
@@ -186,14 +186,18 @@ RULES: dict[tuple[str, str], Rule] = {
         status=autoscaling.autoscaler_status,
     ),
     ("node.k8s.io", "RuntimeClass"): Rule(
-        create=cluster.runtime_class_create, update=cluster.runtime_class_update, core=False
+        create=cluster.runtime_class_create, update=cluster.runtime_class_update, core=False, parts="wsu"
     ),
     ("storage.k8s.io", "VolumeAttachment"): Rule(
-        create=csi.attachment_create, update=csi.attachment_update, status=csi.attachment_status, parts="uws"
+        create=csi.attachment_create,
+        update=csi.attachment_update,
+        status=csi.attachment_status,
+        parts="ws",
+        status_parts="ws",
     ),
-    ("storage.k8s.io", "CSINode"): Rule(create=csi.csi_node_create, update=csi.csi_node_update, parts="uws"),
+    ("storage.k8s.io", "CSINode"): Rule(create=csi.csi_node_create, update=csi.csi_node_update, parts="ws"),
     ("storage.k8s.io", "CSIDriver"): Rule(create=csi.csi_driver_create, update=csi.csi_driver_update),
-    ("storage.k8s.io", "CSIStorageCapacity"): Rule(create=csi.capacity_create, update=csi.capacity_update),
+    ("storage.k8s.io", "CSIStorageCapacity"): Rule(create=csi.capacity_create, update=csi.capacity_update, parts="wsu"),
     ("storage.k8s.io", "VolumeAttributesClass"): Rule(
         create=csi.attributes_class_create, update=csi.attributes_class_update, parts="usw"
     ),

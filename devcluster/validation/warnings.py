@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster.errors import quoted
-from kubeloop.devcluster.validation.field import dns_label, ip_warning
-from kubeloop.devcluster.validation.kind_warnings import warnings_of_kind
+from kubeloop.devcluster.validation.field import dns_label, ip_warning, label_value
+from kubeloop.devcluster.validation.kind_warnings import DEPRECATED_NODE_LABELS, warnings_of_kind, warnings_of_status
 from kubeloop.devcluster.validation.profiles import (
     APP_ARMOR,
     SECCOMP_OF_CONTAINER,
@@ -22,13 +22,6 @@ from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
-_DEPRECATED_NODE_LABELS = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
-    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
-    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
-}
 _ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
@@ -63,9 +56,11 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
     """Warnings about writing `obj`; about an update of what makes pods only where the spec changed."""
     key, metadata, spec = (resource.group, resource.kind), obj.get("metadata", {}), obj.get("spec", {})
-    if found := warnings_of_kind(key, obj, old):
-        return found
+    if subresource == "status":
+        return warnings_of_status(key, obj.get("status") or {})
     if not subresource:
+        if found := warnings_of_kind(key, obj, old):
+            return found
         if key == ("", "Service"):
             return list(_service(metadata, spec))
         if key == ("", "PersistentVolumeClaim"):
@@ -148,9 +143,9 @@ def _host_name(metadata: JSON, used_in: str) -> list[str]:
 def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]:
     annotations = metadata.get("annotations", {})
     found = [
-        f"{path}.nodeSelector[{key}]: {_DEPRECATED_NODE_LABELS[key]}"
+        f"{path}.nodeSelector[{key}]: {DEPRECATED_NODE_LABELS[key]}"
         for key in sorted(spec.get("nodeSelector", {}))
-        if key in _DEPRECATED_NODE_LABELS
+        if key in DEPRECATED_NODE_LABELS
     ]
     found += _node_labels(spec, path)
     found += [
@@ -211,11 +206,12 @@ def _node_labels(spec: JSON, path: str) -> Iterator[str]:
     for i, term in enumerate((node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()):
         yield from _node_term(term, f"{where}.{_REQUIRED}.nodeSelectorTerms[{i}]")
     for i, each in enumerate(node.get(_PREFERRED, ())):
-        yield from _node_term(each.get("preference", {}), f"{where}.{_PREFERRED}[{i}].preference")
+        term, at = each.get("preference", {}), f"{where}.{_PREFERRED}[{i}].preference"
+        yield from _node_term(term, at, check_values=True)
     for i, each in enumerate(spec.get("topologySpreadConstraints", ())):
         where, key = f"{path}.topologySpreadConstraints[{i}]", each.get("topologyKey", "")
-        if key in _DEPRECATED_NODE_LABELS:
-            yield f"{where}.topologyKey: {key} is {_DEPRECATED_NODE_LABELS[key]}"
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{where}.topologyKey: {key} is {DEPRECATED_NODE_LABELS[key]}"
         if each.get("labelSelector") is None:
             yield f"{where}.labelSelector: {_NO_POD}"
 
@@ -232,11 +228,15 @@ def _pod_affinity(spec: JSON, path: str) -> Iterator[str]:
                 yield f"{where}.{_PREFERRED}[{i}].podAffinityTerm.labelSelector: {_NO_POD}"
 
 
-def _node_term(term: JSON, path: str) -> Iterator[str]:
+def _node_term(term: JSON, path: str, *, check_values: bool = False) -> Iterator[str]:
+    """check_values: they are not refused, though no label can have them."""
     for i, each in enumerate(term.get("matchExpressions", ())):
-        key = each.get("key", "")
-        if key in _DEPRECATED_NODE_LABELS:
-            yield f"{path}.matchExpressions[{i}].key: {key} is {_DEPRECATED_NODE_LABELS[key]}"
+        where, key = f"{path}.matchExpressions[{i}]", each.get("key", "")
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{where}.key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        for j, value in enumerate(each.get("values", ()) if check_values else ()):
+            for wrong in label_value(value):
+                yield f"{where}.values[{j}]: {value} is invalid, {wrong}"
 
 
 def _repeated(items: Sequence[JSON], path: str, name: str) -> Iterator[str]:

@@ -229,7 +229,8 @@ def compare(real: ApiServer, ours: ApiServer, requests: Sequence[Request]) -> Ou
     """Ask both, at the same time, each in the order given."""
 
     def answers(server: ApiServer) -> list[JSON]:
-        return [server.ask(r.verb, r.path, r.body, r.content_type).comparable() for r in requests]
+        versions = _Versions(server)
+        return [server.ask(r.verb, r.path, versions.given(r), r.content_type).comparable() for r in requests]
 
     with ThreadPoolExecutor(2) as both:
         told, said = both.map(answers, (real, ours))
@@ -242,6 +243,29 @@ def compare(real: ApiServer, ours: ApiServer, requests: Sequence[Request]) -> Ou
     return outcome
 
 
+CURRENT = "(current)"
+"""As the resourceVersion of an update: the one that the object has on the server that is asked."""
+
+
+class _Versions:
+    """What updates say for CURRENT on one server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._known: dict[str, str] = {}
+
+    def given(self, request: Request) -> Any:
+        """The body as it is sent."""
+        body = request.body
+        metadata = body.get("metadata") if type(body) is dict else None
+        if type(metadata) is not dict or metadata.get("resourceVersion") != CURRENT:
+            return body
+        path = request.path.partition("?")[0]
+        if path not in self._known:
+            self._known[path] = self._server.ask("GET", path).content["metadata"]["resourceVersion"]
+        return {**body, "metadata": {**metadata, "resourceVersion": self._known[path]}}
+
+
 _TRIES = 40
 
 
@@ -249,8 +273,9 @@ def _in_some_order(real: ApiServer, request: Request, first: JSON, other: JSON) 
     """Whether they are the same but for an order that is no more the same when the real one is asked again."""
     if not same_but_for_order(first, other):
         return False
+    body = _Versions(real).given(request)
     return any(
-        real.ask(request.verb, request.path, request.body, request.content_type).comparable() != first
+        real.ask(request.verb, request.path, body, request.content_type).comparable() != first
         for _ in range(0 if first == other else _TRIES)
     )
 
@@ -277,6 +302,8 @@ class ValidObjects:
     under: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     """Fields ("spec.template.spec") that are not changed: another kind's rules."""
+    versioned: bool = False
+    """Is an update refused that does not say which version it changes?"""
 
 
 def valid_objects(kind: str) -> ValidObjects:
@@ -286,7 +313,9 @@ def valid_objects(kind: str) -> ValidObjects:
             if each.get("kind") == kind:
                 objects = tuple({"kind": kind, **obj} for obj in each["objects"])
                 under, without = tuple(each.get("under", ())), tuple(each.get("without", ()))
-                return ValidObjects(kind, each["type"], each["path"], objects, under, without)
+                return ValidObjects(
+                    kind, each["type"], each["path"], objects, under, without, each.get("versioned", False)
+                )
             if each.get("template") == kind:
                 return _with_templates(each)
     raise KeyError(f"no file in {VALID} declares {kind}")
@@ -348,12 +377,17 @@ def updates(
     """PUTs of mutations of objects that exist; `shown`: what is mutated, given the object as it was created."""
     each, result = -(-count // len(kind.objects)), []
     for base in kind.objects:
+        version = {"resourceVersion": CURRENT} if kind.versioned else {}
         path = f"{kind.path}/{base['metadata']['name']}{'/' + subresource if subresource else ''}?dryRun=All"
         result += [
             Request("PUT", path, m.changed, f"update {base['metadata']['name']} {subresource}: {m}", m.field)
-            for m in chosen(kind, shown(base), each, chance, under)
+            for m in chosen(kind, _with_metadata(shown(base), version), each, chance, under)
         ]
     return result
+
+
+def _with_metadata(obj: JSON, more: JSON) -> JSON:
+    return {**obj, "metadata": {**obj["metadata"], **more}}
 
 
 def create_for_real(server: ApiServer, kind: ValidObjects) -> None:

@@ -7,12 +7,26 @@ from typing import Any
 import pytest
 from unit.devcluster.test_validation import created, updated
 
-from kubeloop.devcluster.registry import JOBS, NETWORK_POLICIES, SERVICE_CIDRS
+from kubeloop.devcluster.registry import (
+    INGRESSES,
+    JOBS,
+    NETWORK_POLICIES,
+    RESOURCE_SLICES,
+    RUNTIME_CLASSES,
+    SERVICE_CIDRS,
+    served,
+)
+from kubeloop.devcluster.strategies import prepare_for_status_update, prepare_for_update
 from kubeloop.devcluster.validation import warnings_for
 from kubeloop.kube.resources import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
     LEASES,
     NODES,
     PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
     REPLICATION_CONTROLLERS,
     SERVICES,
     STATEFUL_SETS,
@@ -129,6 +143,10 @@ def named(label: str, **rest: Any) -> JSON:
     [
         (SERVICES, {"spec": {"ports": [{"port": 1}]}}, 3),  # the store, its update, the kind's update
         (STORAGE_CLASSES, {"provisioner": "a.b/c"}, 4),  # and the kind's own look at the whole
+        (RUNTIME_CLASSES, {"handler": "h"}, 4),
+        (CSI_STORAGE_CAPACITIES, {"storageClassName": "s"}, 4),
+        (CSI_NODES, {"spec": {"drivers": []}}, 3),  # at the whole, and not at the change
+        (POD_DISRUPTION_BUDGETS, {"spec": {"minAvailable": 1}}, 2),  # the store's alone
     ],
 )
 def test_metadata_is_looked_at_as_often_as_each_strategy_does(resource: Resource[Any], body: JSON, times: int):
@@ -148,6 +166,30 @@ def test_metadata_is_looked_at_as_often_as_each_strategy_does(resource: Resource
 )  # fmt: skip
 def test_what_may_not_change_or_come(resource: Resource[Any], old: JSON, new: JSON, told: list[str]):
     assert updated(resource, {"spec": old}, {"spec": new}) == told
+
+
+def test_an_update_is_looked_at_like_a_new_object_where_v1_36_does():
+    spread = {"scheduling": {"tolerations": [{"operator": "Equal"}]}}
+    assert updated(RUNTIME_CLASSES, {"handler": "h"}, {"handler": "h", **spread}) == [
+        'scheduling.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, '
+        'which means "match all values and all keys"'
+    ]
+    told = updated(CSI_STORAGE_CAPACITIES, {"storageClassName": "s"}, {"storageClassName": "S"})
+    assert [each.partition(" (e.g.")[0].rpartition(": ")[2] for each in told] == [
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+        "and end with an alphanumeric character",
+        "field is immutable",
+    ]
+
+
+def test_what_becomes_of_metadata_is_a_matter_of_the_kind():
+    old: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": True}}
+    driver: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": False}}
+    prepare_for_update(served(CSI_DRIVERS), driver, old)
+    assert driver["metadata"]["generation"] == 1
+    labelled = {"metadata": {"name": "a", "labels": {"a": "b"}}, "status": {"attached": True}}
+    written = prepare_for_status_update(served(VOLUME_ATTACHMENTS), labelled, old)
+    assert (written["metadata"], written["status"]) == ({"name": "a"}, {"attached": True})
 
 
 def test_the_swap_of_a_node_is_more_than_nothing_and_its_ranges_are_told_off_once():
@@ -188,6 +230,51 @@ def test_warnings_are_about_what_is_new_except_for_replication_controllers(
     resource: Resource[Any], old: JSON | None, new: JSON, told: list[str]
 ):
     assert warnings_for(resource, new, old) == told
+
+
+MASTER = {"node-role.kubernetes.io/master": "a"}
+USE = 'use "node-role.kubernetes.io/control-plane" instead'
+TERM = {"matchExpressions": [{"key": next(iter(MASTER)), "operator": "In", "values": ["-"]}]}
+ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
+
+
+@pytest.mark.parametrize(
+    ("resource", "body", "told"),
+    [
+        (RUNTIME_CLASSES, {"scheduling": {"nodeSelector": MASTER}}, [f"scheduling.nodeSelector: {USE}"]),
+        (STORAGE_CLASSES, {"allowedTopologies": [{"matchLabelExpressions": TERM["matchExpressions"]}]},
+            [f"allowedTopologies[0].matchLabelExpressions[0].key: {USE}"]),
+        (CSI_STORAGE_CAPACITIES, {"nodeTopology": {**TERM, "matchLabels": MASTER}},
+            [f"nodeTopology.matchExpressions[0].key: {next(iter(MASTER))} is {USE}",
+             f"nodeTopology.matchLabels.{next(iter(MASTER))}: {USE}"]),
+        (RESOURCE_SLICES, {"spec": {"driver": "A.b"}},
+            ['spec.driver: driver names should be lowercase; "A.b" contains uppercase characters']),
+    ],
+)  # fmt: skip
+def test_labels_of_nodes_that_are_no_more_and_odd_names_are_told(resource: Resource[Any], body: JSON, told: list[str]):
+    assert warnings_for(resource, {"metadata": {"name": "a"}, **body}) == told
+
+
+def test_a_preference_for_values_that_no_label_can_have_is_told():
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]}
+    key, value = warnings_for(PODS, {"metadata": {"name": "a"}, "spec": {"affinity": {"nodeAffinity": preferred}}})
+    assert key.endswith(f"matchExpressions[0].key: {next(iter(MASTER))} is {USE}")
+    assert ".values[0]: - is invalid, a valid label must be an empty string or consist of" in value
+
+
+@pytest.mark.parametrize(
+    ("resource", "status", "told"),
+    [
+        (SERVICES, {"loadBalancer": {"ingress": [{"hostname": "a"}, {"ip": "1::00"}]}},
+            [f"status.loadBalancer.ingress[1]: {ADDRESS}"]),
+        (INGRESSES, {"loadBalancer": {"ingress": [{"ip": "1::00"}]}}, [f"status.loadBalancer.ingress[0]: {ADDRESS}"]),
+        (PODS, {"podIPs": [{"ip": "1::00"}], "hostIPs": [{"ip": "1.2.3.4"}]}, [f"status.podIPs[0].ip: {ADDRESS}"]),
+        (NODES, {}, []),
+    ],
+)  # fmt: skip
+def test_a_status_has_warnings_of_its_own(resource: Resource[Any], status: JSON, told: list[str]):
+    obj = {"metadata": {"name": "a"}, "spec": {"externalID": "x"}, "status": status}
+    assert warnings_for(resource, obj, obj, subresource="status") == told
 
 
 def finished(*kinds: str, **status: Any) -> JSON:
