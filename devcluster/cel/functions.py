@@ -45,7 +45,7 @@ from kubeloop.devcluster.cel.values import (
     type_name,
     whole_number,
 )
-from kubeloop.devcluster.validation.field import quoted
+from kubeloop.devcluster.errors import quoted
 
 
 def _refused(value: Any, wanted: str) -> CelError:
