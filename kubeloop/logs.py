@@ -29,11 +29,11 @@ def configure_logging(verbosity: str, log_format: Literal["text", "json"] = "tex
 
 
 class TextLines(logging.Formatter):
-    """The message, and in brackets what it is about: pod=default/web-1 trace=4bf9... span=00f0..."""
+    """The message, and in brackets what else it is about: pod=default/web-1 trace_id=4bf9... span_id=00f0..."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        fields = _fields(record)
-        about = " ".join(f"{name}={value}" for name, value in fields.items())
+        told = {str(each) for each in record.args} if isinstance(record.args, tuple) else ()
+        about = " ".join(f"{name}={value}" for name, value in _fields(record).items() if str(value) not in told)
         line = super().formatMessage(record)
         return f"{line} [{about}]" if about else line
 

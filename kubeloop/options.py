@@ -280,7 +280,11 @@ class ServerOptions(msgspec.Struct, frozen=True):
         str | None, option("Context of the kubeconfig (default: its current one).", "--context")
     ] = None
     controllers: Annotated[
-        str, option("Comma-separated names, as of kube-controller-manager; '*' for all, '-name' to leave one out.")
+        str,
+        option(
+            "Of deployment, replicaset, replicationcontroller, garbagecollector, namespace, resourcequota, scheduler,"
+            " those to run, separated by commas; '*' for all, '-name' to leave one out."
+        ),
     ] = "deployment,replicaset,scheduler"
 
 

@@ -52,6 +52,17 @@ def test_text_says_what_a_record_is_about_and_whose_trace_it_belongs_to(logged):
     assert second.endswith("INFO kubeloop.test: idle")
 
 
+def test_text_does_not_say_twice_what_the_message_says(logged):
+    log, written = logged("text")
+    log.warning("failed: %s: %s", "a/web", OSError("no disk"), extra={"key": "a/web", "error": "no disk", "times": 1})
+    log.warning("%d things", 2, extra={"count": 2, "more": "2 things"})
+    log.warning("%(first)s", {"first": "x"}, extra={"pod": "x"})
+    first, second, third = written.getvalue().splitlines()
+    assert first.endswith("failed: a/web: no disk [times=1]")
+    assert second.endswith("2 things [more=2 things]")
+    assert third.endswith("x [pod=x]")
+
+
 def test_json_is_one_object_a_line_with_the_ids_by_their_standard_names(logged):
     log, written = logged("json")
     reconcile = traced()
