@@ -87,6 +87,34 @@ async def test_pods_appear_and_move_on_while_one_looks(browser):
         assert phases
 
 
+async def test_before_there_is_a_trace_it_says_so(browser):
+    pods = TracedPods()
+    none = "document.querySelector('#phases .note').checkVisibility()"
+    async with pods.serving() as url, browser.page(f"{url}/traces") as page:
+        await page.wait_for(none)
+        pods.pending("web-5f-1")
+        pods.bound("web-5f-1")
+        await page.wait_for(f"!{none}")
+
+
+async def test_names_and_namespaces_stand_on_one_line(browser):
+    bottoms_apart = """(row => {
+        const bottom = selector => {
+            const range = document.createRange();
+            range.selectNodeContents(row.querySelector(selector));
+            return range.getBoundingClientRect().bottom;
+        };
+        return Math.abs(bottom('b') - bottom('small'));
+    })"""
+    pods = TracedPods()
+    for name in ("one", "web-5f-1", "-"):
+        pods.pending(name)
+    async with pods.serving() as url, browser.page(f"{url}/traces") as page:
+        await page.wait_for(f"{NAMES}.length === 3")
+        assert sorted(await page.evaluate(NAMES)) == ["-", "one", "web-5f-1"]
+        assert len({round(each, 1) for each in await page.evaluate(f"{ROWS}.map({bottoms_apart})")}) == 1
+
+
 async def test_held_still_it_asks_no_more_and_goes_on_where_it_was(browser):
     pods = TracedPods()
     pods.pending("web-5f-1")

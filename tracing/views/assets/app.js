@@ -26,7 +26,7 @@
     const parts = row.parts, took = pods.duration(line);
     row.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
     /* where there is no room, the end of a name is what tells pods of one owner apart */
-    const name = line.name || "(being created)", tail = Math.max(0, name.lastIndexOf("-"));
+    const name = line.name || "(being created)", dash = name.lastIndexOf("-"), tail = dash > 0 ? dash : name.length;
     parts.name.firstChild.textContent = name.slice(0, tail);
     parts.name.lastChild.textContent = name.slice(tail);
     parts.namespace.textContent = line.namespace;

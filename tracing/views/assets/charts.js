@@ -74,7 +74,8 @@ Kubeloop.PhaseRows = class {
       Kubeloop.element("span", {}), Kubeloop.element("span", { class: "ticks" },
         ["10 µs", "1 ms", "100 ms", "10 s"].map((text, index) => Kubeloop.element("i", { style: { left: `${index * 25}%` } }, text))),
       Kubeloop.element("span", {}), Kubeloop.element("span", {}));
-    container.append(this.axis);
+    this.none = Kubeloop.element("p", { class: "note" }, "no traces");
+    container.append(this.axis, this.none);
   }
 
   draw(times) {
@@ -109,7 +110,8 @@ Kubeloop.PhaseRows = class {
       if (this.container.children[number] !== row.node) this.container.insertBefore(row.node, this.container.children[number]);
     });
     this.axis.hidden = !times.length;
-    this.container.append(this.axis);
+    this.none.hidden = times.length > 0;
+    this.container.append(this.axis, this.none);
   }
 };
 
