@@ -14,6 +14,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.routes import Route
+    from kubeloop.devcluster.waiting import Later
 
 JSON_TYPE = "application/json"
 PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
@@ -35,7 +36,7 @@ class Request:
     """`path` is decoded; `query` keeps every value of a key; header names are lower-case.
 
     warnings: what its sender is told of it, whether it succeeds or fails. user: its sender, as UserInfo, once known.
-    route: the resource that it asks for, once known.
+    route: the resource that it asks for, once known. later: what it has to wait for to be answered.
     """
 
     method: str
@@ -46,6 +47,7 @@ class Request:
     warnings: list[str] = field(default_factory=list)
     user: dict[str, Any] = field(default_factory=dict)
     route: Route | None = None
+    later: Later | None = None
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:

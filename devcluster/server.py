@@ -37,6 +37,7 @@ from kubeloop.devcluster.rest import Rest
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.token_keys import TokenKey
+from kubeloop.devcluster.waiting import Later, Waiting
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.quantity import QuantityError
@@ -50,6 +51,7 @@ _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
+_MOST_WAITS = 3
 _COLLECTED_AT_ONCE = 500  # about 2 ms
 
 
@@ -105,7 +107,8 @@ class ApiServer:
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
         bootstrap(self.store, clock, rng, str(service_range[1]))
-        self._definitions = Definitions(self.store, self._rest.deleting, clock, self._rest.end_watches)
+        self._waiting = Waiting()
+        self._definitions = Definitions(self.store, self._rest.deleting, clock, self._waiting, self._rest.end_watches)
         self._rest.policies.definitions = self._definitions
         self._documents = Documents(self._definitions)
 
@@ -124,6 +127,8 @@ class ApiServer:
 
     async def handle(self, request: Request) -> Response:
         """Answer one request, whatever it is. Raises AnswerLost only, if faults are asked for."""
+        if request.later is not None:
+            return await self._answer_after(request, request.later)
         faults = self._faults
         if faults is None or faults.spares(request.headers.get("user-agent", "")):
             return self.answer(request)
@@ -134,8 +139,31 @@ class ApiServer:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def at_once(self, request: Request) -> Response | None:
-        """Answer one request, unless things go wrong on purpose: then None, and `handle` is to be asked."""
-        return self.answer(request) if self._faults is None else None
+        """Answer one request, unless it takes time, or things go wrong on purpose: then `handle` is to be asked."""
+        return self._unless_later(request) if self._faults is None else None
+
+    def _unless_later(self, request: Request) -> Response | None:
+        """The answer; None, and `request.later`, if it has to wait for something."""
+        request.later = None
+        self._waiting.allowed = True
+        try:
+            return self.answer(request)
+        except Later as later:
+            request.later = later
+            return None
+        finally:
+            self._waiting.allowed = False
+
+    async def _answer_after(self, request: Request, later: Later) -> Response:
+        for _ in range(_MOST_WAITS):
+            await self._waiting.finish(later)
+            request.warnings.clear()
+            response = self._unless_later(request)
+            if response is not None:
+                return response
+            assert request.later is not None
+            later = request.later
+        return self.answer(request)  # what it is about is another thing each time
 
     def answer(self, request: Request) -> Response:
         """Answer one request, whatever it is, at once."""
@@ -172,6 +200,8 @@ class ApiServer:
             if self._definitions.pending:
                 self._definitions.settle()
             return response
+        except Later:
+            raise
         except errors.StatusError as error:
             return failed(request, error)
         except RecursionError:

@@ -20,6 +20,7 @@ from kubeloop.devcluster.managed import Writer, track_update
 from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served, served
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
+from kubeloop.devcluster.waiting import Waiting
 from kubeloop.kube.clock import Clock, rfc3339
 
 JSON = dict[str, Any]
@@ -35,8 +36,11 @@ class Definitions:
     `changed` is called with the resource whose definition has changed or gone, for its watches to end.
     """
 
-    def __init__(self, store: Store, deleting: Deleting, clock: Clock, changed: Callable[[Served], None]) -> None:
+    def __init__(
+        self, store: Store, deleting: Deleting, clock: Clock, waiting: Waiting, changed: Callable[[Served], None]
+    ) -> None:
         self._store = store
+        self._waiting = waiting
         self._deleting = deleting
         self._clock = clock
         self._changed = changed
@@ -167,7 +171,7 @@ class Definitions:
             if before and _same_service(next(iter(before.values())), definition, terminating):
                 return
             versions = {
-                each["name"]: Version(definition, each, terminating=terminating)
+                each["name"]: Version(definition, each, self._waiting, terminating=terminating)
                 for each in definition["spec"]["versions"]
             }
             home = next(versions[each["name"]] for each in definition["spec"]["versions"] if each.get("storage"))
@@ -271,7 +275,7 @@ class Definitions:
         version = next(iter(versions.values()), None)
         if version is None:
             stored = next(each for each in definition["spec"]["versions"] if each.get("storage"))
-            version = Version(definition, stored, terminating=True)
+            version = Version(definition, stored, self._waiting, terminating=True)
         table = self._store.table(version.served.resource)
         for stored_object in table.list():
             if "deletionTimestamp" not in stored_object.object["metadata"]:

@@ -7,6 +7,7 @@ pkg/apiserver/schema/cel.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 
 from kubeloop.devcluster.cel.estimates import MOST, estimate
 from kubeloop.devcluster.cel.objects import View
-from kubeloop.devcluster.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.cel.program import EXCEEDED, PER_CALL_LIMIT, Outcome, Program
 from kubeloop.devcluster.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.cel.types import BOOL, MAX_REQUEST_BYTES, STRING, Declared, Type, declared, optional_of
 from kubeloop.devcluster.cel.values import NONE, CelError, Optional
@@ -175,10 +176,10 @@ def parse_field_path(text: str, schema: Schema) -> str:
 class RuleTree:
     """The rules at a schema and below it."""
 
-    __slots__ = ("_fields", "_items", "_more", "_rules", "_schema", "_type", "_view")
+    __slots__ = ("_fields", "_items", "_more", "_rules", "_type", "_view", "schema")
 
     def __init__(self, schema: Schema, *, root: bool) -> None:
-        self._schema = schema
+        self.schema = schema
         self._type = schema.get("type") or ""
         self._rules: tuple[Rule, ...] = compiled(schema, root=root)[0] if schema.get(RULES) else ()
         self._view = View(schema, root=root) if self._rules else None
@@ -215,7 +216,7 @@ class RuleTree:
 
     def _check_items(self, found: Findings, value: list[Any], old: Any, path: str, correlation: Ratchet) -> None:
         assert self._items is not None
-        keys = self._schema.get(LIST_KEYS) or () if self._schema.get(LIST_TYPE) == "map" else ()
+        keys = self.schema.get(LIST_KEYS) or () if self.schema.get(LIST_TYPE) == "map" else ()
         before = {}
         if keys and type(old) is list:
             before = {_keys_of(each, keys): each for each in reversed(old)}
@@ -253,7 +254,7 @@ class RuleTree:
     def _run_one(self, found: Findings, rule: Rule, values: JSON, value: Any, path: str, correlation: Ratchet) -> bool:
         """False: no rule may be run after this one."""
         assert rule.program is not None
-        outcome = rule.program.run(values)
+        outcome = found.run(rule.program, values)
         if outcome.cost > found.budget:
             told = f"validation failed due to running out of cost budget, {_NO_MORE}"
             return found.stop(path, self._type, told)
@@ -301,7 +302,7 @@ def _joined(path: str, below: str) -> str:
 
 def _message(found: Findings, message: Program, values: JSON, path: str, type_: str) -> str | None:
     """What a messageExpression says; "" if it fails, None if it costs too much."""
-    outcome = message.run(values)
+    outcome = found.run(message, values)
     if outcome.cost > found.budget:
         told = f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}"
         found.stop(path, type_, told)
@@ -345,16 +346,32 @@ class Ratchet:
         return self if self._here is None else Ratchet(self._here.item(index), self._here)
 
 
+class TakesLong(Exception):
+    """Rules cost more than they were allowed to at once."""
+
+
 class Findings:
-    """errors: causes; warnings: what unchanged values have against rules; budget: what is left of it."""
+    """errors: causes; warnings: what unchanged values have against rules; budget: what is left of it.
 
-    __slots__ = ("budget", "errors", "exhausted", "warnings")
+    allowance: units that may be used at once; each rule that is run counts some beside its cost.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("allowance", "budget", "errors", "exhausted", "warnings")
+
+    def __init__(self, allowance: float = math.inf) -> None:
+        self.allowance = allowance
         self.errors = Errors()
         self.warnings: list[str] = []
         self.budget = BUDGET
         self.exhausted = False
+
+    def run(self, program: Program, values: JSON) -> Outcome:
+        """Raises TakesLong."""
+        outcome = program.run(values, int(min(PER_CALL_LIMIT, self.allowance)))
+        self.allowance -= outcome.cost + _RUN_COST
+        if self.allowance < 0:
+            raise TakesLong
+        return outcome
 
     def stop(self, path: str, type_: str, told: str) -> bool:
         self.errors.invalid(path or _NO_PATH, type_, told)
@@ -381,11 +398,13 @@ class Findings:
             self.warnings += [f"{each['field']}: {each['message']}" for each in errors]
 
 
-def check_object(tree: RuleTree, obj: JSON, old: JSON | None) -> Findings:
-    """Run all rules on an object, and on what it was before if it is updated."""
-    found = Findings()
-    schema = tree._schema  # the tree's own
-    ratchet = Ratchet(None if old is None else Correlation(old, obj, schema))
+_RUN_COST = 10
+
+
+def check_object(tree: RuleTree, obj: JSON, old: JSON | None, allowance: float = math.inf) -> Findings:
+    """Run all rules on an object, and on what it was before if it is updated. Raises TakesLong."""
+    found = Findings(allowance)
+    ratchet = Ratchet(None if old is None else Correlation(old, obj, tree.schema))
     tree.check(found, obj, old, "", ratchet)
     return found
 

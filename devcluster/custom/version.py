@@ -6,10 +6,13 @@ drops the fields that the other version does not have. Source: apiextensions-api
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Hashable
 from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.cells.parts import human_duration
@@ -38,9 +41,10 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
+from kubeloop.devcluster.waiting import Later, Waiting
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.custom.rules import RuleTree
+    from kubeloop.devcluster.custom.rules import Findings, RuleTree
 
 JSON = dict[str, Any]
 
@@ -50,6 +54,7 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 
 _MAX_INT32 = (1 << 31) - 1
 _NOT_SET = -(1 << 31)
+_AT_ONCE = 40_000  # units of cost, or some 20 ms
 _BLOCKING = (
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 )  # fmt: skip
@@ -63,7 +68,8 @@ class Version:
     one), `definition` the CustomResourceDefinition it comes from, `spec` its entry in spec.versions.
     """
 
-    def __init__(self, definition: JSON, spec: JSON, *, terminating: bool) -> None:
+    def __init__(self, definition: JSON, spec: JSON, waiting: Waiting, *, terminating: bool) -> None:
+        self._waiting = waiting
         self.definition = definition
         self.spec = spec
         self.terminating = terminating
@@ -267,14 +273,31 @@ class Version:
             told = "some validation rules were not checked because the object was invalid; "
             found.invalid("<nil>", None, f"{told}correct the existing errors to complete validation")
             return found
-        from kubeloop.devcluster.custom.rules import RuleTree, check_object  # only those who have rules need CEL
+        ran = self._ran_rules(obj, old)
+        self._rule_warnings = [*ran.warnings]
+        found.extend(ran.errors)
+        return found
+
+    def _ran_rules(self, obj: JSON, old: JSON | None) -> Findings:
+        """Raises Later for what takes long."""
+        from kubeloop.devcluster.custom.rules import RuleTree, TakesLong, check_object  # only who has rules needs CEL
 
         if self._rules is None:
             self._rules = RuleTree(self.schema, root=True)
-        ran = check_object(self._rules, obj, old)
-        self._rule_warnings = ran.warnings
-        found.extend(ran.errors)
-        return found
+        rules = self._rules
+
+        def key() -> Hashable:
+            seen = {name: obj["metadata"].get(name) for name in ("name", "generateName")}
+            before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
+            return rules, before, msgspec.json.encode({**obj, "metadata": seen})
+
+        ran: Findings | None = self._waiting.result(key)
+        if ran is not None:
+            return ran
+        try:
+            return check_object(rules, obj, old, _AT_ONCE if self._waiting.allowed else math.inf)
+        except TakesLong:
+            raise Later(key(), lambda: self._waiting.in_thread(lambda: check_object(rules, obj, old))) from None
 
     def _check_scale(self, found: Errors, obj: JSON, *, only_status: bool = False) -> None:
         if self._scale is None:

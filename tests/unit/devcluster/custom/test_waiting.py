@@ -1,0 +1,111 @@
+"""Rules that take long are run beside the event loop, and the request is answered again with what they found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.custom import rules
+from kubeloop.devcluster.request import Request, Response
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.kube.clock import SystemClock
+from support.rule_cases import CRDS, GROUP, definition
+
+JSON = dict[str, Any]
+OBJECTS = f"/apis/{GROUP}/v1/pairs"
+RULE = "self.all(x, self.all(y, x != y || x == y))"
+
+
+def post(path: str, body: JSON) -> Request:
+    return Request.of("POST", path, {"content-type": "application/json"}, json.dumps(body).encode())
+
+
+def pair(name: str, count: int) -> JSON:
+    spec = {"numbers": [*range(count)], "name": name}
+    return {"apiVersion": f"{GROUP}/v1", "kind": "Pairs", "metadata": {"name": name}, "spec": spec}
+
+
+def told(response: Response | None) -> tuple[int, JSON]:
+    assert response is not None
+    assert isinstance(response.body, bytes)
+    return response.status, json.loads(response.body)
+
+
+@pytest.fixture
+async def server() -> ApiServer:
+    made = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+    numbers = {"type": "array", "maxItems": 1000, "items": {"type": "integer"}}
+    named = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self != 'bad'"}]}
+    fields = {"numbers": {**numbers, "x-kubernetes-validations": [{"rule": RULE}]}, "name": named}
+    assert told(made.answer(post(CRDS, definition("pairs", fields))))[0] == 201
+    return made
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where rules were run to their end."""
+    found: list[str] = []
+    whole = rules.check_object
+
+    def noted(*arguments: Any) -> rules.Findings:
+        result = whole(*arguments)
+        found.append("loop" if threading.current_thread() is threading.main_thread() else "beside")
+        return result
+
+    monkeypatch.setattr(rules, "check_object", noted)
+    return found
+
+
+async def test_rules_that_cost_little_are_run_at_once(server: ApiServer, threads: list[str]):
+    assert told(server.at_once(post(OBJECTS, pair("a", 10))))[0] == 201
+    assert told(server.at_once(post(OBJECTS, pair("bad", 10))))[0] == 422
+    assert threads == ["loop", "loop"]
+
+
+async def test_rules_that_cost_much_are_run_beside_the_loop(server: ApiServer, threads: list[str]):
+    for name, status in (("a", 201), ("bad", 422)):
+        request = post(OBJECTS, pair(name, 200))
+        assert server.at_once(request) is None
+        code, answer = told(await server.handle(request))
+        assert code == status
+        assert status == 201 or "failed rule: self != 'bad'" in answer["message"]
+    assert threads == ["beside", "beside"]
+
+
+async def test_what_costs_too_much_altogether_is_refused_after_it_too(server: ApiServer, threads: list[str]):
+    request = post(OBJECTS, pair("a", 1000))
+    assert server.at_once(request) is None
+    code, answer = told(await server.handle(request))
+    assert code == 422
+    assert "call cost exceeds limit" in answer["message"]
+    assert threads == ["beside"]
+
+
+async def test_an_object_that_changes_meanwhile_is_looked_at_again(server: ApiServer, threads: list[str]):
+    assert told(server.answer(post(OBJECTS, pair("a", 200))))[0] == 201
+    change = {"content-type": "application/merge-patch+json"}
+    long = Request.of("PATCH", f"{OBJECTS}/a", change, b'{"spec": {"name": "bad"}}')
+    assert server.at_once(long) is None
+    waiting = asyncio.create_task(server.handle(long))
+    await asyncio.sleep(0)
+    quick = Request.of("PATCH", f"{OBJECTS}/a", change, b'{"spec": {"numbers": [1]}}')
+    assert told(server.at_once(quick))[0] == 200
+    assert told(await waiting)[0] == 422
+    assert threads[-1] == "loop"  # the object has few numbers now
+
+
+async def test_a_name_that_is_made_up_each_time_ends_the_waiting(server: ApiServer, threads: list[str]):
+    request = post(OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
+    assert server.at_once(request) is None
+    assert told(await server.handle(request))[0] == 201
+    assert threads == ["beside"] * 3 + ["loop"]
+
+
+async def test_who_asks_inside_of_the_process_does_not_wait(server: ApiServer, threads: list[str]):
+    assert told(server.answer(post(OBJECTS, pair("a", 200))))[0] == 201
+    assert threads == ["loop"]
