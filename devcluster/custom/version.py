@@ -54,7 +54,7 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 
 _MAX_INT32 = (1 << 31) - 1
 _NOT_SET = -(1 << 31)
-_AT_ONCE = 40_000  # units of cost, or some 20 ms
+_AT_ONCE = 20_000  # units of cost, or some 10 ms
 _BLOCKING = (
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 )  # fmt: skip
