@@ -16,6 +16,7 @@ from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND, CustomResource
 from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
+from kubeloop.devcluster.revision_data import keep_text
 from kubeloop.devcluster.wire import ProtobufError
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
@@ -37,10 +38,11 @@ _RETIRED_VERSIONS = {
 
 @dataclass(slots=True)
 class Body:
-    """A decoded object and what to warn the client of."""
+    """A decoded object and what to warn the client of. `sent` is the object before it was decoded."""
 
     obj: JSON
     warnings: list[str] = field(default_factory=list)
+    sent: JSON = field(default_factory=dict)
 
 
 def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
@@ -250,6 +252,7 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
         raise errors.bad_request(
             f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: {error}'
         ) from error
+    strict = keep_text(resource, obj, request.body, strict)
     if strict or unknown:
         strict = all_strict(strict, unknown)
         if mode == "Strict":
@@ -259,7 +262,7 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
             )
     obj.setdefault("metadata", {})
     keep_reset(raw, obj)
-    return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [])
+    return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [], raw)
 
 
 def keep_reset(sent: JSON, obj: JSON) -> None:

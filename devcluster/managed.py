@@ -65,7 +65,7 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
     entries = of_known_versions(served.resource, starting_entries(metadata.pop("managedFields", None), []))
     if _struct(served) is None or entries is None:
         return
-    owned = fields_set(served, obj, subresource="")
+    owned = fields_set(served, obj, subresource=subresource)
     set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
 
 
@@ -133,12 +133,13 @@ def of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON
         return entries
     if any(each["apiVersion"].count("/") > 1 for each in entries):
         return None
-    return [each for each in entries if schema.type_for(*_group_and_version(each), resource.kind) is not None]
+    return [each for each in entries if _is_convertible(each["apiVersion"], resource)]
 
 
-def _group_and_version(entry: JSON) -> tuple[str, str]:
-    group, _, version = entry["apiVersion"].rpartition("/")
-    return group, version
+def _is_convertible(api_version: str, resource: Resource[Any]) -> bool:
+    """Between /api and /apis nothing is, so that events have owners by the path of the last write."""
+    group, _, version = api_version.rpartition("/")
+    return bool(group) == bool(resource.group) and schema.type_for(group, version, resource.kind) is not None
 
 
 def _checked(entry: JSON) -> Fields:

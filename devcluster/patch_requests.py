@@ -14,6 +14,7 @@ from kubeloop.devcluster.bodies import Body, all_strict, keep_reset, parse_json,
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.revision_data import keep_patched_text
 from kubeloop.devcluster.typed import conversion_error, type_error, with_go_numbers
 from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
@@ -47,7 +48,15 @@ def check_patch_options(request: Request, kind: str) -> None:
         raise errors.options_invalid("PatchOptions", causes)
 
 
-def patched_object(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[Any, Any, list[str]]:
+def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: str) -> Body:
+    """What the patch makes of the live object, in the server's form. Raises StatusError."""
+    obj, patch, strict = _applied(live, body, kind, resource)
+    result = _decoded(obj, patch, strict, resource, mode, kind)
+    keep_patched_text(resource, result.obj, live, is_typed=kind == _STRATEGIC)
+    return result
+
+
+def _applied(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[Any, Any, list[str]]:
     """The live object with the patch, as plain JSON; the patch; its strict errors. Raises StatusError."""
     told = "" if kind == _STRATEGIC else "error decoding patch: "
     try:
@@ -184,7 +193,7 @@ def _kind_of(value: Any) -> str:
     return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
 
 
-def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:
+def _decoded(patched: Any, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:
     """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
 
     def refused(why: str) -> errors.StatusError:
@@ -220,4 +229,4 @@ def decoded_patch(patched: Any, patch: Any, strict: list[str], resource: Resourc
             raise refused(f"strict decoding error: {strict_text(strict)}")
     obj.setdefault("metadata", {})
     keep_reset(patched, obj)
-    return Body(obj, strict if mode == "Warn" else [])
+    return Body(obj, strict if mode == "Warn" else [], patched)

@@ -197,7 +197,7 @@ def _merge_map(original: JSON, patch: JSON, struct: schema.StructType | None) ->
             key = name.removeprefix(_DELETE_PREFIX)
         if value is None:
             result.pop(key, None)
-        elif key not in result or type(result[key]) is not type(value):
+        elif key not in result or not isinstance(result[key], type(value)):
             if not deletes:
                 _take(result, key, value)
         else:
@@ -250,6 +250,8 @@ def _merge_field(result: JSON, name: str, value: Any, struct: schema.StructType 
     """Merge a value into one of the same type."""
     field = struct.json.get(name) if struct is not None else None
     if isinstance(value, dict):
+        if field is not None and field.type.kind == "raw":
+            _refuse_deep(result[name], value)
         if field is not None and "replace" in field.patch_strategy:
             result[name] = value
         else:
@@ -263,6 +265,13 @@ def _merge_field(result: JSON, name: str, value: Any, struct: schema.StructType 
             result[name] = value
     else:
         result[name] = value
+
+
+def _refuse_deep(original: JSON, patch: JSON) -> None:
+    """Raises PatchError for a patch of what is deeper in an object than its type tells."""
+    for name, value in patch.items():
+        if isinstance(value, dict | list) and type(original.get(name)) is type(value):
+            raise PatchError(f'unable to find api field in struct RawExtension for the json field "{name}"')
 
 
 def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) -> set[str]:

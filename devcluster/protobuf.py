@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.protobuf_values import MAGIC, SCALARS, Codec, members, text
+from kubeloop.devcluster.revision_data import SentData
 from kubeloop.devcluster.wire import (
     BYTES,
     FIXED64,
@@ -64,7 +65,11 @@ def _read_raw(data: bytes) -> Any:
     return decode(raw) if raw.startswith(MAGIC) else SCALARS["any"].read(data)
 
 
-_RAW = Codec(BYTES, _read_raw, SCALARS["any"].write, b"")
+def _write_raw(value: Any) -> bytes:
+    return SCALARS["any"].write(msgspec.Raw(value.text) if isinstance(value, SentData) else value)
+
+
+_RAW = Codec(BYTES, _read_raw, _write_raw, b"")
 _SCHEMA = "apiextensions/v1.JSONSchemaProps"
 
 

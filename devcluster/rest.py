@@ -40,9 +40,8 @@ from kubeloop.devcluster.patch_requests import (
     APPLY,
     PATCH_TYPES,
     check_patch_options,
-    decoded_patch,
     patch_type,
-    patched_object,
+    patched,
     read_configuration,
     told_of_repeated,
 )
@@ -50,12 +49,14 @@ from kubeloop.devcluster.policies.active import Policies
 from kubeloop.devcluster.registry import (
     BINDINGS,
     SELF_SUBJECT_REVIEWS,
+    VALIDATING_ADMISSION_POLICIES,
     Served,
     served,
     stored_form,
 )
 from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response
 from kubeloop.devcluster.reviews import review
+from kubeloop.devcluster.revision_data import keep_patched_text
 from kubeloop.devcluster.routes import OTHER_NAMESPACE, Route, check_names, verb
 from kubeloop.devcluster.scales import read_scale, write_scale
 from kubeloop.devcluster.storage import Store, Stored, object_key
@@ -224,8 +225,8 @@ class Rest:
             if error.code not in (410, 504):
                 raise
             return Response(200, frames.failure(error.status), frames.content_type)  # the stream says it
-        self._watchers = {each: route for each, route in self._watchers.items() if not each.closed}
         self._watchers[watcher] = found
+        watcher.when_closed(lambda: self._watchers.pop(watcher, None))
         return Response(200, stream, frames.content_type)
 
     def _frames(self, request: Request, target: Served, view: View) -> Frames:
@@ -261,20 +262,18 @@ class Rest:
 
     def watched(self) -> list[Route]:
         """What open watches watch."""
-        return [route for each, route in self._watchers.items() if not each.closed]
+        return [*self._watchers.values()]
 
     def end_watches(self, target: Served) -> None:
         """End the watches of a custom resource whose definition has changed, for their clients to begin anew."""
         table = self._store.table(target.resource)
-        for watcher in self._watchers:
-            if watcher.table is table:
-                watcher.cut()
+        for watcher in [each for each in self._watchers if each.table is table]:
+            watcher.cut()
 
     def cut_watches(self) -> None:
         """End every open watch, as a server does that shuts down."""
-        for watcher in self._watchers:
+        for watcher in [*self._watchers]:
             watcher.cut()
-        self._watchers.clear()
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -359,7 +358,7 @@ class Rest:
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), None)
         obj = self._writing.create(
-            stored_form(target), body.obj, found.namespace, writer, request.warnings, dry_run=dry_run
+            target, body.obj, found.namespace, writer, request.warnings, dry_run=dry_run, sent=body.sent
         )
         return self._written(request, target, 201, obj, view)
 
@@ -392,7 +391,7 @@ class Rest:
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
         writer = self._track(target, body, writer_of(request), before)
         if before is None:
-            if subresource or not target.create_on_update:
+            if not target.create_on_update:
                 raise errors.not_found(resource, found.name)
             if given := body.obj["metadata"].get("uid"):
                 why = f"Precondition failed: UID in precondition: {given}, UID in object meta: "
@@ -401,11 +400,25 @@ class Rest:
             if not dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)
             obj = self._writing.create(
-                stored_form(target), body.obj, found.namespace, writer, request.warnings, dry_run=dry_run
+                target,
+                body.obj,
+                found.namespace,
+                writer,
+                request.warnings,
+                dry_run=dry_run,
+                subresource=subresource,
+                sent=body.sent,
             )
             return self._written(request, target, 201, obj, view)
         obj = self._writing.update(
-            stored_form(target), before, body.obj, writer, request.warnings, dry_run=dry_run, subresource=subresource
+            target,
+            before,
+            body.obj,
+            writer,
+            request.warnings,
+            dry_run=dry_run,
+            subresource=subresource,
+            sent=body.sent,
         )
         return self._written(request, target, 200, obj, view)
 
@@ -425,14 +438,13 @@ class Rest:
             return self._apply(request, found, subresource, dry_run=dry_run, view=view)
         before = self._stored(found)
         live = from_stored(target, before.object)
-        patched, patch, strict = patched_object(live, request.body, kind, target.resource)
-        body = decoded_patch(patched, patch, strict, target.resource, mode, kind)
+        body = patched(live, request.body, kind, target.resource, mode)
         request.warnings += body.warnings
         check_names(found, body.obj)
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), before)
         obj = self._writing.update(
-            stored_form(target),
+            target,
             before,
             body.obj,
             writer,
@@ -440,16 +452,17 @@ class Rest:
             dry_run=dry_run,
             subresource=subresource,
             patched=True,
+            sent=body.sent,
         )
         return self._written(request, target, 200, obj, view)
 
     def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
         mode = field_validation(request, "PatchOptions")
-        given, repeated = read_configuration(request.body, resource)
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
-        if before is None and subresource:
+        if before is None and subresource and not target.create_on_update and resource not in _MADE_BY_STATUS:
             raise errors.not_found(resource, found.name)
+        given, repeated = read_configuration(request.body, resource)
         is_bare = before is not None and "metadata" not in given
         given["metadata"] = given.get("metadata") or {}
         if not resource.namespaced:
@@ -474,15 +487,23 @@ class Rest:
         request.warnings += told_of_repeated(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
         body = self._incoming(request, target, Body(decoding.normal(resource, obj)))
+        keep_patched_text(resource, body.obj, None, is_typed=True)
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
             created = self._writing.create(
-                stored_form(target), body.obj, found.namespace, writer, request.warnings, dry_run=dry_run
+                target,
+                body.obj,
+                found.namespace,
+                writer,
+                request.warnings,
+                dry_run=dry_run,
+                subresource=subresource,
+                sent=obj,
             )
             return self._written(request, target, 201, created, view)
         updated = self._writing.update(
-            stored_form(target),
+            target,
             before,
             body.obj,
             writer,
@@ -490,6 +511,7 @@ class Rest:
             dry_run=dry_run,
             subresource=subresource,
             patched=True,
+            sent=obj,
         )
         return self._written(request, target, 200, updated, view)
 
@@ -644,6 +666,8 @@ class Rest:
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
+_MADE_BY_STATUS = (VALIDATING_ADMISSION_POLICIES,)
+"""What an apply of its status creates, beside what any update creates."""
 _UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _EVICTION_VERSIONS = ("policy/v1beta1",)
 _DELETED_TOGETHER = 10_000

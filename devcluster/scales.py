@@ -22,9 +22,8 @@ from kubeloop.devcluster.patch_requests import (
     APPLY,
     PATCH_TYPES,
     check_patch_options,
-    decoded_patch,
     patch_type,
-    patched_object,
+    patched,
     read_configuration,
     told_of_repeated,
 )
@@ -202,8 +201,7 @@ def _without_owners(scale: JSON) -> JSON:
 def _patched(request: Request, found: Route, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
     # a patch meets the Scale in the server's memory, where replicas are there even if they are 0
     whole = {**old, "spec": {"replicas": 0, **old["spec"]}}
-    patched, patch, strict = patched_object(whole, request.body, patch_type, SCALE)
-    return decoded_patch(patched, patch, strict, SCALE, mode, patch_type)
+    return patched(whole, request.body, patch_type, SCALE, mode)
 
 
 def _with_owners(target: Served, stored: Stored) -> JSON:

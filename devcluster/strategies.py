@@ -7,14 +7,17 @@ request's own, so they are changed in place. Deciding functions only: the server
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 from kubeloop.devcluster import stored_kinds
 from kubeloop.devcluster.disabled_fields import drop_disabled_fields, drop_disabled_status
+from kubeloop.devcluster.empties import with_empties
 from kubeloop.devcluster.label_keys import merge_label_keys
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.service_fields import drop_internal_traffic, drop_what_the_type_has_not
 from kubeloop.devcluster.validation.profiles import adopt_app_armor
+from kubeloop.kube import schema
 from kubeloop.kube.quality_of_service import qos_class
 
 JSON = dict[str, Any]
@@ -263,8 +266,11 @@ _SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
 _KEPT_IF_LEFT_OUT = ("uid", "deletionGracePeriodSeconds")
 
 
-def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
-    """Keep what a client may not change through the main resource: status, and the server's part of metadata."""
+def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON | None = None) -> None:
+    """Keep what a client may not change through the main resource: status, and the server's part of metadata.
+
+    sent: see Writing.create().
+    """
     metadata, before = obj["metadata"], old["metadata"]
     for name in _SERVER_OWNED:
         if name in before:
@@ -291,30 +297,59 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON) -> None:
         update(obj, old)
     watched = _COUNTED_METADATA.get(name)
     annotated = watched is not None and metadata.get(watched) != before.get(watched)
-    if annotated or any(obj.get(each) != old.get(each) for each in served.generation):
+    told = with_empties(obj, sent) if name in _COUNTING_EMPTY else obj
+    if annotated or any(told.get(each) != old.get(each) for each in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
 
 
 _COUNTED_METADATA = {"deployments.apps": "annotations", "endpointslices.discovery.k8s.io": "labels"}
 """Metadata whose change is a new generation. Source: the strategies' PrepareForUpdate."""
 
-_WRITTEN_THOUGH_EMPTY: dict[str, tuple[tuple[str, str], ...]] = {
-    "clusterroles.rbac.authorization.k8s.io": (("", "rules"),),
-    "csinodes.storage.k8s.io": (("spec", "drivers"),),
-    "endpointslices.discovery.k8s.io": (("", "endpoints"), ("", "ports")),
-    "horizontalpodautoscalers.autoscaling": (("status", "currentMetrics"),),
-    "limitranges": (("spec", "limits"),),
-    "roles.rbac.authorization.k8s.io": (("", "rules"),),
-}
-"""Lists that JSON shows also where nothing is in them: (field of the object or "", list)."""
+_COUNTING_EMPTY = (
+    "networkpolicies.networking.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+)
+"""Of which an empty list in place of none is a new generation: their strategies compare with reflect.DeepEqual."""
 
 
 def forget_empty_lists(served: Served, obj: JSON) -> None:
-    """Turn lists without items into none, in place: what is stored in protobuf comes back so. Decoding drops others."""
-    for parent, name in _WRITTEN_THOUGH_EMPTY.get(served.resource.group_resource, ()):
-        inside = obj.get(parent) if parent else obj
-        if inside is not None and inside.get(name) == []:
-            inside[name] = None
+    """Turn lists without items into none, in place: what is stored in protobuf comes back so. Decoding drops those that
+    JSON does not show."""
+    resource = served.resource
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    if struct is not None and (shown := _shown_though_empty(struct, ())):
+        _forget(obj, shown)
+
+
+_Shown: TypeAlias = "dict[str, _Shown]"
+
+
+@cache
+def _shown_though_empty(struct: schema.StructType, within: tuple[str, ...]) -> _Shown:
+    """The fields that are lists which JSON shows also where nothing is in them, or have such ones below."""
+    result: _Shown = {}
+    for field in struct.json.values():
+        inner = field.type
+        while inner.element is not None:
+            inner = inner.element
+        below: _Shown = {}
+        if inner.struct is not None and inner.struct.name not in within:  # JSONSchemaProps are within themselves
+            below = _shown_though_empty(inner.struct, (*within, struct.name))
+        is_shown = field.type.kind == "list" and not field.omit_empty and not field.omit_zero
+        if (below and field.type.kind != "map") or is_shown:
+            result[field.name] = below
+    return result
+
+
+def _forget(obj: JSON, shown: _Shown) -> None:
+    for name, below in shown.items():
+        value = obj.get(name)
+        if value == []:
+            obj[name] = None
+        elif below and value:
+            for each in value if isinstance(value, list) else (value,):
+                _forget(each, below)
 
 
 _RESIZED = ("resources", "resizePolicy")

@@ -46,6 +46,7 @@ class Watcher:
         self._wake: asyncio.Event = asyncio.Event()
         self._overflowed = False
         self._unsubscribe: Callable[[], None] | None = None
+        self._when_closed: Callable[[], object] | None = None
         self.table = table
         self.after = 0
         """The revision up to which changes are left out: a client may name one that is to come."""
@@ -54,10 +55,6 @@ class Watcher:
     def overflowed(self) -> bool:
         """Was it cut off, so that its stream ends after what is pending?"""
         return self._overflowed
-
-    @property
-    def closed(self) -> bool:
-        return self._unsubscribe is None
 
     def open(self, changes: Iterable[Change]) -> None:
         """Begin with `changes`, which end at the table's present, and receive all that follow."""
@@ -70,10 +67,19 @@ class Watcher:
         """Put an initial ADDED event into the stream."""
         self._put(self._frames.stored("ADDED", stored))
 
+    def when_closed(self, call: Callable[[], object]) -> None:
+        """Call that once it receives nothing any more; at once if it does not even now."""
+        if self._unsubscribe is None:
+            call()
+        else:
+            self._when_closed = call
+
     def close(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+            if self._when_closed is not None:
+                self._when_closed()
         self._wake.set()
 
     def cut(self) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -18,9 +20,10 @@ from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.custom.definition_rules import definition_warnings
+from kubeloop.devcluster.empties import with_empties
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.managed import Writer, track_create, track_update
-from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served
+from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS, Served, stored_form
 from kubeloop.devcluster.storage import Store, Stored, object_key
 from kubeloop.devcluster.stored_kinds import warnings_of
 from kubeloop.devcluster.validation import validate_create, validate_update, warnings_before, warnings_for
@@ -54,12 +57,24 @@ class Writing:
         return rfc3339(self._clock.now())
 
     def create(
-        self, served: Served, obj: JSON, namespace: str, writer: Writer, warnings: list[str], *, dry_run: bool
+        self,
+        asked: Served,
+        obj: JSON,
+        namespace: str,
+        writer: Writer,
+        warnings: list[str],
+        *,
+        dry_run: bool,
+        subresource: str = "",
+        sent: JSON | None = None,
     ) -> JSON:
-        """Store a new object; `obj` is decoded, defaulted and the caller's own. Raises StatusError.
+        """Store a new object; `obj` is in the form in which `asked` is stored, defaulted and the caller's own.
 
-        warnings: grows by what the sender is told, whether the object is stored or refused.
+        warnings: grows by what the sender is told, whether the object is stored or refused. subresource: through which
+        it is made, which only some kinds allow. sent: the object as it came, whose empty lists messages tell from
+        absent ones. Raises StatusError.
         """
+        served = stored_form(asked)
         resource = served.resource
         metadata = obj.setdefault("metadata", {})
         if served.custom is not None:
@@ -71,7 +86,7 @@ class Writing:
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
         if not writer.applied:
-            track_create(served, obj, writer, self.now)
+            track_create(served, obj, writer, self.now, subresource=subresource)
         strategies.forget_empty_lists(served, obj)
         metadata["uid"] = self.new_uid()
         metadata["creationTimestamp"] = self.now()
@@ -80,12 +95,12 @@ class Writing:
             metadata["name"] = self._generated_name(served, metadata["generateName"], namespace)
         if not metadata.get("name") and resource.group_resource == "limitranges":
             metadata["name"] = self.new_uid()
-        if resource.group_resource == "services":
+        if resource.group_resource == "services" and not subresource:
             self._addresses.create(obj, dry_run=dry_run)
         is_completed = strategies.is_completed_when_read(served, obj)
         warnings += warnings_before(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
-        causes = validate_create(resource, obj)
+        causes = _causes(asked, obj, None, sent, validate_create)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
         strategies.read_again(resource.group_resource, obj)
@@ -95,11 +110,11 @@ class Writing:
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
             if (present := table.get(key)) is not None:
-                refusal = errors.already_exists(resource, metadata["name"])
+                refusal = errors.already_exists(asked.resource, metadata["name"])
                 if "deletionTimestamp" in present.object["metadata"]:
                     refusal.message = f"object is being deleted: {refusal.message}"
                 if metadata.get("generateName"):
-                    raise errors.name_not_generated(resource, metadata["name"])
+                    raise errors.name_not_generated(asked.resource, metadata["name"])
                 raise refusal
             if dry_run:
                 return obj
@@ -109,7 +124,7 @@ class Writing:
 
     def update(
         self,
-        served: Served,
+        asked: Served,
         before: Stored,
         obj: JSON,
         writer: Writer,
@@ -118,18 +133,20 @@ class Writing:
         dry_run: bool,
         subresource: str = "",
         patched: bool = False,
+        sent: JSON | None = None,
     ) -> JSON:
-        """Store the next version of `before`; `obj` is decoded, defaulted and the caller's own.
+        """Store the next version of `before`; `obj` is as of create().
 
         patched: `obj` is a patch on `before`, so it needs no resourceVersion and its uid is a field like any other. A
         write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
-        removes it. warnings: as of create(). Raises StatusError.
+        removes it. warnings and sent: as of create(). Raises StatusError.
         """
+        served = stored_form(asked)
         resource, old = served.resource, from_stored(served, before.object)
         metadata = obj["metadata"]
         if patched:
             metadata.setdefault("resourceVersion", old["metadata"]["resourceVersion"])
-        self._check_precondition(served, metadata, old, patched=patched)
+        self._check_precondition(asked, metadata, old, patched=patched)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
@@ -142,8 +159,8 @@ class Writing:
             self._admission.admit_update(resource, obj, old)
             if resource.group_resource == "services":
                 self._addresses.update(obj, old, dry_run=dry_run)
-            strategies.prepare_for_update(served, obj, old)
-        causes = validate_update(resource, obj, old, subresource=subresource)
+            strategies.prepare_for_update(served, obj, old, sent)
+        causes = _causes(asked, obj, old, sent, partial(validate_update, subresource=subresource))
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
         strategies.read_again(resource.group_resource, obj)
@@ -228,6 +245,31 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
     if served.resource is CUSTOM_RESOURCE_DEFINITIONS:
         told += definition_warnings(obj, old)
     return told
+
+
+def _causes(
+    asked: Served, obj: JSON, old: JSON | None, sent: JSON | None, validate: Callable[..., list[JSON]]
+) -> list[JSON]:
+    """What is against `obj`, with its values as they were sent: decoding drops lists and maps without anything in them.
+
+    Events are looked at in the form in which they are asked for, which has rules of its own.
+    """
+    resource = stored_form(asked).resource
+    if asked.resource.group != resource.group:
+        resource, obj = asked.resource, from_stored(asked, obj)
+        old = None if old is None else from_stored(asked, old)
+    more = () if old is None else (old,)
+    causes = validate(resource, obj, *more)
+    if causes and sent:
+        known = {_place(each) for each in causes}
+        told = [each for each in validate(resource, with_empties(obj, sent), *more) if _place(each) in known]
+        if [*map(_place, told)] == [*map(_place, causes)]:
+            return told
+    return causes
+
+
+def _place(cause: JSON) -> tuple[str, str]:
+    return cause["reason"], cause["field"]
 
 
 def check_version(version: str | None) -> None:

@@ -27,7 +27,13 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
     sloppy_network,
 )
-from kubeloop.devcluster.validation.metadata import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers, path_segment
+from kubeloop.devcluster.validation.metadata import (
+    NOT_STANDARD,
+    STANDARD_FINALIZERS,
+    kube_finalizers,
+    object_meta,
+    path_segment,
+)
 from kubeloop.devcluster.validation.scheduling import EFFECTS, tolerations
 
 JSON = dict[str, Any]
@@ -522,6 +528,7 @@ def event_update(errors: Errors, obj: JSON, old: JSON) -> None:
 def new_event_create(errors: Errors, obj: JSON) -> None:
     """An event of events.k8s.io, which has to be complete."""
     _event(errors, obj, obj.get("regarding", {}), "reportingController")
+    object_meta(errors, obj["metadata"], namespaced=True, name_check=dns_subdomain)
     _event_series(errors, obj.get("series"))
     if obj.get("eventTime") is None:
         errors.required("eventTime")
@@ -538,29 +545,32 @@ _DEPRECATED_IN_EVENTS = {
     "deprecatedCount": "count",
     "deprecatedSource": "source",
 }
-_FIXED_IN_EVENTS = {
-    "regarding": "involvedObject",
-    "reason": "reason",
-    "note": "message",
-    **_DEPRECATED_IN_EVENTS,
-    "type": "type",
-    "eventTime": "eventTime",
-    "action": "action",
-    "related": "related",
-    "reportingController": "reportingController",
-    "reportingInstance": "reportingInstance",
-}
+_FIXED_IN_EVENTS: tuple[tuple[str, str, Any, str], ...] = (
+    ("regarding", "involvedObject", None, "core/v1.ObjectReference"),
+    ("reason", "reason", "", ""),
+    ("note", "message", "", ""),
+    ("deprecatedSource", "source", None, "core/v1.EventSource"),
+    ("deprecatedFirstTimestamp", "firstTimestamp", None, ""),
+    ("deprecatedLastTimestamp", "lastTimestamp", None, ""),
+    ("deprecatedCount", "count", 0, ""),
+    ("reason", "reason", "", ""),
+    ("type", "type", "", ""),
+    ("eventTime", "eventTime", None, ""),
+    ("action", "action", "", ""),
+    ("related", "related", None, "core/v1.ObjectReference"),
+    ("reportingController", "reportingController", "", ""),
+    ("reportingInstance", "reportingInstance", "", ""),
+)
+"""What no update through events.k8s.io changes: field, its name in messages, what stands for none, type. The reason is
+looked at twice, as in kube-apiserver."""
 
 
 def new_event_update(errors: Errors, obj: JSON, old: JSON) -> None:
     _event(errors, obj, obj.get("regarding", {}), "reportingController")
     if obj.get("series") != old.get("series"):
         _event_series(errors, obj.get("series"))
-    for name, told in _FIXED_IN_EVENTS.items():
-        if name in ("regarding", "related"):
-            errors.immutable(told, obj.get(name), old.get(name), "core/v1.ObjectReference")
-        else:
-            errors.immutable(told, obj.get(name, ""), old.get(name, ""))
+    for name, told, absent, type_name in _FIXED_IN_EVENTS:
+        errors.immutable(told, obj.get(name, absent), old.get(name, absent), type_name)
 
 
 def _event_series(errors: Errors, series: JSON | None) -> None:

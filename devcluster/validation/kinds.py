@@ -121,7 +121,9 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "Event"): Rule(
         create=cluster.event_create, update=cluster.event_update, core=False, own_metadata=False, parts="s"
     ),
-    ("events.k8s.io", "Event"): Rule(create=cluster.new_event_create, update=cluster.new_event_update, core=False),
+    ("events.k8s.io", "Event"): Rule(
+        create=cluster.new_event_create, update=cluster.new_event_update, core=False, own_metadata=False
+    ),
     ("apps", "Deployment"): Rule(
         create=workloads.deployment_create, update=workloads.deployment_update, status=workloads.deployment_status
     ),

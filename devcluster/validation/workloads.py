@@ -6,8 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from kubeloop.devcluster.revision_data import SentData, compact, is_same_data
 from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.field import (
+    IMMUTABLE,
     Errors,
     dns_label,
     is_valid_selector,
@@ -320,7 +324,10 @@ def revision_create(errors: Errors, obj: JSON) -> None:
 
 def revision_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.not_negative("revision", obj.get("revision"))
-    errors.immutable("data", obj.get("data"), old.get("data"))
+    data, before = obj.get("data"), old.get("data")
+    if not is_same_data(data, before):
+        # a message shows the text, too
+        errors.invalid("data", msgspec.Raw(compact(data.text)) if isinstance(data, SentData) else data, IMMUTABLE)
 
 
 def daemon_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:

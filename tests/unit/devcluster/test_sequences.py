@@ -327,3 +327,93 @@ async def test_a_time_of_seven_digits_is_told_from_the_seventh_on(ask: Asked):
 async def test_bodies_are_refused_in_kubernetes_words(ask: Asked, media: str, body: str, status: int, told: str):
     found, answer = ask("POST", f"{CORE}/configmaps", body, media)
     assert (found, told in answer.get("message", "")) == (status, True), answer
+
+
+# --- what is sent empty -----------------------------------------------------------------------------------------------
+
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+async def test_messages_tell_an_empty_list_that_is_sent_from_none(ask: Asked):
+    path = made(ask, f"{CORE}/pods", "p", {"spec": {"containers": [{"name": "c", "image": "i"}]}})
+    container = {"name": "c", "image": "i", "args": [], "command": ["x"]}
+    for verb, media in (("PUT", "application/json"), ("PATCH", MERGE)):
+        told = ask(verb, path, {"metadata": {"name": "p"}, "spec": {"containers": [container]}}, media)[1]["message"]
+        assert '-   "Args": null,\n' in told
+        assert '+   "Args": [],\n' in told
+
+
+async def test_an_empty_list_in_a_network_policy_is_a_new_generation(ask: Asked):
+    spec = {"podSelector": {}, "policyTypes": ["Ingress"]}
+    path = made(ask, POLICIES, "n", {"spec": spec})
+    assert ask("PUT", path, {"metadata": {"name": "n"}, "spec": spec})[1]["metadata"]["generation"] == 1
+    found = ask("PUT", path, {"metadata": {"name": "n"}, "spec": {**spec, "egress": []}})[1]
+    assert found["metadata"]["generation"] == 2
+    assert "egress" not in found["spec"]
+
+
+async def test_lists_that_json_always_shows_come_back_as_none_wherever_they_are(ask: Asked):
+    volume = {"name": "v", "projected": {"sources": []}}
+    spec = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never", "volumes": [volume]}}}
+    made(ask, JOBS, "j", {"spec": {**spec, "podFailurePolicy": {"rules": []}}})
+    found = ask("GET", f"{JOBS}/j")[1]["spec"]
+    assert found["podFailurePolicy"] == {"rules": None}
+    assert found["template"]["spec"]["volumes"][0]["projected"]["sources"] is None
+
+
+# --- kinds with ways of their own -------------------------------------------------------------------------------------
+
+NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+NEW_EVENT: JSON = {
+    "eventTime": "2024-01-01T00:00:00.000000Z",
+    "type": "Normal",
+    "reportingController": "a.b/c",
+    "reportingInstance": "i",
+    "action": "a",
+    "reason": "r",
+    "regarding": {"namespace": "default"},
+}
+
+
+async def test_an_event_is_checked_by_the_rules_of_the_group_that_it_is_sent_to(ask: Asked):
+    made(ask, NEW_EVENTS, "e", NEW_EVENT)
+    told = ask("PATCH", f"{NEW_EVENTS}/e", {"note": "other"}, MERGE)[1]["message"]
+    assert told == 'Event "e" is invalid: message: Invalid value: "other": field is immutable'
+    assert patch(ask, f"{CORE}/events/e", {"message": "other"})["message"] == "other"
+    told = ask("POST", NEW_EVENTS, {"metadata": {"name": "f"}, "type": "Normal"})[1]["message"]
+    assert told == 'Event "f" is invalid: eventTime: Required value'
+    assert ask("POST", f"{CORE}/events", {"metadata": {"name": "f"}})[0] == 201
+
+
+async def test_events_are_named_by_the_group_that_they_are_sent_to(ask: Asked):
+    made(ask, NEW_EVENTS, "e", NEW_EVENT)
+    old = {"involvedObject": {"namespace": "default"}}
+    for path, name, event in ((NEW_EVENTS, "events.events.k8s.io", NEW_EVENT), (f"{CORE}/events", "events", old)):
+        body = {**event, "metadata": {"name": "e"}}
+        assert ask("POST", path, body)[1]["message"] == f'{name} "e" already exists'
+        body["metadata"]["resourceVersion"] = "1"
+        assert ask("PUT", f"{path}/e", body)[1]["message"].startswith(f'Operation cannot be fulfilled on {name} "e": ')
+
+
+async def test_owners_of_an_event_are_those_of_the_group_of_the_last_write(ask: Asked):
+    made(ask, NEW_EVENTS, "e", NEW_EVENT)
+    found = patch(ask, f"{CORE}/events/e?fieldManager=x", {"metadata": {"labels": {"a": "b"}}})
+    assert [each["apiVersion"] for each in found["metadata"]["managedFields"]] == ["v1"]
+
+
+async def test_the_status_of_an_absent_service_is_a_service_without_an_address(ask: Asked):
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    path = f"{CORE}/services/s/status?fieldManager=x"
+    status, told = ask("PATCH", path, service, APPLY)
+    assert (status, told["message"]) == (422, 'Service "s" is invalid: spec.ports: Required value')
+    conditions = [{"type": "A", "status": "True", "reason": "r", "message": "", "lastTransitionTime": None}]
+    whole = {**service, "spec": {"ports": [{"port": 1}]}, "status": {"conditions": conditions}}
+    status, made_so = ask("PUT", path, whole)
+    assert (status, made_so["status"], "clusterIP" in made_so["spec"]) == (201, {"loadBalancer": {}}, False)
+    assert list(made_so["metadata"]["managedFields"][0]["fieldsV1"]) == ["f:status"]
+
+
+async def test_the_status_of_nothing_is_not_looked_at(ask: Asked):
+    wrong = {"apiVersion": "v1", "kind": "Guess"}
+    assert ask("PATCH", f"{CORE}/pods/p/status?fieldManager=x", wrong, APPLY)[0] == 404

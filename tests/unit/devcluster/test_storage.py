@@ -158,13 +158,17 @@ def test_a_watcher_of_one_namespace_sees_that_namespace():
 
 def test_a_watcher_that_is_not_read_is_cut_off_when_its_buffer_is_full():
     world = World()
-    watcher = Watcher(world.table, buffer=2)
+    watcher, closed = Watcher(world.table, buffer=2), []
     watcher.open([])
+    watcher.when_closed(lambda: closed.append("once"))
     for name in "abcd":
         world.write(name)
     assert watcher.overflowed
     assert lines(watcher.take()) == [("ADDED", "a"), ("ADDED", "b")]
-    assert watcher.closed
+    watcher.close()
+    assert closed == ["once"]
+    watcher.when_closed(lambda: closed.append("at once"))
+    assert closed == ["once", "at once"]
 
 
 def bookmark(initial_events_end: bool) -> bytes:
@@ -187,7 +191,8 @@ async def test_a_stream_sends_the_initial_events_their_end_and_what_follows_unti
     watcher.cut()
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
-    assert watcher.closed
+    world.write("c")
+    assert not watcher.take()
 
 
 async def test_a_stream_ends_at_its_time_out():

@@ -1,0 +1,68 @@
+"""The data of ControllerRevisions, which kube-apiserver v1.36 compares as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.asked import Asked
+
+JSON = dict[str, Any]
+PATH = "/apis/apps/v1/namespaces/default/controllerrevisions"
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+OPERATIONS, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
+SORTED, UNSORTED, SPACED = '{"a":1,"b":{"c":[1,2]}}', '{"b":1,"a":"<"}', '{"a": 1, "b": {"c": [1, 2]}}'
+OTHER_FIELD = {"metadata": {"labels": {"x": "y"}}}
+
+
+@pytest.fixture
+async def ask() -> Asked:
+    return Asked()
+
+
+def body(data: str, **more: str) -> str:
+    fields = {"revision": "1", **more}
+    return f'{{"metadata":{{"name":"r"}},"data":{data},' + ",".join(f'"{k}":{v}' for k, v in fields.items()) + "}"
+
+
+@pytest.mark.parametrize(
+    ("data", "media", "status"),
+    [
+        (SORTED, MERGE, 200), (SORTED, STRATEGIC, 200), (SORTED, OPERATIONS, 200), (SORTED, APPLY, 200),
+        (UNSORTED.replace("<", ""), MERGE, 200), (UNSORTED, STRATEGIC, 422), (UNSORTED, APPLY, 422),
+        (UNSORTED, MERGE, 422), (SPACED, MERGE, 422), (SPACED, STRATEGIC, 422), (SPACED, OPERATIONS, 422),
+        (SPACED, APPLY, 422), ('{"a":1.0}', MERGE, 200), ('{"a":1.0}', STRATEGIC, 422),
+    ],
+)  # fmt: skip
+async def test_a_patch_of_another_field_writes_the_data_anew(ask: Asked, data: str, media: str, status: int):
+    ask("POST", PATH, body(data))
+    patch: Any = OTHER_FIELD
+    if media == OPERATIONS:
+        patch = [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]
+    elif media == APPLY:
+        patch = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r", "labels": {"x": "y"}}}
+    found, answer = ask("PATCH", f"{PATH}/r?fieldManager=x", patch, media)
+    assert found == status, answer
+    if status == 422:
+        assert "field is immutable" in answer["message"]
+
+
+async def test_an_update_has_to_send_the_same_text(ask: Asked):
+    ask("POST", PATH, body(SPACED))
+    assert ask("PUT", f"{PATH}/r", body(SPACED, revision="2"))[0] == 200
+    assert ask("PUT", f"{PATH}/r", body(SORTED, revision="3"))[0] == 422
+    assert ask("GET", f"{PATH}/r")[1]["revision"] == 2
+
+
+async def test_what_is_twice_in_the_data_is_not_told(ask: Asked):
+    assert ask("POST", PATH, body('{"a":1,"a":2}'))[0] == 201
+    assert ask.warnings == []
+
+
+async def test_a_strategic_patch_does_not_look_into_the_data(ask: Asked):
+    ask("POST", PATH, body(SORTED))
+    status, answer = ask("PATCH", f"{PATH}/r", {"data": {"b": {"d": 1}}}, STRATEGIC)
+    assert (status, answer["message"]) == (
+        500, 'unable to find api field in struct RawExtension for the json field "b"'
+    )  # fmt: skip
