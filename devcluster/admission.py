@@ -57,13 +57,18 @@ class Admission:
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
 
-    def check_namespace(self, resource: Resource[Any], name: str, namespace: str) -> None:
-        """May something be created in this namespace? Raises StatusError 404 or 403."""
-        if not resource.namespaced:
-            return
+    def check_namespace(self, namespace: str) -> JSON:
+        """The namespace of an object that is written. Raises StatusError 404."""
         found = self._store.get(NAMESPACES, "", namespace)
         if found is None:
             raise errors.not_found(NAMESPACES, namespace)
+        return found
+
+    def check_open(self, resource: Resource[Any], name: str, namespace: str) -> None:
+        """May something be created in this namespace? Raises StatusError 404 or 403."""
+        if not resource.namespaced:
+            return
+        found = self.check_namespace(namespace)
         if found["status"].get("phase") == "Terminating" or "deletionTimestamp" in found["metadata"]:
             refusal = errors.forbidden(
                 resource,

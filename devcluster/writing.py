@@ -82,7 +82,7 @@ class Writing:
         if metadata.get("resourceVersion") and not dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
         self.set_namespace(served, metadata, namespace)
-        self._admission.check_namespace(resource, metadata.get("name") or metadata.get("generateName", ""), namespace)
+        self._admission.check_open(resource, metadata.get("name") or metadata.get("generateName", ""), namespace)
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
         if not writer.applied:
@@ -143,7 +143,9 @@ class Writing:
         """
         served = stored_form(asked)
         resource, old = served.resource, from_stored(served, before.object)
-        metadata = obj["metadata"]
+        metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
+        if resource.namespaced:
+            self._admission.check_namespace(namespace)
         if patched:
             metadata.setdefault("resourceVersion", old["metadata"]["resourceVersion"])
         self._check_precondition(asked, metadata, old, patched=patched)
@@ -166,7 +168,6 @@ class Writing:
         strategies.read_again(resource.group_resource, obj)
         warnings += _warnings(served, obj, old, subresource)
         self._admission.check_update(resource, obj, old, warnings, subresource)
-        namespace = old["metadata"].get("namespace", "")
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
             return self.replace(served, before, obj, dry_run=dry_run)
 

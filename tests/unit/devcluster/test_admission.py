@@ -198,6 +198,18 @@ async def test_there_is_one_default_priority_whichever_way_a_second_is_made():
     assert refused["message"] == 'pods "g-" is forbidden: no PriorityClass with name none was found'
 
 
+async def test_what_is_left_of_a_namespace_that_is_gone_is_not_written_any_more():
+    api, path = Api(), "/api/v1/namespaces/n"
+    await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
+    await api("POST", f"{path}/configmaps", {"metadata": {"name": "a"}})
+    await api("DELETE", path)
+    assert (await api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}}))[0] == 200
+    await api("PUT", f"{path}/finalize", {"metadata": {"name": "n"}, "spec": {}})
+    code, refused = await api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})
+    assert (code, refused["message"]) == (404, 'namespaces "n" not found')
+    assert (await api("DELETE", f"{path}/configmaps/a"))[0] == 200
+
+
 async def test_labels_of_pod_security_say_something_known():
     api, key = Api(), "pod-security.kubernetes.io/enforce"
     good, bad = {key: "baseline", f"{key}-version": "v1.36"}, {key: "strict", f"{key}-version": "1"}
