@@ -92,6 +92,13 @@ class Admission:
 
     def admit_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
         """Change `obj` in place as the mutating plugins do. Raises StatusError."""
+        self._change_new(resource, obj, namespace)
+        again = self.policies.mutate("CREATE", obj, None)
+        if again is not None:
+            self._change_new(resource, obj, namespace)
+            self.policies.mutate("CREATE", obj, None, again)
+
+    def _change_new(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
         match resource.group_resource:
             case "pods":
                 limits.default_pod(self._store.list(LIMIT_RANGES, namespace), obj)
@@ -133,8 +140,17 @@ class Admission:
                 pod_security.check_template(self._store, obj, warnings)
         self.policies.check("CREATE", obj, None)
 
-    def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+    def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str = "") -> None:
         """As admit_create, for the next version of an object."""
+        self._change_next(resource, obj, old, subresource)
+        again = self.policies.mutate("UPDATE", obj, old)
+        if again is not None:
+            self._change_next(resource, obj, old, subresource)
+            self.policies.mutate("UPDATE", obj, old, again)
+
+    def _change_next(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str) -> None:
+        if subresource:
+            return
         match resource.group_resource:
             case "pods":
                 self._tolerations(obj)

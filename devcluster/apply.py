@@ -232,6 +232,46 @@ def _without_owners(obj: JSON) -> JSON:
 # --- merging ----------------------------------------------------------------------------------------------------------
 
 
+def overlaid(served: Served, live: JSON, config: JSON) -> JSON:
+    """`live` with the values of a configuration that fits its type, whoever owns them."""
+    if served.custom is not None:
+        return served.custom.overlaid(live, config)
+    struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
+    assert struct is not None, served.resource
+    return _merge_struct(struct, live, config)
+
+
+def atomic_paths(served: Served, config: JSON) -> list[str]:
+    """What of a configuration would replace values whole, as lists without keys are: paths as .spec.args."""
+    if served.custom is not None:
+        return served.custom.atomic_paths(config)
+    struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
+    assert struct is not None, served.resource
+    return list(_atomic_in(struct, config, ""))
+
+
+def _atomic_in(struct: schema.StructType, value: JSON, path: str) -> Iterator[str]:
+    for name, each in value.items():
+        field, below = struct.json.get(name), f"{path}.{name}"
+        if field is None:
+            continue
+        inner = field.type.struct
+        if isinstance(each, dict) and field.type.kind in ("struct", "map"):
+            if is_atomic(field, field.type):
+                yield below
+            if inner is not None:
+                yield from _atomic_in(inner, each, below)
+        elif isinstance(each, list) and field.type.kind == "list":
+            if field.list_type not in ("map", "set"):
+                yield below
+            element = field.type.element.struct if field.type.element is not None else None
+            for index, item in enumerate(each):
+                if element is not None and isinstance(item, dict):
+                    if element.atomic:
+                        yield f"{below}[{index}]"
+                    yield from _atomic_in(element, item, f"{below}[{index}]")
+
+
 def _merge_struct(struct: schema.StructType, live: JSON, wished: JSON) -> JSON:
     result = dict(live)
     for name, value in wished.items():

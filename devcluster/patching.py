@@ -6,6 +6,8 @@ Sources: RFC 6902 as evanphx/json-patch reads it, RFC 7386, and apimachinery pkg
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,6 +20,10 @@ JSON = dict[str, Any]
 
 class PatchError(Exception):
     """The patch does not fit the object, or makes no sense."""
+
+
+class ValueDiffers(PatchError):
+    """The object is not as the patch wants it to be."""
 
 
 def refused() -> errors.StatusError:
@@ -43,30 +49,66 @@ def json_patch(obj: Any, operations: list[JSON | None]) -> Any:
 
 def _operate(obj: Any, operation: JSON | None) -> Any:
     operation = operation or {}
-    op, path = operation.get("op"), _pointer(operation.get("path"))
+    op, text = operation.get("op"), operation.get("path")
+    path = _pointer(text)
     match op:
-        case "add" | "replace":
-            value = operation.get("value")
-            if op == "replace":
-                if not path:
-                    if not isinstance(value, dict | list):
-                        raise PatchError("only an object or an array can take the place of the whole")
-                    return value
-                if isinstance(parent := _get(obj, path[:-1]), list):
-                    _index(parent, path[-1])
-            return _put(obj, path, value, insert=op == "add")
+        case "add":
+            with _told("add", text, quoted=True):
+                return _put(obj, path, operation.get("value"), insert=True)
+        case "replace":
+            return _replace(obj, path, operation.get("value"), text)
         case "test":
-            if not _same(_get(obj, path), operation.get("value")):
-                raise PatchError("testing value failed")
+            with _told("test", text, missing="is missing path"):
+                found = _get(obj, path)
+            if not _same(found, operation.get("value")):
+                raise ValueDiffers(f"testing value {text} failed: test failed")
             return obj
         case "remove":
-            return _remove(obj, path)
-        case "move":
-            source = _pointer(operation.get("from"))
-            return _put(_remove(obj, source), path, _get(obj, source), insert=True)
-        case "copy":
-            return _put(obj, path, _get(obj, _pointer(operation.get("from"))), insert=True)
-    raise PatchError(f"unexpected kind: {op}")
+            with _told("remove", text, quoted=True):
+                return _remove(obj, path)
+        case "move" | "copy":
+            origin = operation.get("from")
+            source = _pointer(origin)
+            with _told(op, origin, missing="doc is missing from path"):
+                value = _get(obj, source)
+                obj = _remove(obj, source) if op == "move" else obj
+            with _told(op, text, missing="doc is missing destination path"):
+                return _put(obj, path, value, insert=True)
+    raise PatchError(f"Unexpected kind: {op}")
+
+
+def _replace(obj: Any, path: list[str], value: Any, text: Any) -> Any:
+    if not path:
+        if not isinstance(value, dict | list):
+            raise PatchError("replace operation value must be object or array")
+        return value
+    with _told("replace", text):
+        parent = _get(obj, path[:-1])
+        if not isinstance(parent, dict | list):
+            raise _Nowhere
+    try:
+        if isinstance(parent, list):
+            _index(parent, path[-1])
+    except PatchError as error:
+        told = f"replace operation does not apply: doc is missing key: {text}: missing value"
+        raise PatchError(told) from error
+    return _put(obj, path, value, insert=False)
+
+
+class _Nowhere(PatchError):
+    """What a path leads through is not there."""
+
+
+@contextmanager
+def _told(op: str, path: Any, *, missing: str = "doc is missing path", quoted: bool = False) -> Iterator[None]:
+    """An operation's errors, in the words of the library that Kubernetes uses."""
+    try:
+        yield
+    except _Nowhere as error:
+        shown = f'"{path}"' if quoted else path
+        raise PatchError(f"{op} operation does not apply: {missing}: {shown}: missing value") from error
+    except PatchError as error:
+        raise PatchError(f"error in {op} for path: '{path}': {error}") from error
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -90,10 +132,11 @@ def _index(items: list[Any], part: str, *, insert: bool = False) -> int:
     if part == "-" and insert:
         return len(items)
     if not _INDEX.fullmatch(part):
-        raise PatchError(f"{part} is no index")
+        wrong = f'strconv.Atoi: parsing "{part}": invalid syntax'
+        raise PatchError(f"value was not a proper array index: '{part}': {wrong}" if insert else wrong)
     index, places = int(part), len(items) + insert
     if not -places <= index < places:
-        raise PatchError(f"index {part} is out of bounds")
+        raise PatchError(f"Unable to access invalid index: {index}: invalid index referenced")
     return index if index >= 0 else index + places
 
 
@@ -105,13 +148,21 @@ def _get(obj: Any, path: list[str]) -> Any:
     for position, part in enumerate(path):
         if isinstance(obj, dict):
             if part not in obj and position < len(path) - 1:
-                raise PatchError(f"missing path {part}")
+                raise _Nowhere
             obj = obj.get(part)
         elif isinstance(obj, list):
-            obj = obj[_index(obj, part)]
+            obj = obj[_index(obj, part) if position == len(path) - 1 else _step(obj, part)]
         else:
-            raise PatchError(f"missing path {part}")
+            raise _Nowhere
     return obj
+
+
+def _step(items: list[Any], part: str) -> int:
+    """Where a path goes on."""
+    try:
+        return _index(items, part)
+    except PatchError as error:
+        raise _Nowhere from error
 
 
 def _put(obj: Any, path: list[str], value: Any, *, insert: bool) -> Any:
@@ -120,14 +171,14 @@ def _put(obj: Any, path: list[str], value: Any, *, insert: bool) -> Any:
     first, *rest = path
     if isinstance(obj, dict):
         if rest and first not in obj:
-            raise PatchError(f"missing path {first}")
+            raise _Nowhere
         return {**obj, first: _put(obj[first], rest, value, insert=insert) if rest else value}
     if isinstance(obj, list):
-        index = _index(obj, first, insert=insert and not rest)
+        index = _step(obj, first) if rest else _index(obj, first, insert=insert)
         if rest:
             return [*obj[:index], _put(obj[index], rest, value, insert=insert), *obj[index + 1 :]]
         return [*obj[:index], value, *obj[index + (not insert) :]]
-    raise PatchError(f"missing path {first}")
+    raise _Nowhere
 
 
 def _remove(obj: Any, path: list[str]) -> Any:
@@ -136,14 +187,14 @@ def _remove(obj: Any, path: list[str]) -> Any:
     first, *rest = path
     if isinstance(obj, dict):
         if first not in obj:
-            raise PatchError(f"missing path {first}")
+            raise _Nowhere if rest else PatchError(f"Unable to remove nonexistent key: {first}: missing value")
         if rest:
             return {**obj, first: _remove(obj[first], rest)}
         return {name: value for name, value in obj.items() if name != first}
     if isinstance(obj, list):
-        index = _index(obj, first)
+        index = _step(obj, first) if rest else _index(obj, first)
         return [*obj[:index], *([_remove(obj[index], rest)] if rest else []), *obj[index + 1 :]]
-    raise PatchError(f"missing path {first}")
+    raise _Nowhere
 
 
 # --- merge patch ------------------------------------------------------------------------------------------------------

@@ -226,5 +226,4 @@ def warnings_of(resource: Resource[Any], *, new: bool) -> list[str]:
 _WARNINGS = {
     (_ADMISSION, "MutatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
     (_ADMISSION, "ValidatingWebhookConfiguration"): "this server stores webhook configurations and calls no webhooks",
-    (_ADMISSION, "MutatingAdmissionPolicy"): "this server stores admission policies and does not evaluate them",
 }

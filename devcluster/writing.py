@@ -153,12 +153,12 @@ class Writing:
         if not writer.applied:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
         strategies.forget_empty_lists(served, obj)
+        self._admission.admit_update(resource, obj, old, subresource)
         if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=self.now)
         elif subresource in ("ephemeralcontainers", "resize"):
             obj = strategies.prepare_for_part_of_pod(obj, old, subresource)
         else:
-            self._admission.admit_update(resource, obj, old)
             if resource.group_resource == "services":
                 self._addresses.update(obj, old, dry_run=dry_run)
             strategies.prepare_for_update(served, obj, old, sent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kubeloop.devcluster.cel import declarations
 from kubeloop.devcluster.cel.literals import check_literals
@@ -49,13 +49,18 @@ _LITERALS = {bool: BOOL, bytes: BYTES, float: DOUBLE, int: INT, type(None): NULL
 
 
 def check(
-    source: str, node: Node, variables: Mapping[str, Type], more: Mapping[str, list[declarations.Overload]]
+    source: str,
+    node: Node,
+    variables: Mapping[str, Type],
+    more: Mapping[str, list[declarations.Overload]],
+    structs: Callable[[str], Type | None],
 ) -> Type:
     """Write types and overloads into the nodes; returns the type of the whole. Raises ExpressionError.
 
-    more: functions beside the declared ones, by their names.
+    more: functions beside the declared ones, by their names. structs: types of structs that can be made, by theirs.
     """
-    checker = _Checker(variables, {**declarations.functions(), **more} if more else declarations.functions())
+    functions = {**declarations.functions(), **more} if more else declarations.functions()
+    checker = _Checker(variables, functions, structs)
     checker.check(node)
     if not checker.issues:
         checker.finish(node)
@@ -66,8 +71,14 @@ def check(
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, Type], functions: Mapping[str, list[declarations.Overload]]) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, Type],
+        functions: Mapping[str, list[declarations.Overload]],
+        structs: Callable[[str], Type | None],
+    ) -> None:
         self._functions = functions
+        self._structs = structs
         self._scopes: list[dict[str, Type]] = [dict(variables)]
         self._known: dict[str, Type] = {}
         self._fresh = 0
@@ -275,15 +286,30 @@ class _Checker:
         node.type = map_of(key if key is not None else self._variable(), value or self._variable())
 
     def _struct(self, node: Struct) -> None:
-        """Nothing that has fields can be made: schemas have no names, and Kubernetes' own types no fields."""
+        """Schemas have no names, and Kubernetes' own types no fields: what can be made is up to who compiles."""
+        name = node.name.lstrip(".")
+        known = self._structs(name)
+        if known is None:
+            for entry in node.fields:
+                self.check(entry.value)
+            node.type = ERROR
+            told = f"'{node.name}' is not a message type"
+            missing = f"undeclared reference to '{node.name}' (in container '')"
+            self._wrong(node, told if name in NAMED else missing)
+            return
+        fields = known.fields or {}
         for entry in node.fields:
+            assert isinstance(entry.key, Literal)
+            field = str(entry.key.value)
             self.check(entry.value)
-        found = NAMED.get(node.name.lstrip("."))
-        node.type = ERROR
-        if found is None:
-            self._wrong(node, f"undeclared reference to '{node.name}' (in container '')")
-        else:
-            self._wrong(node, f"'{node.name}' is not a message type")
+            wanted = fields.get(field, ERROR)
+            if wanted is ERROR:
+                self.issues.append(Issue(entry.at, f"undefined field '{field}'"))
+            given = self._optional(entry.value, optional=entry.optional)
+            if not self._assign(wanted, given):
+                told = f"expected type of field '{field}' is '{wanted}' but provided type is '{given}'"
+                self.issues.append(Issue(entry.at, told))
+        node.type = known
 
     def _comprehension(self, node: Comprehension) -> None:
         self.check(node.range)

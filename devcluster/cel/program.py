@@ -56,6 +56,7 @@ from kubeloop.devcluster.cel.syntax import (
     MapNode,
     Node,
     Select,
+    Struct,
 )
 from kubeloop.devcluster.cel.texts import pattern_of
 from kubeloop.devcluster.cel.types import Type
@@ -91,12 +92,15 @@ class Outcome:
 class Library:
     """Functions of one's own. They are called with the context that a run is given, and then the arguments.
 
-    costs: what calls cost, by arguments and result; 1 for those that are not here.
+    costs: what calls cost, by arguments and result; 1 for those that are not here. structs: types of structs that
+    expressions may make, by their names; make: what is made, by that name and the fields.
     """
 
     overloads: Mapping[str, list[Overload]]
     functions: Mapping[str, Callable[..., Any]]
     costs: Mapping[str, Callable[[tuple[Any, ...], Any], int]] = field(default_factory=dict)
+    structs: Callable[[str], Type | None] = lambda _name: None
+    make: Callable[[str, dict[str, Any]], Any] | None = None
 
 
 _NONE_MORE = Library({}, {})
@@ -110,7 +114,7 @@ class Program:
         self.source = source
         try:
             self.node = parse(source)
-            self.type = check(source, self.node, variables, library.overloads)
+            self.type = check(source, self.node, variables, library.overloads, library.structs)
             self._names = list(variables)
             compiler = _Compiler(self._names, library)
             self._closure = compiler.compile(self.node)
@@ -157,7 +161,8 @@ class _Compiler:
                 return self._map(node)
             case Comprehension():
                 return self._comprehension(node)
-        raise AssertionError(node)  # structs do not pass the checker
+            case Struct():
+                return self._struct(node)
 
     # --- names ----------------------------------------------------------------------------------------------------
 
@@ -300,6 +305,28 @@ class _Compiler:
 
         return make
 
+    def _struct(self, node: Struct) -> Closure:
+        create, name = self._library.make, node.type.name
+        assert create is not None, "a library that knows structs makes them"
+        fields = [(str(_literal(each.key)), self.compile(each.value), each.optional) for each in node.fields]
+
+        def make(run: Run) -> Any:
+            run.cost += costs.STRUCT_COST
+            found: dict[str, Any] = {}
+            for key, value_of, optional in fields:
+                value = value_of(run)
+                if optional:
+                    if type(value) is not Optional:
+                        told = f"cannot initialize optional entry '{key}' from non-optional value {shown(value)}"
+                        raise CelError(told)
+                    if not value.present:
+                        continue
+                    value = value.value
+                found[key] = value
+            return create(name, found)
+
+        return make
+
     # --- comprehensions -------------------------------------------------------------------------------------------
 
     def _comprehension(self, node: Comprehension) -> Closure:
@@ -349,6 +376,11 @@ class _Compiler:
             return result(run)
 
         return bind
+
+
+def _literal(node: Node) -> Any:
+    assert isinstance(node, Literal), node
+    return node.value
 
 
 def _is_index(node: Node) -> bool:

@@ -358,6 +358,26 @@ def apply_configuration(
     )
 
 
+def overlaid(schema: Schema, live: JSON, config: JSON) -> JSON:
+    """As apply.overlaid()."""
+    result: JSON = _merged(typed(schema), live, config)
+    return result
+
+
+def atomic_paths(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
+    """As apply.atomic_paths()."""
+    if isinstance(value, dict):
+        if not _is_granular(schema):
+            yield path
+        for name, each in value.items():
+            yield from atomic_paths(_field(schema, name), each, f"{path}.{name}")
+    elif isinstance(value, list) and schema is not None:
+        if _list_type(schema) == "atomic":
+            yield path
+        for index, each in enumerate(value):
+            yield from atomic_paths(schema.get("items"), each, f"{path}[{index}]")
+
+
 def _merged(schema: Schema | None, live: Any, wished: Any) -> Any:
     if isinstance(wished, dict) and isinstance(live, dict) and _is_granular(schema):
         result = dict(live)

@@ -188,6 +188,14 @@ class Version:
     def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None:
         ownership.track_update(self.served, self.schema, obj, old, writer, now, subresource)
 
+    def overlaid(self, live: JSON, config: JSON) -> JSON:
+        """As apply.overlaid()."""
+        return ownership.overlaid(self.schema, live, config)
+
+    def atomic_paths(self, config: JSON) -> list[str]:
+        """As apply.atomic_paths()."""
+        return list(ownership.atomic_paths(ownership.typed(self.schema), config, ""))
+
     def apply(self, live: JSON | None, config: JSON, *, manager: str, force: bool, subresource: str, now: str) -> JSON:
         """As apply.apply_configuration(). Raises StatusError."""
         return ownership.apply_configuration(

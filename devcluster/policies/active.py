@@ -7,11 +7,13 @@ is the server's own doing and no policy's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kubeloop.devcluster.registry import (
     BY_KIND,
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Served,
@@ -19,18 +21,22 @@ from kubeloop.devcluster.registry import (
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
-from kubeloop.kube.resources import NAMESPACES
+from kubeloop.kube.resources import NAMESPACES, Resource
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.custom.definitions import Definitions
     from kubeloop.devcluster.delete_options import DeleteOptions
+    from kubeloop.devcluster.policies import mutating, validating
     from kubeloop.devcluster.policies.attributes import Attributes, Operation
-    from kubeloop.devcluster.policies.matching import Matcher
-    from kubeloop.devcluster.policies.validating import Bound, Policy
+    from kubeloop.devcluster.policies.invoking import Compiled, Surroundings
+    from kubeloop.devcluster.policies.mutating import Run
 
 JSON = dict[str, Any]
-
-_KINDS = (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
+P = TypeVar("P", bound="Compiled")
+Bound = list[tuple[P, Sequence[JSON]]]
+Kinds = tuple[Resource[JSON], Resource[JSON]]
+_VALIDATING = (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
+_MUTATING = (MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS)
 _EXEMPT = frozenset(
     f"{plural}.admissionregistration.k8s.io"
     for policy in ("validatingadmissionpolic", "mutatingadmissionpolic")
@@ -50,11 +56,12 @@ class Policies:
         self._store = store
         self.asked: Request | None = None
         self.definitions: Definitions | None = None
-        self._validating: Sequence[Bound] = ()
-        self._compiled: dict[str, tuple[JSON, Policy]] = {}
-        self._matcher: Matcher | None = None
-        self._changed = any(len(store.table(each)) for each in _KINDS)
-        for each in _KINDS:
+        self._surroundings: Surroundings | None = None
+        self._validating: Bound[validating.Policy] = []
+        self._mutating: Bound[mutating.Policy] = []
+        self._changed = False
+        for each in (*_VALIDATING, *_MUTATING):
+            self._changed = self._changed or len(store.table(each)) > 0
             store.subscribe(each, self._note)
 
     def _note(self, _change: Change) -> None:
@@ -75,22 +82,51 @@ class Policies:
         obj: what is to be stored; old: what is there; as they are stored. What is evicted was asked about before.
         grace_seconds: what the object is given where the deletion's options leave it open.
         """
-        request = self.asked
-        if request is None or request.route is None:
-            return
-        if operation == "DELETE" and request.route.subresource:
-            return
-        if self._changed:
-            self._read()
-        if not self._validating:
-            return
-        if request.route.served.resource.group_resource in _EXEMPT:
+        request = self._judged()
+        if request is None or not self._validating or (operation == "DELETE" and _route(request).subresource):
             return
         from kubeloop.devcluster.policies.validating import validate
 
-        assert self._matcher is not None
-        about = _attributes(request, request.route, operation, obj, old, deletion, grace_seconds)
-        validate(self._validating, about, request.warnings, self._matcher, self._served, self._store)
+        assert self._surroundings is not None
+        about = _attributes(request, _route(request), operation, obj, old, deletion, grace_seconds)
+        validate(self._validating, about, request.warnings, self._surroundings)
+
+    def mutate(
+        self, operation: Operation, obj: JSON, old: JSON | None, only: frozenset[Run] | None = None
+    ) -> frozenset[Run] | None:
+        """Let all policies change, in place, what is about to be stored. Raises StatusError if one cannot.
+
+        Returns what is to be run again after the server's own changes, None if nothing has been run. only: that, then.
+        """
+        request = self._judged()
+        if request is None or not self._mutating or _route(request).subresource == "scale":
+            return None
+        from kubeloop.devcluster.policies.mutating import mutate
+
+        assert self._surroundings is not None
+        metadata = obj["metadata"]
+        kept = {name: metadata[name] for name in _NOT_YET if name in metadata} if old is None else {}
+        seen = {**obj, "metadata": {name: each for name, each in metadata.items() if name not in kept}}
+        about = _attributes(request, _route(request), operation, seen, old, None, None)
+        outcome = mutate(self._mutating, about, self._surroundings, only)
+        if outcome.object is not seen:
+            changed = {**outcome.object["metadata"], **kept}
+            metadata.clear()
+            metadata.update(changed)
+            obj.clear()
+            obj.update(outcome.object, metadata=metadata)
+        return outcome.again
+
+    def _judged(self) -> Request | None:
+        """The request, if there are policies that may be asked about it."""
+        request = self.asked
+        if request is None:
+            return None
+        if self._changed:
+            self._read()
+        if not self._validating and not self._mutating:
+            return None
+        return None if _route(request).served.resource.group_resource in _EXEMPT else request
 
     def _served(self, api_version: str, kind: str) -> Served | None:
         found = BY_KIND.get((api_version, kind))
@@ -117,23 +153,35 @@ class Policies:
 
     def _read(self) -> None:
         """Compile what is new, forget what has gone."""
+        from kubeloop.devcluster.policies import mutating, validating
+        from kubeloop.devcluster.policies.invoking import Surroundings
         from kubeloop.devcluster.policies.matching import Matcher
-        from kubeloop.devcluster.policies.validating import Bound, Policy
 
         self._changed = False
-        self._matcher = self._matcher or Matcher(self._store, self._others)
+        if self._surroundings is None:
+            self._surroundings = Surroundings(self._store, Matcher(self._store, self._others), self._served)
+        self._validating = self._bound(_VALIDATING, self._validating, validating.Policy)
+        self._mutating = self._bound(_MUTATING, self._mutating, mutating.Policy)
+
+    def _bound(self, kinds: Kinds, before: Bound[P], compile_: Callable[[JSON], P]) -> Bound[P]:
+        """All policies of a kind that have bindings, with those; what has been compiled before stays."""
         bindings: dict[str, list[JSON]] = {}
-        for each in self._store.list(VALIDATING_ADMISSION_POLICY_BINDINGS):
+        for each in self._store.list(kinds[1]):
             bindings.setdefault(each["spec"]["policyName"], []).append(each)
-        compiled: dict[str, tuple[JSON, Policy]] = {}
-        for obj in self._store.list(VALIDATING_ADMISSION_POLICIES):
+        known = {policy.name: policy for policy, _ in before}
+        found: Bound[P] = []
+        for obj in self._store.list(kinds[0]) if bindings else ():
             name = obj["metadata"]["name"]
             if name in bindings:
-                known = self._compiled.get(name)
-                is_known = known is not None and known[0]["spec"] == obj["spec"]
-                compiled[name] = known if known is not None and is_known else (obj, Policy(obj))
-        self._compiled = compiled
-        self._validating = [Bound(policy, bindings[name]) for name, (_, policy) in compiled.items()]
+                policy = known.get(name)
+                is_same = policy is not None and policy.spec == obj["spec"]
+                found.append((policy if policy is not None and is_same else compile_(obj), bindings[name]))
+        return found
+
+
+def _route(request: Request) -> Route:
+    assert request.route is not None, "a request is answered when its route is known"
+    return request.route
 
 
 def _attributes(
@@ -171,6 +219,10 @@ def _attributes(
         bool((options or {}).get("dryRun")),
         request.user,
     )
+
+
+_NOT_YET = ("uid", "creationTimestamp")
+"""What an object is given after policies have seen it."""
 
 
 def _write_options(request: Request, operation: Operation) -> JSON:

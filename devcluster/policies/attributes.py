@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from kubeloop.devcluster import errors
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.registry import BY_PATH, Served
 from kubeloop.devcluster.request import Request
@@ -79,6 +80,11 @@ class Attributes:
     @property
     def kind(self) -> tuple[str, str, str]:
         return kind_of(self.served, self.subresource)
+
+    @property
+    def told_name(self) -> str:
+        """As refusals have it."""
+        return self.name or ("Unknown" if self.object is None else errors.told_name(self.object))
 
     @property
     def is_of_namespace(self) -> bool:

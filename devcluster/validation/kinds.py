@@ -203,6 +203,15 @@ RULES: dict[tuple[str, str], Rule] = {
     ("storage.k8s.io", "VolumeAttributesClass"): Rule(
         create=csi.attributes_class_create, update=csi.attributes_class_update, parts="usw"
     ),
+    (_ADMISSION, "MutatingAdmissionPolicy"): Rule(
+        create=policies.mutating_policy_create, update=policies.mutating_policy_update, core=False, parts="ws"
+    ),
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): Rule(
+        create=policies.mutating_binding_create,
+        update=_again(policies.mutating_binding_create),
+        core=False,
+        parts="ws",
+    ),
     (_ADMISSION, "ValidatingAdmissionPolicy"): Rule(
         create=policies.validating_policy_create,
         update=policies.validating_policy_update,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.validation.cluster import conditions
@@ -378,3 +379,61 @@ def validating_binding_create(errors: Errors, obj: JSON) -> None:
         errors.invalid(path, actions, told)
     if not actions:
         errors.required(path, "at least one validation action is required")
+
+
+# --- mutations --------------------------------------------------------------------------------------------------------
+
+_PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
+_REINVOCATIONS = ("IfNeeded", "Never")
+
+
+def _mutation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
+    wanted = given.get("patchType", "")
+    if not wanted:
+        errors.required(f"{path}.patchType")
+        return
+    if wanted not in _PATCHES:
+        errors.not_supported(f"{path}.patchType", wanted, _PATCHES)
+        return
+    own = _PATCHES[wanted]
+    other = next(each for each in _PATCHES.values() if each != own)
+    if given.get(own) is None:
+        errors.required(f"{path}.{own}", f"must be specified when patchType is {wanted}")
+    else:
+        _patch(errors, f"{path}.{own}.expression", given[own].get("expression", "").strip(), wanted, expressions)
+    if given.get(other) is not None:
+        errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {wanted}")
+
+
+def _patch(errors: Errors, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
+    from kubeloop.devcluster.policies.objects import APPLIED, MUTATION, OPERATIONS
+
+    if not text:
+        errors.required(path)
+        return
+    environment = replace(expressions.environment, library=MUTATION)
+    _compiled(errors, path, environment.compile(text, OPERATIONS if patch_type == "JSONPatch" else APPLIED))
+
+
+def _mutating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True) -> None:
+    spec = obj["spec"]
+    expressions = _Expressions(spec, composed=True)
+    _policy_begins(errors, spec, expressions, conditions_too=conditions_too, operations=_MUTABLE_OPERATIONS)
+    mutations = spec.get("mutations") or ()
+    if not mutations:
+        errors.required("spec.mutations", "mutations must contain at least one item")
+    for index, each in enumerate(mutations):
+        _mutation(errors, f"spec.mutations[{index}]", each, expressions)
+    _supported(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
+
+
+def mutating_policy_create(errors: Errors, obj: JSON) -> None:
+    _mutating_policy(errors, obj)
+
+
+def mutating_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    _mutating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
+
+
+def mutating_binding_create(errors: Errors, obj: JSON) -> None:
+    _binding(errors, obj, _MUTABLE_OPERATIONS)

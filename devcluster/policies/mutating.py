@@ -1,0 +1,151 @@
+"""MutatingAdmissionPolicy: what policies make of an object before it is looked at and stored.
+
+Policies are run one after the other, each on what those before have left. When one has been run, the server's own
+changes are made again, and so are those of the policies that ask for it (reinvocationPolicy IfNeeded). Who owns a
+field that a policy sets is not noted. Source: policy/mutating/dispatcher.go, policy/generic/policy_dispatcher.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from kubeloop.devcluster import errors
+from kubeloop.devcluster.conversions import to_stored
+from kubeloop.devcluster.defaulting import apply_defaults
+from kubeloop.devcluster.policies.attributes import Attributes
+from kubeloop.devcluster.policies.authorizer import Authorizer
+from kubeloop.devcluster.policies.environment import Environment, Expression
+from kubeloop.devcluster.policies.evaluation import BUDGET, OutOfBudget, evaluate
+from kubeloop.devcluster.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
+from kubeloop.devcluster.policies.objects import APPLIED, MUTATION, OPERATIONS
+from kubeloop.devcluster.policies.patches import WrongPatch, applied, patched
+from kubeloop.devcluster.registry import Served
+
+JSON = dict[str, Any]
+
+
+class Policy:
+    """One MutatingAdmissionPolicy, compiled."""
+
+    def __init__(self, obj: JSON) -> None:
+        spec = self.spec = obj["spec"]
+        self.name: str = obj["metadata"]["name"]
+        self.ignores_failures = spec.get("failurePolicy") == "Ignore"
+        self.is_run_again = spec.get("reinvocationPolicy") == "IfNeeded"
+        environment = Environment(has_params=spec.get("paramKind") is not None)
+        self.conditions = Conditions(spec, environment)
+        environment.library = MUTATION
+        self._mutations: list[Expression] = []
+        for each in spec.get("mutations") or ():
+            is_patch = each.get("patchType") == "JSONPatch"
+            text = (each.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
+            self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
+
+    def __len__(self) -> int:
+        return len(self._mutations)
+
+    def mutated(self, index: int, values: JSON, served: Served) -> JSON:
+        """What a mutation makes of the variable `object`. Raises WrongPatch, OutOfBudget, StatusError 500."""
+        results, _ = evaluate([self._mutations[index]], values, self.conditions.own, BUDGET)
+        result = results[0]
+        assert result is not None
+        if result.error:
+            raise WrongPatch(result.error)
+        if type(result.value) is list:
+            return patched(served, values["object"], result.value)
+        return applied(served, values["object"], result.value)
+
+
+class Run(NamedTuple):
+    """A policy's run in the first round: the same binding and parameters are run again, if need be."""
+
+    policy: str
+    binding: str
+    params: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """object: as it is to be stored now; again: what is to be run again, None if nothing has been run."""
+
+    object: JSON
+    again: frozenset[Run] | None
+
+
+def mutate(
+    bound: Sequence[tuple[Policy, Sequence[JSON]]],
+    request: Attributes,
+    surroundings: Surroundings,
+    only: frozenset[Run] | None = None,
+) -> Outcome:
+    """Run all policies, each with its bindings. only: in the second round, what is run again.
+
+    Raises StatusError for a policy that cannot be run, unless that is to be ignored.
+    """
+    wrong: list[tuple[str, str, str, str]] = []
+    chosen: list[tuple[Policy, Invocation]] = []
+    for policy, bindings in bound:
+
+        def fail(binding: str, why: str, name: str = policy.name) -> None:
+            wrong.append((name, binding, why, ""))
+
+        found = surroundings.invocations(policy, bindings, request, fail)
+        chosen += [(policy, each) for each in found]
+    again: set[Run] = set()
+    is_dirty = False
+    for policy, each in chosen:
+        run = _run_of(policy, each)
+        values = {**surroundings.values(request, each.matched), "params": each.params, "authorizer": Authorizer()}
+        try:
+            if not policy.conditions.hold(values) or (only is not None and run not in only):
+                continue
+        except (ConditionFailed, OutOfBudget) as error:
+            if not policy.ignores_failures:
+                wrong.append((policy.name, each.binding, str(error), "Invalid"))
+            continue
+        for index in range(len(policy)):
+            try:
+                values["object"] = policy.mutated(index, values, each.matched)
+                is_dirty = True
+            except (WrongPatch, OutOfBudget) as error:
+                if not policy.ignores_failures:
+                    wrong.append((policy.name, each.binding, str(error), "Invalid"))
+        request = replace(request, object=_stored(request.served, each.matched, values["object"]))
+        if policy.is_run_again:
+            again.add(run)
+    if wrong:
+        raise _refused(request, wrong)
+    assert request.object is not None, "policies are run on what is written"
+    return Outcome(request.object, frozenset(again) if is_dirty else None)
+
+
+def _run_of(policy: Policy, invocation: Invocation) -> Run:
+    metadata = (invocation.params or {}).get("metadata") or {}
+    params = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return Run(policy.name, invocation.binding, params)
+
+
+def _stored(asked: Served, matched: Served, obj: JSON) -> JSON:
+    """An object as a policy leaves it, in the form in which the request's own object is."""
+    if asked.custom is not None:
+        return {**obj, "apiVersion": asked.resource.api_version}
+    if matched.stored_as is None:
+        return obj
+    stored = to_stored(matched, obj)
+    apply_defaults(matched.stored_as, stored)
+    return stored
+
+
+def _refused(request: Attributes, wrong: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
+    told = []
+    for policy, binding, why, _ in wrong:
+        by = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
+        told.append(f"{by} denied request: {why}")
+    causes = [{"message": each} for each in told]
+    error = errors.forbidden(request.served.resource, request.told_name, "", causes=causes)
+    error.message = told[0]
+    if reason := wrong[0][3]:
+        error.reason = reason
+    return error

@@ -1,0 +1,77 @@
+"""What a mutation makes of an object. Source: policy/mutating/patch of v1.36."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster import decoding, errors, patching
+from kubeloop.devcluster.apply import atomic_paths, overlaid
+from kubeloop.devcluster.bodies import strict_text
+from kubeloop.devcluster.defaulting import apply_defaults
+from kubeloop.devcluster.policies.objects import Made, as_json
+from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.typed import type_error
+from kubeloop.kube import schema
+
+JSON = dict[str, Any]
+
+
+class WrongPatch(Exception):
+    """A mutation that does not fit the object."""
+
+
+def applied(served: Served, obj: JSON, wishes: Made) -> JSON:
+    """An object with what an Object{...} says; lists without keys cannot be part of it. Raises WrongPatch."""
+    if wrong := wishes.wrong_names():
+        raise WrongPatch(f"type mismatch: {wrong}")
+    config = {**as_json(wishes), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+    if wrong := _type_error(served, config):
+        raise WrongPatch(f"error applying patch: failed to convert patch object to typed object: {wrong}")
+    if atomic := atomic_paths(served, config):
+        told = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
+        raise WrongPatch(f"error applying patch: invalid ApplyConfiguration: {told}")
+    result, _ = _decoded(served, overlaid(served, obj, config))
+    return result
+
+
+def _type_error(served: Served, config: JSON) -> str:
+    if served.custom is not None:
+        return served.custom.type_error(config)
+    resource = served.resource
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    return type_error(struct, config) if struct is not None else ""
+
+
+def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
+    """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, StatusError 500."""
+    steps: list[JSON | None] = []
+    for each in operations:
+        value = each.fields.get("value")
+        if isinstance(value, Made) and (wrong := value.wrong_names()):
+            raise WrongPatch(f"type mismatch: {wrong}")
+        step = {name: each.fields.get(name, "") for name in ("op", "path")}
+        if each.fields.get("from"):
+            step["from"] = each.fields["from"]
+        if "value" in each.fields:
+            step["value"] = as_json(value)
+        steps.append(step)
+    try:
+        result = patching.json_patch(obj, steps)
+    except patching.ValueDiffers:
+        return obj
+    except patching.PatchError as error:
+        raise WrongPatch(f"JSON Patch: {error}") from error
+    found, unknown = _decoded(served, result)
+    if unknown:
+        raise errors.internal_error(f"strict decoding error: {strict_text(unknown)}")
+    return found
+
+
+def _decoded(served: Served, obj: JSON) -> tuple[JSON, list[str]]:
+    """(the object in the server's form, with its defaults; what is unknown in it)."""
+    try:
+        found, unknown = decoding.decode(served.resource, obj)
+    except decoding.DecodeError as error:
+        raise errors.internal_error(str(error)) from error
+    apply_defaults(served.resource, found)
+    return found, unknown
