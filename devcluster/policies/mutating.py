@@ -107,8 +107,9 @@ def mutate(
             continue
         for index in range(len(policy)):
             try:
-                values["object"] = policy.mutated(index, values, each.matched)
-                is_dirty = True
+                changed = policy.mutated(index, values, each.matched)
+                _check_version(request.served, each.matched)
+                values["object"], is_dirty = changed, True
             except (WrongPatch, OutOfBudget) as error:
                 if not policy.ignores_failures:
                     wrong.append((policy.name, each.binding, str(error), "Invalid"))
@@ -119,6 +120,13 @@ def mutate(
         raise _refused(request, wrong)
     assert request.object is not None, "policies are run on what is written"
     return Outcome(request.object, frozenset(again) if is_dirty else None)
+
+
+def _check_version(asked: Served, matched: Served) -> None:
+    """v1.36 changes Kubernetes' own kinds in the version alone in which they came. Raises WrongPatch."""
+    if matched is not asked and matched.custom is None:
+        found, wanted = (f"{each.resource.version}.{each.resource.kind}" for each in (matched, asked))
+        raise WrongPatch(f"converting ({found}) to ({wanted}): unknown conversion")
 
 
 def _run_of(policy: Policy, invocation: Invocation) -> Run:
