@@ -85,7 +85,11 @@ CONTENT: dict[str, JSON] = {
         "spec": {"request": "LS0tLS0=", "signerName": "example.com/s", "usages": ["client auth"]}
     },
     "mutatingadmissionpolicies.admissionregistration.k8s.io": {
-        "spec": {"matchConstraints": SOURCES, "mutations": [], "reinvocationPolicy": "Never"}
+        "spec": {
+            "matchConstraints": SOURCES,
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}],
+            "reinvocationPolicy": "Never",
+        }
     },
     "mutatingadmissionpolicybindings.admissionregistration.k8s.io": {"spec": {"policyName": "p"}},
     "validatingadmissionpolicies.admissionregistration.k8s.io": {
