@@ -285,6 +285,9 @@ def _new_names(new: NewNodes, present: Iterable[str]) -> list[str]:
     """The names given, or so many as asked for after the highest number in use. Raises UserError for one in use."""
     taken = set(present)
     if new.names:
+        number = next((name for name in new.names if name.isdecimal()), None)
+        if number is not None:  # a good name to Kubernetes, and never meant
+            raise UserError(f"{number!r} is no name for a node", hint=f"kubeloop nodes add --count {number}")
         used = [name for name in new.names if name in taken]
         if used:
             raise UserError(f"node {used[0]!r} exists already", hint="kubeloop nodes list shows what there is")

@@ -93,6 +93,11 @@ class Finalizers:
     remove: tuple[str, ...]
     empty: bool
 
+    def made_of(self, before: Iterable[str]) -> list[str]:
+        """What becomes of an object's finalizers. Source: finalizersModify."""
+        kept = [] if self.empty else [each for each in before if each not in self.remove]
+        return [*kept, *(each for each in self.add if each not in kept)]
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -7,49 +7,30 @@ again. An object that matches a stage gets an appointment, and the stage's steps
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
-import yaml
 
 from kubeloop.devcluster.kubelet_events import KubeletEvents
 from kubeloop.devcluster.registry import CUSTOM_RESOURCE_DEFINITIONS
-from kubeloop.devcluster.simulation import Agenda, Appointment
-from kubeloop.devcluster.stages.documents import read_document
+from kubeloop.devcluster.simulation import Agenda
 from kubeloop.devcluster.stages.files import Finalizers, Patch, Stage, Step
-from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds
 from kubeloop.devcluster.stages.requests import Place, Refused, StageRequests
 from kubeloop.devcluster.stages.template_functions import FunctionError
 from kubeloop.devcluster.stages.template_syntax import TemplateError
+from kubeloop.devcluster.stages.turns import StageFailed, Turn, Turns, rendered, under_root
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339_micro
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = 1.0  # between two plays of one stage on one object
 _RELIST_SECONDS = 0.2  # after a watch that has ended
-
-
-class StageFailed(Exception):
-    """The stage cannot be played on this object."""
-
-
-class _Play:
-    """A stage that waits for its time on one object."""
-
-    __slots__ = ("appointment", "obj", "place", "stage")
-
-    def __init__(self, stage: Stage, obj: JSON, place: Place) -> None:
-        self.stage = stage
-        self.obj = obj
-        self.place = place
-        self.appointment: Appointment | None = None
 
 
 class ObjectStages:
@@ -68,8 +49,7 @@ class ObjectStages:
             self._kinds[stage.api_version, stage.kind].append(stage)
         self._agenda = Agenda()
         self._due = asyncio.Event()
-        self._waiting: dict[str, _Play] = {}  # by uid
-        self._last: dict[str, tuple[str, float]] = {}  # by uid: the stage played last, and when
+        self._turns: Turns[Place] = Turns(self._agenda, self._play, clock=clock, rng=rng)
         self._started = rfc3339_micro(clock.now())
         self._definitions_changed = asyncio.Event()
 
@@ -107,49 +87,25 @@ class ObjectStages:
     async def _watch(self, place: Place, stages: Sequence[Stage]) -> None:
         """Consider all objects, and then each that changes, to the end of the watch."""
         objects, version = self._requests.all_of(place)
+        self._turns.keep(place, {obj["metadata"]["uid"] for obj in objects})
         for obj in objects:
             self._consider(stages, obj, place)
-        frames = self._requests.watch(place, version).body
-        assert not isinstance(frames, bytes)
-        rest = b""
-        async for chunk in frames:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in filter(None, lines):
-                event: JSON = msgspec.json.decode(line)
-                if event["type"] in ("ADDED", "MODIFIED"):
-                    self._consider(stages, event["object"], place)
-                elif event["type"] == "DELETED":
-                    self._forget(event["object"]["metadata"]["uid"])
-                elif event["type"] == "ERROR":
-                    return
-
-    def _forget(self, uid: str) -> None:
-        self._last.pop(uid, None)
-        self._cancel(uid)
-
-    def _cancel(self, uid: str) -> None:
-        play = self._waiting.pop(uid, None)
-        if play is not None and play.appointment is not None:
-            play.appointment.cancel()
+        async with aclosing(self._requests.watch(place, version)) as frames:
+            rest = b""
+            async for chunk in frames:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in filter(None, lines):
+                    event: JSON = msgspec.json.decode(line)
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        self._consider(stages, event["object"], place)
+                    elif event["type"] == "DELETED":
+                        self._turns.forget(event["object"]["metadata"]["uid"])
+                    elif event["type"] == "ERROR":
+                        return
 
     def _consider(self, stages: Sequence[Stage], obj: JSON, place: Place) -> None:
-        metadata = obj["metadata"]
-        uid = metadata["uid"]
-        waiting = self._waiting.get(uid)
-        if waiting is not None and waiting.obj["metadata"]["resourceVersion"] == metadata["resourceVersion"]:
-            return
-        self._cancel(uid)
-        moment = self._clock.now()
-        stage = chosen(stages, obj, moment, self._rng)
-        if stage is None:
-            return
-        when = _loop_seconds() + delay_seconds(stage, obj, moment, self._rng)
-        last = self._last.get(uid)
-        if last is not None and last[0] == stage.name:
-            when = max(when, last[1] + _AGAIN_SECONDS)
-        play = self._waiting[uid] = _Play(stage, obj, place)
-        play.appointment = self._agenda.at(when, self._play, play)
-        self._due.set()
+        if self._turns.consider(stages, obj, place):
+            self._due.set()
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
@@ -170,11 +126,10 @@ class ObjectStages:
                 if alarm is not None:
                     alarm.cancel()
 
-    def _play(self, play: _Play) -> None:
+    def _play(self, play: Turn[Place]) -> None:
         metadata, stage = play.obj["metadata"], play.stage
-        uid = metadata["uid"]
-        self._waiting.pop(uid, None)
-        self._last[uid] = (stage.name, _loop_seconds())
+        self._turns.take(play)
+        self._turns.begin(play)
         try:
             after = self._steps(play)
         except (StageFailed, TemplateError, FunctionError, Refused) as failure:
@@ -183,17 +138,17 @@ class ObjectStages:
             self._event(play.obj, "Warning", "StageFailed", text)
             return
         if after is not None and stage.immediate:
-            self._consider(self._kinds[stage.api_version, stage.kind], after, play.place)
+            self._consider(self._kinds[stage.api_version, stage.kind], after, play.subject)
 
     def _event(self, obj: JSON, type_: str, reason: str, message: str) -> None:
         self._events.record(obj, type_, reason, message, field_path="", component="stages", host="")
 
-    def _steps(self, play: _Play) -> JSON | None:
+    def _steps(self, play: Turn[Place]) -> JSON | None:
         """Play all steps; the object as the last patch has left it, None if none has. Raises StageFailed, Refused."""
         after: JSON | None = None
         deleted = False
         metadata = play.obj["metadata"]
-        path = play.place.path(metadata.get("namespace", ""), metadata["name"])
+        path = play.subject.path(metadata.get("namespace", ""), metadata["name"])
         for step in play.stage.steps:
             if step.event is not None:
                 self._event(play.obj, *step.event)
@@ -211,36 +166,22 @@ class ObjectStages:
                 self._applied(play, step)
         return after
 
-    def _rendered(self, play: _Play, template: Any) -> Any:
-        data = json.loads(json.dumps(play.obj))  # templates may change the maps they are given
-        return read_document(template.render(data, self._context()))
-
-    def _patched(self, play: _Play, patch: Patch) -> JSON | None:
-        try:
-            told = self._rendered(play, patch.template)
-        except yaml.YAMLError as error:
-            raise StageFailed(f"the template makes no YAML: {error}") from None
+    def _patched(self, play: Turn[Place], patch: Patch) -> JSON | None:
+        told = rendered(patch.template, play.obj, self._context())
         if told is None:
             return None
-        if patch.type == "json":
-            if patch.root and isinstance(told, list):
-                told = [{**each, "path": f"/{patch.root}{each.get('path', '')}"} for each in told]
-        elif patch.root:
-            told = {patch.root: told}
+        told = under_root(patch.root, told, json_patch=patch.type == "json")
         metadata = play.obj["metadata"]
-        path = play.place.path(metadata.get("namespace", ""), metadata["name"], patch.subresource)
+        path = play.subject.path(metadata.get("namespace", ""), metadata["name"], patch.subresource)
         return self._requests.patch(path, patch.type, told, user=patch.user)
 
-    def _applied(self, play: _Play, step: Step) -> None:
+    def _applied(self, play: Turn[Place], step: Step) -> None:
         assert step.apply is not None
-        try:
-            told = self._rendered(play, step.apply.template)
-        except yaml.YAMLError as error:
-            raise StageFailed(f"the template makes no YAML: {error}") from None
+        told = rendered(step.apply.template, play.obj, self._context())
         namespace = play.obj["metadata"].get("namespace", "")
         self._requests.apply(told, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
 
-    def _context(self) -> dict[str, Any]:
+    def _context(self) -> dict[str, Callable[..., Any]]:
         def of_kubelets(*_arguments: Any) -> Any:
             raise FunctionError("only templates of pods and nodes know of a node")
 
@@ -253,15 +194,10 @@ class ObjectStages:
         }
 
 
-def _loop_seconds() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def _finalizer_patch(metadata: JSON, change: Finalizers) -> list[JSON]:
-    """What makes an object's finalizers what a stage wants; nothing if they are. Source: finalizersModify."""
+    """What makes an object's finalizers what a stage wants; nothing if they are."""
     before = list(metadata.get("finalizers") or ())
-    kept = [] if change.empty else [each for each in before if each not in change.remove]
-    after = [*kept, *(each for each in change.add if each not in kept)]
+    after = change.made_of(before)
     if after == before:
         return []
     if not after:

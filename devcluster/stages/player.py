@@ -1,9 +1,6 @@
 """Stages at work on pods and nodes: which one an object is in for, the delay, and then its steps.
 
-    object seen or changed --match--> appointment --due--> steps played --write--> object changed ...
-
-A change of the object while a stage waits begins anew, as in KWOK: another stage may match now. A stage that is played
-on one object twice in a row waits a second at least, so that one whose outcome matches again does not spin.
+object seen or changed --match--> turn --due--> steps played --write--> object changed ...
 """
 
 from __future__ import annotations
@@ -11,21 +8,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
-import yaml
-
 from kubeloop.devcluster import decoding, errors, patching, strategies
+from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.registry import served
 from kubeloop.devcluster.simulated_pod import SimulatedNode, SimulatedPod
-from kubeloop.devcluster.simulation import Appointment, Simulation
-from kubeloop.devcluster.stages.documents import read_document
+from kubeloop.devcluster.simulation import Simulation
 from kubeloop.devcluster.stages.files import Apply, Finalizers, Patch, Stage, Step
-from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds
 from kubeloop.devcluster.stages.requests import Refused, StageRequests
 from kubeloop.devcluster.stages.template_functions import FunctionError
 from kubeloop.devcluster.stages.template_syntax import TemplateError
+from kubeloop.devcluster.stages.turns import StageFailed, Turn, Turns, rendered, under_root
 from kubeloop.kube import schema
 from kubeloop.kube.clock import rfc3339_micro
 from kubeloop.kube.resources import NODES, PODS, Resource
@@ -33,25 +28,13 @@ from kubeloop.kube.resources import NODES, PODS, Resource
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = 1.0
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """pod: None for a stage of the node itself."""
 
-class StageFailed(Exception):
-    """The stage cannot be played on this object."""
-
-
-class _Play:
-    """A stage that waits for its time on one object. version: the object's when it was chosen."""
-
-    __slots__ = ("appointment", "node", "obj", "pod", "stage", "version")
-
-    def __init__(self, stage: Stage, obj: JSON, node: SimulatedNode, pod: SimulatedPod | None) -> None:
-        self.stage = stage
-        self.obj = obj
-        self.node = node
-        self.pod = pod
-        self.version = obj["metadata"]["resourceVersion"]
-        self.appointment: Appointment | None = None
+    node: SimulatedNode
+    pod: SimulatedPod | None
 
 
 class StagePlayer:
@@ -63,8 +46,7 @@ class StagePlayer:
         self._requests = requests
         ours = [stage for stage in stages if stage.of_kubelets]
         self._stages = {kind: [stage for stage in ours if stage.kind == kind] for kind in ("Pod", "Node")}
-        self._waiting: dict[str, _Play] = {}  # by uid
-        self._last: dict[str, tuple[str, float]] = {}  # by uid: the stage played last, and when
+        self._turns = Turns(simulation.agenda, self._play, clock=simulation.clock, rng=simulation.rng)
         self._started = rfc3339_micro(simulation.clock.now())
 
     def replaces(self, kind: Literal["Pod", "Node"]) -> bool:
@@ -82,61 +64,41 @@ class StagePlayer:
 
     def forget(self, uid: str) -> None:
         """The object is gone."""
-        self._last.pop(uid, None)
-        self._cancel(uid)
-
-    def _cancel(self, uid: str) -> None:
-        play = self._waiting.pop(uid, None)
-        if play is not None and play.appointment is not None:
-            play.appointment.cancel()
+        self._turns.forget(uid)
 
     def _consider(self, stages: Sequence[Stage], obj: JSON, node: SimulatedNode, pod: SimulatedPod | None) -> None:
-        uid = obj["metadata"]["uid"]
-        waiting = self._waiting.get(uid)
-        if waiting is not None and waiting.version == obj["metadata"]["resourceVersion"] and stages:
-            return
-        self._cancel(uid)
-        stage = None if node.silent else chosen(stages, obj, self._simulation.clock.now(), self._simulation.rng)
-        if stage is None:
-            return
-        now = self._simulation.now()
-        when = now + delay_seconds(stage, obj, self._simulation.clock.now(), self._simulation.rng)
-        last = self._last.get(uid)
-        if last is not None and last[0] == stage.name:
-            when = max(when, last[1] + _AGAIN_SECONDS)
-        play = self._waiting[uid] = _Play(stage, obj, node, pod)
-        play.appointment = self._simulation.agenda.at(when, self._play, play)
+        self._turns.consider([] if node.silent else stages, obj, _Place(node, pod))
 
-    def _play(self, play: _Play) -> None:
-        metadata = play.obj["metadata"]
-        uid, resource = metadata["uid"], NODES if play.stage.kind == "Node" else PODS
-        self._waiting.pop(uid, None)
+    def _play(self, play: Turn[_Place]) -> None:
+        metadata, node = play.obj["metadata"], play.subject.node
+        resource = NODES if play.stage.kind == "Node" else PODS
+        self._turns.take(play)
         current = self._simulation.store.get(resource, metadata.get("namespace", ""), metadata["name"])
-        if current is None or current["metadata"]["uid"] != uid or play.node.silent:
+        if current is None or current["metadata"]["uid"] != metadata["uid"] or node.silent:
             return
-        self._last[uid] = (play.stage.name, self._simulation.now())
+        self._turns.begin(play)
         try:
             after = self._steps(play, resource, current)
         except (StageFailed, TemplateError, FunctionError, Refused, errors.StatusError) as failure:
             text = f"stage {play.stage.name} cannot be played: {failure}"
             log.warning("%s %s: %s", play.stage.kind, metadata["name"], text)
-            self._simulation.event(current, "Warning", "StageFailed", text, host=play.node.name)
+            self._simulation.event(current, "Warning", "StageFailed", text, host=node.name)
             return
         if after is not None and play.stage.immediate:
-            if play.pod is not None:
-                self.pod_seen(after, play.pod)
+            if play.subject.pod is not None:
+                self.pod_seen(after, play.subject.pod)
             else:
-                self.node_seen(after, play.node)
+                self.node_seen(after, node)
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _steps(self, play: _Play, resource: Resource[Any], obj: JSON) -> JSON | None:
+    def _steps(self, play: Turn[_Place], resource: Resource[Any], obj: JSON) -> JSON | None:
         """Play all steps; the object afterwards, None if it is gone or nothing of it has changed."""
         before = obj
         for step in play.stage.steps:
             if step.event is not None:
                 type_, reason, message = step.event
-                self._simulation.event(obj, type_, reason, message, host=play.node.name)
+                self._simulation.event(obj, type_, reason, message, host=play.subject.node.name)
             if step.finalizers is not None:
                 obj = self._write(resource, obj, _with_finalizers(obj, step.finalizers))
             if step.delete:
@@ -167,22 +129,17 @@ class StagePlayer:
         self._simulation.store.delete(resource, "", obj["metadata"]["name"])
         return False
 
-    def _patched(self, play: _Play, resource: Resource[Any], obj: JSON, step: Step) -> JSON:
+    def _patched(self, play: Turn[_Place], resource: Resource[Any], obj: JSON, step: Step) -> JSON:
         """`obj` as the patch leaves it, in the server's form. Raises StageFailed."""
         patch = step.patch
         assert patch is not None
-        # a copy: templates may change the maps they are given
-        data = msgspec.json.decode(msgspec.json.encode(obj))
-        text = patch.template.render(data, self._context(play, obj))
-        try:
-            told = read_document(text)
-        except yaml.YAMLError as error:
-            raise StageFailed(f"the template makes no YAML: {error}") from None
+        told = rendered(patch.template, obj, self._context(play, obj))
         if told is None:
             return obj
         try:
             changed = _apply(obj, told, patch, resource)
             decoded, unknown = decoding.decode(resource, changed)
+            apply_defaults(resource, decoded)
         except patching.PatchError as error:
             raise StageFailed(f"the template makes a patch that does not fit: {error}") from None
         except decoding.DecodeError as error:
@@ -194,22 +151,18 @@ class StagePlayer:
         kept = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **kept}, "status": obj.get("status") or {}}
 
-    def _applied(self, play: _Play, obj: JSON, apply: Apply) -> None:
+    def _applied(self, play: Turn[_Place], obj: JSON, apply: Apply) -> None:
         """Apply another object. Raises StageFailed and Refused."""
         if self._requests is None:
             raise StageFailed("there is no API server here to apply other objects to")
-        text = apply.template.render(msgspec.json.decode(msgspec.json.encode(obj)), self._context(play, obj))
-        try:
-            told = read_document(text)
-        except yaml.YAMLError as error:
-            raise StageFailed(f"the template makes no YAML: {error}") from None
+        told = rendered(apply.template, obj, self._context(play, obj))
         namespace = obj["metadata"].get("namespace", "")
         self._requests.apply(told, namespace, apply.type, apply.subresource, user=apply.user)
 
     # --- what templates ask of the cluster --------------------------------------------------------
 
-    def _context(self, play: _Play, obj: JSON) -> dict[str, Callable[..., Any]]:
-        node, pod = play.node, play.pod
+    def _context(self, play: Turn[_Place], obj: JSON) -> dict[str, Callable[..., Any]]:
+        node, pod = play.subject.node, play.subject.pod
 
         def node_ips(_name: Any = None) -> list[str]:
             addresses = (node.object.get("status") or {}).get("addresses") or ()
@@ -244,14 +197,12 @@ _IDENTITY = ("name", "namespace", "uid", "creationTimestamp", "resourceVersion",
 
 
 def _apply(obj: JSON, told: Any, patch: Patch, resource: Resource[Any]) -> JSON:
+    body = under_root(patch.root, told, json_patch=patch.type == "json")
     if patch.type == "json":
-        if patch.root and isinstance(told, list):
-            told = [{**each, "path": f"/{patch.root}{each.get('path', '')}"} for each in told if isinstance(each, dict)]
-        changed: JSON = patching.json_patch(obj, told)
+        changed: JSON = patching.json_patch(obj, body)
         return changed
     if not isinstance(told, dict):
         raise StageFailed(f"the template makes a {type(told).__name__}, not a map: {json.dumps(told)[:80]}")
-    body = {patch.root: told} if patch.root else told
     if patch.type == "merge":
         merged: JSON = patching.merge_patch(obj, body)
         return merged
@@ -259,9 +210,6 @@ def _apply(obj: JSON, told: Any, patch: Patch, resource: Resource[Any]) -> JSON:
 
 
 def _with_finalizers(obj: JSON, change: Finalizers) -> JSON:
-    """Source: finalizersModify."""
-    before = list(obj["metadata"].get("finalizers") or ())
-    kept = [] if change.empty else [each for each in before if each not in change.remove]
-    after = [*kept, *(each for each in change.add if each not in kept)]
+    after = change.made_of(obj["metadata"].get("finalizers") or ())
     metadata = {name: value for name, value in obj["metadata"].items() if name != "finalizers"}
     return {**obj, "metadata": {**metadata, "finalizers": after} if after else metadata}

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kubeloop.devcluster.request import Request, Response
+from kubeloop.devcluster.watch import WatchStream
 
 JSON = dict[str, Any]
 
@@ -99,13 +100,13 @@ class StageRequests:
         shared = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
         return [{**shared, **each} for each in listed["items"]], listed["metadata"]["resourceVersion"]
 
-    def watch(self, place: Place, version: str) -> Response:
-        """Changes since; the body's chunks are frames. Raises Refused."""
+    def watch(self, place: Place, version: str) -> WatchStream:
+        """Changes since, in frames. Raises Refused."""
         query = {"watch": "1", "resourceVersion": version}
         response = self._ask("GET", place.path(), query=query)
-        if response.status != 200:
+        if not isinstance(response.body, WatchStream):
             raise Refused(response.status, "the watch is refused")
-        return response
+        return response.body
 
     def get(self, place: Place, namespace: str, name: str) -> JSON | None:
         try:

@@ -47,6 +47,12 @@ def test_a_name_in_use_is_refused():
         _new_names(new(names=("a", "b")), ["b"])
 
 
+def test_a_number_is_no_name_but_meant_as_a_count():
+    with pytest.raises(UserError, match="'2' is no name for a node") as refused:
+        _new_names(new(names=("2",)), [])
+    assert refused.value.hint == "kubeloop nodes add --count 2"
+
+
 @pytest.mark.parametrize(
     ("zone", "zones", "place"),
     [

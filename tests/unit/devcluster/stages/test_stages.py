@@ -282,6 +282,7 @@ async def test_stages_take_a_pod_from_binding_to_its_end(stages):
         assert pod is not None
         assert pod["status"]["phase"] == "Running"
         assert pod["status"]["podIP"].startswith("10.128.0.")
+        assert pod["status"]["podIPs"] == [{"ip": pod["status"]["podIP"]}]  # which kubectl shows
         assert pod["status"]["hostIP"] == "172.16.0.2"
         assert {each["type"]: each["status"] for each in pod["status"]["conditions"]} == {
             "PodScheduled": "True",  # merged by type, as the API server does
