@@ -13,7 +13,7 @@ def with_empties(obj: Any, sent: Any) -> Any:
             here = obj.get(name)
             if here is None and value in ([], {}):
                 added[name] = value
-            elif here and value and (inner := with_empties(here, value)) is not here:
+            elif here is not None and value and (inner := with_empties(here, value)) is not here:
                 added[name] = inner
         return {**obj, **added} if added else obj
     if isinstance(obj, list) and isinstance(sent, list) and len(obj) == len(sent):

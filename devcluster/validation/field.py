@@ -53,7 +53,7 @@ def _tagged(value: Any, type_name: str) -> Any:
     return {
         name: _tagged(value[name], _element(each.type).named if each.type.kind != "map" else "")
         for name, each in struct.json.items()
-        if name in value
+        if name in value and not (each.omit_empty and value[name] in ([], {}))
     }
 
 

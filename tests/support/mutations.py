@@ -130,7 +130,7 @@ def mutations(type_name: str, base: JSON, *, under: Place = ()) -> Iterator[Muta
 
 
 def sends_empty(type_name: str, obj: Any) -> bool:
-    """Whether a list or a map in it is there and empty: Go tells that from an absent one, our server does not."""
+    """Whether a list or a map in it is there and empty, which Go tells from an absent one."""
     return _holds_empty(schema.type_ref(type_name), obj)
 
 
