@@ -78,9 +78,9 @@ def _daemon_set(obj: JSON, now: datetime) -> Cells:
 
 
 def _job_status(job: JSON) -> str:
-    for condition, text in (("Complete", "Complete"), ("Failed", "Failed")):
+    for condition in ("Complete", "Failed"):
         if is_true(job, condition):
-            return text
+            return condition
     if is_deleted(job):
         return "Terminating"
     others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")

@@ -119,19 +119,22 @@ def _target(errors: Errors, path: str, target: JSON) -> None:
         errors.invalid(f"{path}.averageUtilization", share, "must be greater than 0")
 
 
-def _object(errors: Errors, path: str, source: JSON) -> None:
-    target = source.get("target") or {}
-    _object_reference(errors, f"{path}.describedObject", source.get("describedObject") or {}, any_version=True)
+def _metric_and_target(errors: Errors, path: str, source: JSON) -> JSON:
+    target: JSON = source.get("target") or {}
     _identifier(errors, f"{path}.metric", source.get("metric") or {})
     _target(errors, f"{path}.target", target)
+    return target
+
+
+def _object(errors: Errors, path: str, source: JSON) -> None:
+    _object_reference(errors, f"{path}.describedObject", source.get("describedObject") or {}, any_version=True)
+    target = _metric_and_target(errors, path, source)
     if "value" not in target and "averageValue" not in target:
         errors.required(f"{path}.target.averageValue", "must set either a target value or averageValue")
 
 
 def _external(errors: Errors, path: str, source: JSON) -> None:
-    target = source.get("target") or {}
-    _identifier(errors, f"{path}.metric", source.get("metric") or {})
-    _target(errors, f"{path}.target", target)
+    target = _metric_and_target(errors, path, source)
     if "value" not in target and "averageValue" not in target:
         told = "must set either a target value for metric or a per-pod target"
         errors.required(f"{path}.target.averageValue", told)
@@ -140,9 +143,7 @@ def _external(errors: Errors, path: str, source: JSON) -> None:
 
 
 def _pods(errors: Errors, path: str, source: JSON) -> None:
-    target = source.get("target") or {}
-    _identifier(errors, f"{path}.metric", source.get("metric") or {})
-    _target(errors, f"{path}.target", target)
+    target = _metric_and_target(errors, path, source)
     if "averageValue" not in target:
         errors.required(f"{path}.target.averageValue", "must specify a positive target averageValue")
 

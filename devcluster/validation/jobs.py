@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.field import (
     selector_matches,
 )
 from kubeloop.devcluster.validation.network import domain_prefixed_path
-from kubeloop.devcluster.validation.pods import pod_template_spec
+from kubeloop.devcluster.validation.pods import pod_template_spec, template_before
 
 JSON = dict[str, Any]
 
@@ -39,9 +39,9 @@ _LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "
 
 def job_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
-    had = (_template_of(old) or {}).get("metadata", {}).get("labels", {})
+    had = (template_before(old) or {}).get("metadata", {}).get("labels", {})
     _generated_selector(errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*had} else _LABELS[:2])
-    _job_spec(errors, "spec", spec, _template_of(old))
+    _job_spec(errors, "spec", spec, template_before(old))
     _selected(errors, spec)
     completions, name = spec.get("completions", 0), metadata.get("name", "")
     if spec.get("completionMode") == "Indexed" and completions > 0:
@@ -79,11 +79,6 @@ def _selected(errors: Errors, spec: JSON) -> None:
         if not selector_matches(selector, found or {}):
             told = "`selector` does not match template `labels`"
             errors.invalid("spec.template.metadata.labels", found, told)
-
-
-def _template_of(old: JSON | None) -> JSON | None:
-    """The pod template of a Job before an update; what it has wrong the new one may have, too."""
-    return None if old is None else old["spec"].get("template", {})
 
 
 def _job_spec(errors: Errors, path: str, spec: JSON, old_template: JSON | None = None) -> None:
@@ -281,7 +276,7 @@ def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if spec == before:
         return
     job_create(errors, obj, old)
-    _job_spec(errors, "spec", spec, _template_of(old))
+    _job_spec(errors, "spec", spec, template_before(old))
     _selected(errors, spec)
     completions = spec.get("completions")
     if spec.get("completionMode") != "Indexed":
@@ -377,7 +372,7 @@ def _cron_job(errors: Errors, spec: JSON, old: JSON | None = None) -> None:
     elif policy not in ("Allow", "Forbid", "Replace"):
         errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
     job = spec.get("jobTemplate", {}).get("spec", {})
-    _job_spec(errors, _TEMPLATE_SPEC, job, _template_of(before.get("jobTemplate")))
+    _job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
     if job.get("selector") is not None:
         told = "`selector` will be auto-generated"
         errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], told, _SELECTOR)

@@ -95,9 +95,9 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_
     security.host_users(errors, path, spec)
     if "hostnameOverride" in spec:
         _hostname_override(errors, f"{path}.hostnameOverride", spec)
-    for name, check in (("serviceAccountName", dns_subdomain), ("nodeName", dns_subdomain)):
+    for name in ("serviceAccountName", "nodeName"):
         if spec.get(name):
-            errors.invalid_each(f"{path}.{name}", spec[name], check(spec[name]))
+            errors.invalid_each(f"{path}.{name}", spec[name], dns_subdomain(spec[name]))
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 0x7FFFFFFF:
         errors.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
@@ -110,14 +110,10 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_
         ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
         for j, name in enumerate(alias.get("hostnames", ())):
             errors.invalid_each(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain(name))
-    if spec.get("priorityClassName"):
-        errors.invalid_each(
-            f"{path}.priorityClassName", spec["priorityClassName"], dns_subdomain(spec["priorityClassName"])
-        )
-    if "runtimeClassName" in spec:
-        errors.invalid_each(
-            f"{path}.runtimeClassName", spec["runtimeClassName"], dns_subdomain(spec["runtimeClassName"])
-        )
+    if name := spec.get("priorityClassName"):
+        errors.invalid_each(f"{path}.priorityClassName", name, dns_subdomain(name))
+    if (name := spec.get("runtimeClassName")) is not None:
+        errors.invalid_each(f"{path}.runtimeClassName", name, dns_subdomain(name))
     policy = spec.get("preemptionPolicy")
     if policy == "":
         errors.required(f"{path}.preemptionPolicy")
@@ -321,6 +317,11 @@ def pod_create(errors: Errors, pod: JSON) -> None:
         errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     if pod["metadata"].get("annotations"):
         profiles_agree(errors, "spec", pod["metadata"]["annotations"], spec)
+
+
+def template_before(old: JSON | None) -> JSON | None:
+    """The pod template of a workload before an update; what it has wrong the new one may have, too."""
+    return None if old is None else old["spec"].get("template", {})
 
 
 def pod_template_metadata(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:

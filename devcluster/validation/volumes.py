@@ -118,16 +118,15 @@ def disk(name: str) -> Check:
     return check
 
 
-def _secret(errors: Errors, path: str, source: JSON) -> None:
-    required(errors, path, source, "secretName")
-    _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
-    _items(errors, f"{path}.items", source.get("items", ()))
+def _files(name: str) -> Check:
+    """A ConfigMap or Secret, called so in a field of this name."""
 
+    def check(errors: Errors, path: str, source: JSON) -> None:
+        required(errors, path, source, name)
+        _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+        _items(errors, f"{path}.items", source.get("items", ()))
 
-def _config_map(errors: Errors, path: str, source: JSON) -> None:
-    required(errors, path, source, "name")
-    _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
-    _items(errors, f"{path}.items", source.get("items", ()))
+    return check
 
 
 def nfs(errors: Errors, path: str, source: JSON) -> None:
@@ -388,13 +387,13 @@ _SOURCES: dict[str, Check] = {
     "hostPath": host_path,
     "gitRepo": _git_repo,
     **{name: SHARED[name] for name in ("gcePersistentDisk", "awsElasticBlockStore")},
-    "secret": _secret,
+    "secret": _files("secretName"),
     **{name: SHARED[name] for name in ("nfs", "iscsi", "glusterfs", "flocker")},
     "persistentVolumeClaim": needs("claimName"),
     **{name: SHARED[name] for name in ("rbd", "cinder", "cephfs", "quobyte")},
     "downwardAPI": _downward,
     **{name: SHARED[name] for name in ("fc", "flexVolume")},
-    "configMap": _config_map,
+    "configMap": _files("name"),
     **{
         name: SHARED[name]
         for name in (

@@ -20,7 +20,7 @@ from kubeloop.devcluster.validation.field import (
     positive_int_or_percent,
     selector_matches,
 )
-from kubeloop.devcluster.validation.pods import pod_template_metadata, pod_template_spec
+from kubeloop.devcluster.validation.pods import pod_template_metadata, pod_template_spec, template_before
 
 JSON = dict[str, Any]
 _MISMATCH = "`selector` does not match template `labels`"
@@ -44,13 +44,8 @@ def _template(errors: Errors, path: str, spec: JSON, owner: str, old: JSON | Non
     found = template.get("metadata", {}).get("labels")
     if selector != {} and not selector_matches(selector, found or {}):
         errors.invalid(f"{path}.template.metadata.labels", found, _MISMATCH)
-    pod_template_spec(errors, f"{path}.template", template, _template_of(old))
+    pod_template_spec(errors, f"{path}.template", template, template_before(old))
     _always_restarts(errors, f"{path}.template.spec", template.get("spec", {}), owner)
-
-
-def _template_of(old: JSON | None) -> JSON | None:
-    """The template of a workload before an update; what it has wrong the new one may have, too."""
-    return None if old is None else old["spec"].get("template", {})
 
 
 def _always_restarts(errors: Errors, path: str, spec: JSON, owner: str) -> None:
@@ -124,14 +119,13 @@ def deployment_status(errors: Errors, obj: JSON, old: JSON) -> None:
     _collision_count(errors, obj, old)
 
 
-def _not_more(errors: Errors, status: JSON, names: tuple[str, ...]) -> None:
-    replicas, ready = status.get("replicas", 0), status.get("readyReplicas", 0)
+def _not_more(errors: Errors, status: JSON, names: tuple[str, ...], ready: str = "readyReplicas") -> None:
+    """None of `names` more than replicas, and not more available than ready. ready: how a message calls these."""
     for name in names:
-        if status.get(name, 0) > replicas:
-            errors.invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas")
-    available = status.get("availableReplicas", 0)
-    if "availableReplicas" in names and available > ready:
-        errors.invalid("status.availableReplicas", available, "cannot be greater than readyReplicas")
+        if (count := status.get(name, 0)) > status.get("replicas", 0):
+            errors.invalid(f"status.{name}", count, "cannot be greater than status.replicas")
+    if (available := status.get("availableReplicas", 0)) > status.get("readyReplicas", 0):
+        errors.invalid("status.availableReplicas", available, f"cannot be greater than {ready}")
 
 
 def replica_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
@@ -170,7 +164,7 @@ def replication_controller_create(errors: Errors, obj: JSON, old: JSON | None = 
     found = template.get("metadata", {}).get("labels")
     if selector and any((found or {}).get(key) != value for key, value in selector.items()):
         errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
-    pod_template_spec(errors, "spec.template", template, _template_of(old))
+    pod_template_spec(errors, "spec.template", template, template_before(old))
     _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
 
 
@@ -299,12 +293,8 @@ def stateful_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
     for name in ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
                  "observedGeneration", "collisionCount"):  # fmt: skip
         errors.not_negative(f"status.{name}", status.get(name))
-    for name in ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"):
-        if status.get(name, 0) > status.get("replicas", 0):
-            errors.invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas")
-    if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-        wrong = "cannot be greater than status.readyReplicas"
-        errors.invalid("status.availableReplicas", status["availableReplicas"], wrong)
+    counted = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+    _not_more(errors, status, counted, "status.readyReplicas")
     _collision_count(errors, obj, old)
 
 
@@ -339,7 +329,7 @@ def daemon_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> Non
         errors.invalid("spec.template.metadata.labels", found, _MISMATCH)
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
         errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", _SELECTOR)
-    pod_template_spec(errors, "spec.template", template, _template_of(old))
+    pod_template_spec(errors, "spec.template", template, template_before(old))
     _always_restarts(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
     _daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
