@@ -317,7 +317,7 @@ VOLUME_ATTRIBUTES_CLASSES = declare(
     deleted_whole=True, columns=("DriverName=driverName", "Age"),
 )  # fmt: skip
 
-# --- admissionregistration.k8s.io: stored; this server calls no webhooks and evaluates no policies --------------------
+# --- admissionregistration.k8s.io: policies are in force (policies/); webhooks are stored and not called --------------
 
 
 def _admission(plural: str, kind: str, generation: str, *columns: str, subresources: str = "") -> Resource[JSON]:

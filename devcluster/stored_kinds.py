@@ -1,8 +1,8 @@
 """Defaults and strategies of the kinds that are stored for others to read: nothing in this server acts on them.
 
-Webhooks are not called, admission policies not evaluated, requests not queued, certificates not signed, and other API
-servers not served; where a status can say so, it does. Sources: pkg/apis/*/v1/defaults.go and pkg/registry of
-Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
+Webhooks are not called, requests not queued, certificates not signed, and other API servers not served; where a status
+can say so, it does. Sources: pkg/apis/*/v1/defaults.go and pkg/registry of Kubernetes v1.36, apiextensions-apiserver
+pkg/apis/apiextensions/v1/defaults.go.
 """
 
 from __future__ import annotations
