@@ -80,7 +80,7 @@ class Registration(Generic[T]):
     ) -> None:
         self.handler = handler
         self.resync_seconds = resync_seconds
-        self._informer = informer
+        self.informer = informer
         self._owed = owed  # of a late handler: what was in the store when it came, by key, as it was then
         self._active = True
         self._level = asyncio.Event()
@@ -99,7 +99,7 @@ class Registration(Generic[T]):
         """The handler is told nothing more from now on."""
         self._active = False
         self._owed.clear()
-        self._informer._registrations = tuple(each for each in self._informer._registrations if each is not self)
+        self.informer._registrations = tuple(each for each in self.informer._registrations if each is not self)
         for task in self._tasks:
             task.cancel()
 
@@ -133,15 +133,15 @@ class Registration(Generic[T]):
     def _failed(self, what: str, key: str) -> None:
         log.exception(
             "handler failed",
-            extra={**self._informer._about(key), "handler": repr(self.handler), "method": what},
+            extra={**self.informer._about(key), "handler": repr(self.handler), "method": what},
         )
 
     # Its tasks, in the informer's group.
 
     def _start(self, tasks: asyncio.TaskGroup, rng: random.Random) -> None:
-        self._tasks = [tasks.create_task(self._catch_up(), name=f"catching up with {self._informer!r}")]
+        self._tasks = [tasks.create_task(self._catch_up(), name=f"catching up with {self.informer!r}")]
         if self.resync_seconds:
-            self._tasks.append(tasks.create_task(self._resync(rng), name=f"resync of {self._informer!r}"))
+            self._tasks.append(tasks.create_task(self._resync(rng), name=f"resync of {self.informer!r}"))
 
     async def _catch_up(self) -> None:
         """Tell the handler what it is owed, a slice at a time. An event for a key still owed settles that first."""
@@ -150,12 +150,12 @@ class Registration(Generic[T]):
             key = next(iter(self._owed))
             self._added(key, self._owed.pop(key), True)
             steps = await breathe(steps)
-        await self._informer.wait_synced()
+        await self.informer.wait_synced()
         self._level.set()
 
     async def _resync(self, rng: random.Random) -> None:
         await self._level.wait()
-        store = self._informer.store
+        store = self.informer.store
         while True:
             await asyncio.sleep(self.resync_seconds * (1 + rng.random() / 10))
             steps = 0
@@ -202,6 +202,10 @@ class SharedInformer(Generic[T]):
         return self._synced.is_set()
 
     @property
+    def has_handlers(self) -> bool:
+        return bool(self._registrations)
+
+    @property
     def last_resource_version(self) -> str:
         """How far the store is: of the newest list, event or bookmark; "" before the first list."""
         return self._last_resource_version
@@ -222,6 +226,10 @@ class SharedInformer(Generic[T]):
         if self._tasks is not None:
             registration._start(self._tasks, self._rng)
         return registration
+
+    def let_go(self) -> None:
+        """It will not run again: who waits for its first list goes on with what there is."""
+        self._synced.set()
 
     async def run(self) -> None:
         """List and watch until cancelled."""

@@ -22,8 +22,7 @@ from kubeloop.controllers.partial import metadata_only
 from kubeloop.controllers.ratelimiter import backoff_seconds
 from kubeloop.controllers.workqueue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.reflector import EVERYTHING
-from kubeloop.informers.shared_informer import Registration, SharedInformer
+from kubeloop.informers.shared_informer import Registration
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable, UnsupportedMediaType
@@ -98,7 +97,7 @@ class GarbageCollector:
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
         self._definitions_changed = asyncio.Event()
-        self._monitors: dict[_ResourceKey, tuple[SharedInformer[Any], Registration[Any]]] = {}
+        self._monitors: dict[_ResourceKey, Registration[Any]] = {}
         deletes, orphans = "garbage_collector_attempt_to_delete", "garbage_collector_attempt_to_orphan"
         self._to_delete = WorkQueue(deletes, metrics=metrics.queue(deletes) if metrics else None)
         self._to_orphan = WorkQueue(orphans, metrics=metrics.queue(orphans) if metrics else None)
@@ -117,7 +116,7 @@ class GarbageCollector:
                 await self._discover_first()
                 try:
                     async with asyncio.timeout(self._sync_timeout_seconds):
-                        for _, registration in list(self._monitors.values()):
+                        for registration in list(self._monitors.values()):
                             await registration.wait_synced()
                 except TimeoutError:
                     log.warning("not all resources could be listed in time; collecting garbage anyway")
@@ -125,9 +124,8 @@ class GarbageCollector:
                 tasks.create_task(self._deleting.run(), name=f"{self.name}/delete")
                 tasks.create_task(self._orphaning.run(), name=f"{self.name}/orphan")
         finally:
-            for _, registration in self._monitors.values():
-                registration.remove()
-            self._monitors.clear()
+            while self._monitors:
+                self._informers.release(self._monitors.popitem()[1])
 
     # --- which resources there are ---------------------------------------------------------------------------------
 
@@ -170,21 +168,13 @@ class GarbageCollector:
                 watched[each.group, each.version, each.plural] = resource
         self._kinds, self._preferred = kinds, preferred
         for key in [key for key in self._monitors if key not in watched]:
-            self._monitors.pop(key)[1].remove()
+            self._informers.release(self._monitors.pop(key))
         for key, resource in watched.items():
             if key not in self._monitors:
-                informer = self._informer(resource)
                 changed = self._definitions_changed.set if resource.group_resource == _DEFINITIONS else _nothing
-                self._monitors[key] = informer, informer.add_handler(_Monitor(self.graph, resource, changed))
+                handler = _Monitor(self.graph, resource, changed)
+                self._monitors[key] = self._informers.any_informer(resource).add_handler(handler)
         return True
-
-    def _informer(self, resource: _MetadataResource) -> SharedInformer[Any]:
-        for informer in self._informers.informers:
-            theirs = informer.resource
-            same = (theirs.group, theirs.version, theirs.plural) == (resource.group, resource.version, resource.plural)
-            if same and informer.selection == EVERYTHING:
-                return informer
-        return self._informers.informer(resource)
 
     def _resource(self, api_version: str, kind: str) -> _MetadataResource:
         """Raises UnknownKind."""

@@ -138,9 +138,12 @@ class ResourceQuotaController:
             self._enqueue(new)
 
     def _gone(self, quota: ResourceQuota) -> None:
-        self._objects.pop(quota.key, None)
-        self._written_at.pop(quota.key, None)
+        self._forget(quota.key)
         self._counting().forget(quota.spec.hard)
+
+    def _forget(self, key: str) -> None:
+        self._objects.pop(key, None)
+        self._written_at.pop(key, None)
 
     def _enqueue(self, quota: ResourceQuota) -> None:
         (self._missing if _is_incomplete(quota) else self._recount).add(quota.key)
@@ -211,6 +214,8 @@ class ResourceQuotaController:
             raise
         finally:
             trace.finish(changed, failure)
+            if key not in self._quotas.store:  # deleted meanwhile: what we noted since would stay for good
+                self._forget(key)
         return _VERIFY_SECONDS if changed else None
 
     async def _sync(self, quota: ResourceQuota, trace: Reconcile) -> bool:

@@ -17,7 +17,6 @@ import msgspec
 from kubeloop.controllers.partial import metadata_only
 from kubeloop.controllers.resourcequota.counting import MEASURED
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.reflector import EVERYTHING
 from kubeloop.informers.shared_informer import Handlers, Registration, ResourceEvents, SharedInformer
 from kubeloop.kube.client import Client
 from kubeloop.kube.discovery import ResourceMap
@@ -68,7 +67,7 @@ class Monitors:
         self._events = events
         self._appeared = appeared
         self._refresh_seconds = refresh_seconds
-        self._watched: dict[str, tuple[SharedInformer[Any], Registration[Any]]] = {}
+        self._watched: dict[str, Registration[Any]] = {}
         self._names: Counter[str] = Counter()  # in how many quotas each stands
         self._served: dict[str, Resource[Any]] | None = None  # by group resource; None: not asked yet
         self._asking = asyncio.Lock()
@@ -111,7 +110,8 @@ class Monitors:
         self._drop_unwanted()
 
     async def informer(self, kind: str) -> SharedInformer[Any] | None:
-        """The informer of a kind, perhaps not filled yet; None if the server does not serve it, as far as is known.
+        """The informer of a kind, perhaps not filled yet; None if the server does not serve it, as far as is known,
+        or no quota counts it any more.
 
         Raises ApiError, ServerUnreachable, msgspec.DecodeError if it had to be asked and does not answer well.
         """
@@ -123,11 +123,12 @@ class Monitors:
         watched = self._watched.get(kind)
         if watched is None:
             resource = self._resource(kind)
-            if resource is None:
+            if resource is None or kind not in self._wanted():
                 return None
-            informer = self._any_informer(resource if kind in MEASURED else metadata_only(resource))
-            watched = self._watched[kind] = informer, informer.add_handler(self._events(kind))
-        return watched[0]
+            informers = self._informers
+            informer = informers.informer(resource) if kind in MEASURED else self._metadata_of(resource)
+            watched = self._watched[kind] = informer.add_handler(self._events(kind))
+        return watched.informer
 
     def _definition_added(self, obj: Any, initial: bool) -> None:
         del obj
@@ -146,11 +147,11 @@ class Monitors:
     def _drop_unwanted(self) -> None:
         wanted = self._wanted()
         for kind in [kind for kind in self._watched if kind not in wanted or self._resource(kind) is None]:
-            self._watched.pop(kind)[1].remove()
+            self._informers.release(self._watched.pop(kind))
         if not any(kind not in _WELL_KNOWN for kind in wanted):
             self._served = None
             if self._definitions is not None:
-                self._definitions.remove()
+                self._informers.release(self._definitions)
                 self._definitions = None
 
     def _resource(self, kind: str) -> Resource[Any] | None:
@@ -165,7 +166,7 @@ class Monitors:
     async def _ask(self) -> dict[str, Resource[Any]]:
         served = await ResourceMap.discover(self._client)
         if self._definitions is None and served.find(_DEFINITIONS.api_version, _DEFINITIONS.kind) is not None:
-            self._definitions = self._any_informer(metadata_only(_DEFINITIONS)).add_handler(
+            self._definitions = self._metadata_of(_DEFINITIONS).add_handler(
                 Handlers(on_add=self._definition_added, on_update=self._changed, on_delete=self._changed)
             )
         found: dict[str, Resource[Any]] = {}
@@ -174,16 +175,5 @@ class Monitors:
                 found.setdefault(each.group_resource, each)
         return found
 
-    def _any_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
-        """The informer of this resource, or for its number alone any that holds all of its objects."""
-        if resource.group_resource not in MEASURED:
-            for informer in self._informers.informers:
-                theirs = informer.resource
-                same = (theirs.group, theirs.version, theirs.plural) == (
-                    resource.group,
-                    resource.version,
-                    resource.plural,
-                )
-                if same and informer.selection == EVERYTHING:
-                    return informer
-        return self._informers.informer(resource)
+    def _metadata_of(self, resource: Resource[Any]) -> SharedInformer[Any]:
+        return self._informers.any_informer(metadata_only(resource))

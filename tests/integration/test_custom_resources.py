@@ -53,3 +53,22 @@ async def test_a_namespace_takes_its_custom_resources_along(clock: VirtualClock)
         assert (await api.get("widget/here"))["spec"]["color"] == "red"
         with pytest.raises(NotFound):
             await api.get("widget/away", namespace="other")
+
+
+async def test_when_a_definition_goes_nobody_asks_for_its_objects_any_more(clock: VirtualClock, caplog):
+    async with memory_cluster(clock=clock) as api:
+
+        def watched() -> set[str]:
+            return {informer.resource.group_resource for informer in api.plane.informers.informers}
+
+        await api.apply(WIDGETS, widget("a"))
+        await asyncio.sleep(2)
+        assert "widgets.example.com" in watched()
+        await api.delete("customresourcedefinition/widgets.example.com")
+        await asyncio.sleep(300)
+        assert "widgets.example.com" not in watched()
+        refused = [record for record in caplog.records if record.getMessage() == "cannot list"]
+        assert len(refused) <= 1, "it may have asked once before it was known that the kind is gone"
+        await api.apply(WIDGETS)
+        await asyncio.sleep(2)
+        assert "widgets.example.com" in watched()

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from kubeloop.controllers.resourcequota import ResourceQuotaController
 from kubeloop.controllers.resourcequota.counting import status_patch
 from kubeloop.controllers.resourcequota.monitors import kinds_of
 from kubeloop.kube.client import PatchType
+from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects import ResourceQuota, convert
 from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import (
@@ -245,15 +247,12 @@ async def test_custom_resources_are_counted_from_when_they_are_served(cluster):
 
 async def test_only_what_some_quota_limits_is_watched(cluster):
     def watched() -> dict[str, int]:
-        return {
-            each.resource.group_resource: len(each._registrations)
-            for each in cluster.plane.informers.informers
-            if each._registrations
-        }
+        return {each.resource.group_resource: len(each._registrations) for each in cluster.plane.informers.informers}
 
-    assert watched() == {"pods": 1, "resourcequotas": 1}  # traces follow pods
+    before = watched()
+    assert before == {"pods": 1, "resourcequotas": 1, "deployments.apps": 0}  # traces follow pods, tests Deployments
     await limit(cluster, "secrets", secrets="3")
-    assert watched() == {"pods": 1, "resourcequotas": 1, "secrets": 1}
+    assert watched() == {**before, "secrets": 1}
     await limit(cluster, "pods", pods="3", **{"count/deployments.apps": "3"})
     assert watched() == {
         "pods": 2,
@@ -265,7 +264,27 @@ async def test_only_what_some_quota_limits_is_watched(cluster):
     for name in ("secrets", "pods"):
         await cluster.client.delete(RESOURCE_QUOTAS, name, "default")
     await asyncio.sleep(1)
-    assert watched() == {"pods": 1, "resourcequotas": 1}
+    assert watched() == before
+
+
+async def test_of_a_quota_that_goes_while_it_is_counted_nothing_is_kept(cluster, monkeypatch):
+    (registration,) = cluster.plane.informers.informer(RESOURCE_QUOTAS)._registrations
+    controller: ResourceQuotaController = registration.handler._on_update.__self__  # type: ignore[attr-defined]
+    written = cluster.plane.client.patch
+
+    async def deleted_meanwhile(*arguments: Any, **options: Any) -> Any:
+        answer = await written(*arguments, **options)
+        await cluster.client.delete(RESOURCE_QUOTAS, "q", "default")
+        await asyncio.sleep(1)
+        return answer
+
+    monkeypatch.setattr(cluster.plane.client, "patch", deleted_meanwhile)
+    await limit(cluster, pods="3", secrets="5")
+    await asyncio.sleep(3)
+    with pytest.raises(NotFound):
+        await cluster.client.get(RESOURCE_QUOTAS, "q", "default")
+    assert (controller._objects, controller._written_at) == ({}, {})
+    assert "secrets" not in {each.resource.group_resource for each in cluster.plane.informers.informers}
 
 
 async def test_a_quota_that_says_what_is_so_is_never_written(cluster):

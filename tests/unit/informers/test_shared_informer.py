@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.informers.shared_informer import Handlers
+from kubeloop.kube.objects import PartialObjectMetadata
 from kubeloop.kube.resources import NODES, PODS
 from kubeloop.testing import virtual_time
 
@@ -163,6 +165,48 @@ async def test_the_factory_gives_one_informer_per_selection_and_starts_late_ones
         late = world.informers.informer(NODES)
         await late.wait_synced()
         assert late.has_synced
+
+
+@pytest.mark.virtual_time
+async def test_an_informer_that_was_lent_ends_with_its_last_handler(world):
+    factory, nodes = world.informers, dataclasses.replace(NODES, type=PartialObjectMetadata)
+    async with world.running():
+        lent = factory.any_informer(nodes)
+        assert factory.any_informer(NODES) is lent
+        first, second = lent.add_handler(Handlers()), lent.add_handler(Handlers())
+        await lent.wait_synced()
+        factory.release(first)
+        assert lent in factory.informers
+        factory.release(second)
+        assert lent not in factory.informers
+        await asyncio.sleep(1)
+        assert not [task for task in asyncio.all_tasks() if "nodes" in task.get_name()]
+        again = factory.any_informer(nodes)
+        assert again is not lent
+        await again.wait_synced()
+
+
+@pytest.mark.virtual_time
+async def test_an_informer_that_ends_before_its_first_list_lets_those_who_wait_go_on(world):
+    lent = world.informers.any_informer(NODES)
+    handler = lent.add_handler(Handlers())
+    async with asyncio.TaskGroup() as waiting:  # run() is not running
+        waiting.create_task(world.informers.wait_synced())
+        await asyncio.sleep(1)
+        world.pods.let_go()
+        world.informers.release(handler)
+
+
+@pytest.mark.virtual_time
+async def test_an_informer_whose_store_somebody_reads_does_not_end(world):
+    factory = world.informers
+    found = factory.any_informer(PODS)
+    assert found is world.pods
+    factory.release(found.add_handler(Handlers()))
+    lent = factory.any_informer(NODES)
+    assert factory.informer(NODES) is lent
+    factory.release(lent.add_handler(Handlers()))
+    assert {found, lent} <= {*factory.informers}
 
 
 @pytest.mark.virtual_time
