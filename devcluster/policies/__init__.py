@@ -16,6 +16,6 @@ are none, a request costs one look at a flag, and nothing of this but `active` i
     objects.py      Object{...} and JSONPatch{...} in expressions
     patches.py      what they make of an object
 
-What policies must be to be stored is in validation/policies.py. May import all of devcluster but the faces of the server
-(rest, server, http). Source: k8s.io/apiserver pkg/admission/plugin/{policy,cel} of Kubernetes v1.36.
+What policies must be to be stored is in validation/policies.py. May import all of devcluster but the faces of the
+server (rest, server, http). Source: k8s.io/apiserver pkg/admission/plugin/{policy,cel} of Kubernetes v1.36.
 """
