@@ -23,7 +23,7 @@ JSON = dict[str, Any]
 
 SERVICE_RANGE = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""
-_NODE_PORTS = range(30000, 32768)
+NODE_PORTS = range(30000, 32768)
 _TRIES = 64
 _INT32 = 1 << 31
 
@@ -187,8 +187,8 @@ class _Ports:
 
     def take(self, port: int) -> str:
         """Take this port, or say why that cannot be."""
-        if port not in _NODE_PORTS and not self._dry_run:
-            first, last = _NODE_PORTS[0], _NODE_PORTS[-1]
+        if port not in NODE_PORTS and not self._dry_run:
+            first, last = NODE_PORTS[0], NODE_PORTS[-1]
             return f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
         if port in self._owners or port in self._mine:
             return "provided port is already allocated"
@@ -197,16 +197,16 @@ class _Ports:
 
     def free(self) -> int:
         """Take any. Raises StatusError where all are taken."""
-        port = max(self._mine, default=_NODE_PORTS.stop) + 1 if self._dry_run else self._any()
+        port = max(self._mine, default=NODE_PORTS.stop) + 1 if self._dry_run else self._any()
         self._mine.append(port)
         return (port + _INT32) % (2 * _INT32) - _INT32  # a dry run may count beyond what a Service can hold
 
     def _any(self) -> int:
         for _ in range(_TRIES):
-            port = self._rng.choice(_NODE_PORTS)
+            port = self._rng.choice(NODE_PORTS)
             if port not in self._owners and port not in self._mine:
                 return port
-        left = [port for port in _NODE_PORTS if port not in self._owners and port not in self._mine]
+        left = [port for port in NODE_PORTS if port not in self._owners and port not in self._mine]
         if not left:
             raise errors.internal_error("failed to allocate a nodePort: range is full")
         return self._rng.choice(left)

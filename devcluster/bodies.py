@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from kubeloop.devcluster import decoding, errors
+from kubeloop.devcluster.accepting import Clause, as_it_is, chosen, passes
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.registry import BY_KIND, CustomResource
@@ -327,54 +328,52 @@ class View:
 
 
 PLAIN = View()
-_MADE = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*")
-_FORMS = {"Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"}
+_YAML = "application/yaml"
+_FORMS: dict[str, Literal["table", "metadata"]] = {
+    "Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"
+}  # fmt: skip
+
+
+def _allowed(media_type: str, clause: Clause) -> bool:
+    conversion = clause.conversion
+    if conversion is None:
+        return True
+    group, version, kind = conversion
+    if kind == "Table" and media_type == PROTOBUF_TYPE:
+        return False
+    return group == "meta.k8s.io" and version in ("v1", "v1beta1") and kind in _FORMS
 
 
 @lru_cache(maxsize=256)
 def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") -> View:
-    """The first acceptable form of an Accept header, by quality, for what is asked for. Raises StatusError 406."""
+    """The form of an answer that an Accept header wants most, of those there are. Raises StatusError 406."""
     if not accept:
         return PLAIN
-    clauses = []
-    for position, clause in enumerate(accept.split(",")):
-        kind, *rest = (part.strip() for part in clause.split(";"))
-        parameters = dict(part.partition("=")[::2] for part in rest)
-        try:
-            quality = float(parameters.get("q", "1"))
-        except ValueError:
-            quality = 1.0
-        clauses.append((-quality, position, kind, parameters))
-    for _, _, kind, parameters in sorted(clauses, key=lambda each: each[:2]):
-        form = parameters.get("as", "")
-        if kind not in _MADE:
-            continue
-        if of == "watch" and kind == "application/yaml":
-            raise errors.no_such_stream()
-        if kind == PROTOBUF_TYPE and form == "Table":
-            continue
-        if not form:
-            return View(yaml=kind == "application/yaml", protobuf=kind == PROTOBUF_TYPE)
-        if form in _FORMS and parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1"):
-            return View(
-                _FORMS[form],  # type: ignore[arg-type]
-                yaml=kind == "application/yaml",
-                version=parameters["v"],
-                listed=form.endswith("List"),
-                protobuf=kind == PROTOBUF_TYPE,
-            )
-    if any(kind in _MADE for _, _, kind, _ in clauses):
+    if not passes(accept):
+        raise errors.not_acceptable(streams=of != "object")
+    found = chosen(accept, _allowed)
+    if found is None:
         raise errors.form_not_acceptable()
-    raise errors.not_acceptable(streams=of != "object")
+    media_type, clause = found
+    if of == "watch" and media_type == _YAML:
+        raise errors.no_such_stream()
+    if (conversion := clause.conversion) is None:
+        return View(yaml=media_type == _YAML, protobuf=media_type == PROTOBUF_TYPE)
+    _, version, kind = conversion
+    return View(
+        _FORMS[kind],
+        yaml=media_type == _YAML,
+        version=version,
+        listed=kind.endswith("List"),
+        protobuf=media_type == PROTOBUF_TYPE,
+    )
 
 
+@lru_cache(maxsize=256)
 def plain_view(accept: str) -> View | None:
     """The form of a Status that is a failure; None if it is in none that is asked for."""
-    try:
-        plain = [each for each in accept.split(",") if "as=" not in each and "stream=" not in each]
-        return negotiate(",".join(plain)) if plain else None
-    except errors.StatusError:
-        return None
+    found = chosen(accept, as_it_is)
+    return None if found is None else View(yaml=found[0] == _YAML, protobuf=found[0] == PROTOBUF_TYPE)
 
 
 def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:

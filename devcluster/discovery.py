@@ -11,14 +11,15 @@ from functools import cache
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.accepting import Clause, as_it_is, chosen, passes
 from kubeloop.devcluster.registry import VERSIONS, Served, api_groups, group_versions, of_version
-from kubeloop.devcluster.request import JSON_TYPE, PROTOBUF_TYPE
+from kubeloop.devcluster.request import JSON_TYPE
 from kubeloop.kube.resources import Resource
 
 JSON = dict[str, Any]
 
-AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_AGGREGATED_FORM = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+_AGGREGATED_FORM = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
+_AGGREGATED = ";g={};v={};as={}".format(*_AGGREGATED_FORM)
 
 READ_WRITE = ("get", "patch", "update")
 _PROXY = ("create", "delete", "get", "patch", "update")
@@ -173,33 +174,37 @@ def _aggregated(groups: list[str]) -> JSON:
     }
 
 
-def asked_form(path: str, accept: str) -> str:
-    """The content type of the first form of an Accept header that there is at a discovery path. Raises StatusError 406.
+def _wants_aggregated(media_type: str, clause: Clause) -> bool:
+    del media_type
+    return clause.conversion == _AGGREGATED_FORM
 
-    /apis and what is right below it are answered by the aggregator, which knows application/*; the others are behind
-    go-restful, which does not. Source: apiserver endpoints/discovery, kube-aggregator pkg/apiserver.
+
+def asked_form(path: str, accept: str) -> str:
+    """The content type of what an Accept header wants most at a discovery path. Raises StatusError 406.
+
+    /apis and what is right below it are answered by the aggregator; the others are behind go-restful. At /api and /apis
+    the aggregated form goes before all others. Source: apiserver endpoints/discovery, kube-aggregator pkg/apiserver.
     """
-    if path == "version":
-        made_here = {each.partition(";")[0].strip() for each in accept.split(",")}
-        if made_here.isdisjoint((JSON_TYPE, "*/*", "")):
+    root = path.strip("/")
+    if root == "version":
+        if not passes(accept, (JSON_TYPE,)):
             raise errors.only_acceptable(JSON_TYPE)
         return JSON_TYPE
-    behind_restful = path.count("/") > 1 or not path.startswith("apis")
-    made = (*errors.BODY_TYPES, "*/*", *(() if behind_restful else ("application/*",)))
-    known = False
-    if not accept:
-        return JSON_TYPE
-    for entry in accept.split(","):
-        media_type, *rest = (part.strip() for part in entry.split(";"))
-        if media_type not in made:
-            continue
-        known = True
-        parameters = dict(part.partition("=")[::2] for part in rest)
-        if "as" not in parameters:
-            return media_type if media_type in ("application/yaml", PROTOBUF_TYPE) else JSON_TYPE
-        if path in ("api", "apis") and (parameters["as"], parameters.get("g"), parameters.get("v")) == _AGGREGATED_FORM:
-            return AGGREGATED_TYPE
-    raise errors.form_not_acceptable() if known or not behind_restful else errors.not_acceptable(streams=False)
+    if (root.count("/") > 1 or not root.startswith("apis")) and not passes(accept):
+        raise errors.not_acceptable(streams=False)
+    if (
+        path.lstrip("/") in ("api", "api/", "apis")
+        and accept
+        and (found := chosen(accept, _wants_aggregated)) is not None
+    ):
+        return found[0] + _AGGREGATED
+    if (found := chosen(accept, as_it_is)) is None:
+        raise errors.form_not_acceptable()
+    return found[0]
+
+
+def is_aggregated(content_type: str) -> bool:
+    return content_type.endswith(_AGGREGATED)
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
@@ -245,14 +250,11 @@ def _aggregated_document(root: str) -> JSON:
 def discovery(path: str, accept: str) -> tuple[JSON, str] | None:
     """The document at a discovery path and its content type; None if the path is none of them.
 
-    Aggregated discovery is answered at /api and /apis to those whose Accept header puts it first. Raises StatusError
-    406. Source: apiserver's endpoints/discovery.
+    Aggregated discovery is answered at /api and /apis to those whose Accept header names it. Raises StatusError 406.
     """
     root = path.strip("/")
     document = _documents().get(root)
     if document is None:
         return None
-    form = asked_form(root, accept)
-    if form == AGGREGATED_TYPE:
-        document = _aggregated_document(root)
-    return document, form
+    form = asked_form(path, accept)
+    return (_aggregated_document(root) if is_aggregated(form) else document), form

@@ -16,11 +16,11 @@ from typing import Any
 
 from kubeloop.devcluster.paths import HEALTH
 from kubeloop.devcluster.registry import BY_PATH
-from kubeloop.devcluster.request import Request, Response
+from kubeloop.devcluster.request import Request, Response, text_response
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Store
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 SECONDS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
@@ -93,6 +93,18 @@ class RequestMetrics:
             series.sizes[0 if size <= BYTES[0] else bisect_left(BYTES, size)] += 1
             series.size += size
 
+    def answer(self, request: Request, watched: Iterable[Route]) -> Response:
+        """/metrics and /metrics/slis, to which a DELETE means to begin anew. watched: what open watches watch."""
+        slis = request.path.rstrip("/").endswith("slis")
+        if request.method == "DELETE":
+            if not slis:
+                self._series.clear()
+                self._answered = self._unknown = 0
+            return text_response(200, "metrics reset\n")
+        text = "".join(_health()) if slis else self.text(watched)
+        began = [("Process-Start-Time-Unix", str(int(self._began)))]
+        return Response(200, text.encode(), _CONTENT_TYPE, began)
+
     # --- exposition ---------------------------------------------------------------------------------------------------
 
     def text(self, watched: Iterable[Route]) -> str:
@@ -118,11 +130,6 @@ class RequestMetrics:
                 *_process(self._began),
             )
         )  # fmt: skip
-
-
-def health_text() -> str:
-    """/metrics/slis."""
-    return "".join(_health())
 
 
 def _labels(request: Request) -> Labels | None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.accepting import Clause, chosen
 from kubeloop.devcluster.openapi_paths import Paths, group_name, tag_of, title
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi_protobuf import encode
@@ -26,7 +27,7 @@ from kubeloop.kube import schema
 JSON = dict[str, Any]
 
 _INDEX_TYPE = "text/plain; charset=utf-8"
-_PROTOBUF_ACCEPTED = (PROTOBUF_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+_FORMS_V2 = (JSON_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF_TYPE)
 _INFO = {"title": "Kubernetes", "version": "1.36"}
 _CUSTOM_INFO = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
 _TOKEN = "BearerToken"
@@ -71,7 +72,10 @@ _ABOVE_RESOURCES = {
     "openid/v1/jwks": ("getServiceAccountIssuerOpenIDKeyset", "openid", ""),
     "version": ("getCodeVersion", "version", "version.Info"),
 }
-"""Documents about one path each: the operation's name and tag, and the type of the answer, "" for a text."""
+"""Documents about one path each: the operation's name and tag, and the type of the answer, "" for one without.
+
+Kubernetes publishes those without as texts, though they are objects; OpenAPI 3 says so here.
+"""
 _MEDIA_TYPES = {
     ".well-known/openid-configuration": (JSON_TYPE,),
     "openid/v1/jwks": (KEY_SET_TYPE,),
@@ -84,7 +88,7 @@ def _add_path_above(paths: Paths, schemas: Schemas, name: str) -> None:
     group = name.removeprefix("apis/")
     known = _ABOVE_RESOURCES.get(name) or (f"get{group_name(group)}APIGroup", tag_of(group), "meta/v1.APIGroup")
     identifier, tag, type_name = known
-    answer = schemas.reference(type_name) if type_name else {"type": "string"}
+    answer = schemas.reference(type_name) if type_name else {"type": "object" if schemas.v3 else "string"}
     paths.add_document(f"/{name}/", identifier, tag, answer, _MEDIA_TYPES.get(name, errors.BODY_TYPES))
 
 
@@ -169,20 +173,25 @@ def _v2_protobuf() -> bytes:
     return encode(v2_document())
 
 
-def _media_types(accept: str) -> list[str]:
-    return [entry.partition(";")[0].strip() for entry in accept.split(",")]
-
-
 def openapi(path: str, accept: str) -> tuple[bytes, str] | None:
     """The document at a path and its content type; None where there is none or the client wants another form."""
-    for media_type in _media_types(accept or JSON_TYPE):
-        if media_type in (JSON_TYPE, "application/*", "*/*"):
-            if path == "/openapi/v2":
-                return _v2_document(), JSON_TYPE
-            if path == "/openapi/v3":
-                return _v3_index(), _INDEX_TYPE
-            document = _v3_documents().get(path.removeprefix("/openapi/v3/"))
-            return None if document is None else (document(), JSON_TYPE)
-        if media_type in _PROTOBUF_ACCEPTED and path == "/openapi/v2":
-            return _v2_protobuf(), PROTOBUF_TYPE
-    return None
+    if path == "/openapi/v3":
+        return _v3_index(), _INDEX_TYPE
+    if path == "/openapi/v2":
+        found = chosen(accept, _whatever, _FORMS_V2)
+        if found is None:
+            return None
+        return (_v2_document(), JSON_TYPE) if found[0] == JSON_TYPE else (_v2_protobuf(), PROTOBUF_TYPE)
+    document = _v3_documents().get(path.removeprefix("/openapi/v3/"))
+    return None if document is None or not takes_json(accept) else (document(), JSON_TYPE)
+
+
+def takes_json(accept: str) -> bool:
+    """The one form of OpenAPI 3 here."""
+    return chosen(accept, _whatever, (JSON_TYPE,)) is not None
+
+
+def _whatever(media_type: str, clause: Clause) -> bool:
+    """Parameters of a clause do not count here."""
+    del media_type, clause
+    return True

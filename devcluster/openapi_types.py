@@ -123,7 +123,7 @@ class Schemas:
     """
 
     def __init__(self, *, v3: bool, of: tuple[str, str] | None = ("", "v1")) -> None:
-        self._v3 = v3
+        self.v3 = v3
         self._of = of
         self._scalars = _SCALARS_V3 if v3 else _SCALARS_V2
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
@@ -133,7 +133,7 @@ class Schemas:
     def _kinds(self, type_name: str) -> list[JSON]:
         """Those that a type is, in every version or in the document's."""
         kinds = _kinds_of_type().get(type_name, [])
-        if type_name not in _EVERYWHERE or not self._v3:
+        if type_name not in _EVERYWHERE or not self.v3:
             return kinds
         if self._of is None:
             return [each for each in kinds if each["group"] not in _NOT_KNOWN_BESIDE_CUSTOM]
@@ -183,7 +183,7 @@ class Schemas:
         """`nested`: in a list or map. A property may have more to say than $ref, hence allOf in OpenAPI 3."""
         if ref.kind == "struct" or ref.kind in self._scalars:
             reference = self.reference(ref.named) if ref.kind == "struct" else self._scalar(ref)
-            return {"allOf": [reference]} if self._v3 and not nested else dict(reference)
+            return {"allOf": [reference]} if self.v3 and not nested else dict(reference)
         if ref.kind == "list" and ref.element is not None:
             return {"type": "array", "items": self._value(ref.element, nested=True)}
         if ref.kind == "map" and ref.element is not None:
@@ -195,10 +195,10 @@ class Schemas:
 
     def _property(self, field: Field) -> JSON:
         value = self._value(field.type)
-        if self._v3 and not (field.omit_empty or field.omit_zero) and _may_be_null(field.type):
+        if self.v3 and not (field.omit_empty or field.omit_zero) and _may_be_null(field.type):
             value["nullable"] = True
         kind = field.type.kind
-        if self._v3:  # OpenAPI 2 is published without defaults, as kubectl of old would insist on them
+        if self.v3:  # OpenAPI 2 is published without defaults, as kubectl of old would insist on them
             if field.default is not None:
                 value["default"] = field.default
             elif not field.type.pointer and kind == "struct":
@@ -220,7 +220,7 @@ class Schemas:
     def _struct(self, struct: StructType) -> JSON:
         result: JSON = {"type": "object"}
         properties = {name: self._property(field) for name, field in sorted(struct.json.items())}
-        if self._v3:
+        if self.v3:
             for name, text in field_descriptions(struct.name).items():
                 if name in properties:
                     properties[name] = {"description": text, **properties[name]}

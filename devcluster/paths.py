@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.accepting import passes
 from kubeloop.devcluster.registry import VERSIONS
-from kubeloop.devcluster.request import Request, Response, json_response, text_response
+from kubeloop.devcluster.request import JSON_TYPE, Request, Response, json_response, text_response
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import ISSUER
 
@@ -64,7 +65,7 @@ def health(request: Request) -> Response | None:
     if checks is None:
         return None
     if request.path != f"/{place}":
-        return _healthy("ok") if check in checks else not_found()
+        return text_response(200, "ok") if check in checks else not_found()
     if "verbose" not in request.query:
         return _healthy("ok")
     excluded = set(request.query.get("exclude", ()))
@@ -83,15 +84,20 @@ def _healthy(text: str) -> Response:
 
 def root(more_groups: Iterable[str]) -> Response:
     """What is at / and /index.html. more_groups: "GROUP/VERSION" of custom resources."""
+    return indented(200, {"paths": sorted(listed(more_groups))})
+
+
+def listed(more_groups: Iterable[str] = ()) -> set[str]:
+    """The paths that the server names."""
     groups = {f"{group}/{version}" for group, versions in VERSIONS.items() if group for version in versions}
     groups.update(more_groups)
     paths = {_CONFIGURATION, _KEYS, "/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/version"}
     for each in groups:
         paths |= {f"/apis/{each}", f"/apis/{each.partition('/')[0]}"}
-    paths |= {"/openapi/v3/", "/metrics", "/metrics/slis"}
+    paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", "/flagz", "/statusz"}
     for place, checks in HEALTH.items():
         paths |= {place, *(f"{place}/{each}" for each in checks)}
-    return indented(200, {"paths": sorted(paths)})
+    return paths
 
 
 _OF_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
@@ -101,7 +107,8 @@ def for_people(request: Request) -> bool:
     """Is the answer to be indented? Source: apiserver negotiation.isPrettyPrint."""
     if request.query and (asked := request.option("pretty")):
         return asked in _TRUE
-    return request.headers.get("user-agent", "").startswith(_OF_PEOPLE)
+    headers = request.headers
+    return headers.get("user-agent", "").startswith(_OF_PEOPLE) or "pretty=1" in headers.get("accept", "")
 
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
@@ -121,13 +128,11 @@ def openid(request: Request, keys: TokenKey) -> Response | None:
         return None
     if request.method != "GET":
         raise errors.method_not_allowed()
-    if path == _CONFIGURATION:
-        return json_response(200, _OPENID_CONFIGURATION)
-    accepted = [each.partition(";")[0].strip() for each in request.headers.get("accept", "*/*").split(",")]
-    if not {KEY_SET_TYPE, "application/*", "*/*", ""}.intersection(accepted):
-        raise errors.only_acceptable(KEY_SET_TYPE)
-    response = json_response(200, {"keys": [keys.web_key()]})
-    response.content_type = KEY_SET_TYPE
+    made = JSON_TYPE if path == _CONFIGURATION else KEY_SET_TYPE
+    if not passes(request.headers.get("accept", ""), (made,)):
+        raise errors.only_acceptable(made)
+    response = json_response(200, _OPENID_CONFIGURATION if path == _CONFIGURATION else {"keys": [keys.web_key()]})
+    response.content_type, response.caching = made, "public, max-age=3600"
     return response
 
 

@@ -14,9 +14,9 @@ import yaml
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.custom.documents import Documents
-from kubeloop.devcluster.discovery import AGGREGATED_TYPE
+from kubeloop.devcluster.discovery import is_aggregated
 from kubeloop.devcluster.paths import indented, not_found
-from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response, json_response
+from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response
 
 JSON = dict[str, Any]
 _V3 = "/openapi/v3/"
@@ -28,7 +28,7 @@ def published(documents: Documents, request: Request) -> Response | None:
     accept = request.headers.get("accept", "")
     if path.startswith("/openapi/"):
         return _openapi(documents, request, path, accept)
-    found = documents.discovery(path, accept)
+    found = documents.discovery(request.path, accept)
     if found is None:
         return None
     behind_restful = path.count("/") > 2 or not path.startswith("/apis")
@@ -40,18 +40,16 @@ def published(documents: Documents, request: Request) -> Response | None:
     if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
         reached = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # as one of the clients has found us
         content = {**content, "serverAddressByClientCIDRs": [reached]}
-    if form == "application/yaml":
-        return Response(200, yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(content))).encode(), form)
-    if form == PROTOBUF_TYPE:
+    body = msgspec.json.encode(content) + b"\n"
+    digest = _digest(body) if is_aggregated(form) else ""  # that of the JSON, in whatever form it is answered
+    if form.startswith("application/yaml"):
+        body = yaml.safe_dump(msgspec.json.decode(body)).encode()
+    elif form.startswith(PROTOBUF_TYPE):
         from kubeloop.devcluster import protobuf  # few ask for it
 
-        return Response(200, protobuf.encode(content), form)
-    response = json_response(200, content)
-    response.content_type = form
-    if form == AGGREGATED_TYPE:
-        assert isinstance(response.body, bytes)
-        return _cached(request, response, _digest(response.body), caching="public")
-    return response
+        body = protobuf.encode(content)
+    response = Response(200, body, form)
+    return _cached(request, response, digest, caching="public") if digest else response
 
 
 def _openapi(documents: Documents, request: Request, path: str, accept: str) -> Response:

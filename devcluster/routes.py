@@ -84,6 +84,8 @@ _OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", 
 
 def verb(found: Route, method: str) -> str:
     """The verb of a method at this path. Raises StatusError 404, 405."""
+    if found.subresource == "proxy" and method in ("HEAD", "OPTIONS"):
+        method = "GET"  # whatever the method is: it is meant for somebody else
     if found.subresource:
         asked = _OBJECT.get(method, "")
         if asked not in subresource_verbs(found.subresource):

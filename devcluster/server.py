@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors, paths, routes
-from kubeloop.devcluster.allocation import SERVICE_RANGE
+from kubeloop.devcluster.allocation import NODE_PORTS, SERVICE_RANGE
 from kubeloop.devcluster.answers import failed
 from kubeloop.devcluster.authentication import Authentication
 from kubeloop.devcluster.bootstrap import bootstrap
@@ -29,17 +29,18 @@ from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.impersonation import impersonated
 from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.metrics import CONTENT_TYPE as METRICS_TYPE
-from kubeloop.devcluster.metrics import RequestMetrics, health_text
+from kubeloop.devcluster.metrics import RequestMetrics
 from kubeloop.devcluster.published import published
 from kubeloop.devcluster.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.rest import Rest
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.token_keys import TokenKey
+from kubeloop.devcluster.tokens import ISSUER
 from kubeloop.devcluster.waiting import Later, Waiting
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.durations import duration_text
 from kubeloop.kube.quantity import QuantityError
 from kubeloop.kube.resources import EVENTS
 
@@ -101,6 +102,8 @@ class ApiServer:
             watch_buffer=watch_buffer,
             service_range=service_range,
         )
+        self._began = clock.now()
+        self._service_range = service_range
         self._event_seconds = event_seconds
         events = self.store.table(EVENTS).list()
         # seconds of the last write by key, oldest first
@@ -227,8 +230,7 @@ class ApiServer:
     def _elsewhere(self, request: Request) -> Response:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
-            text = self._metrics.text(self._rest.watched()) if path == "/metrics" else health_text()
-            return Response(200, text.encode(), METRICS_TYPE)
+            return self._metrics.answer(request, self._rest.watched())
         if (document := published(self._documents, request)) is not None:
             return document
         known = paths.openid(request, self._keys) or paths.health(request)
@@ -237,9 +239,32 @@ class ApiServer:
         if path in ("", "/index.html"):
             mine = (each.served.resource for each in self._definitions.versions())
             return paths.root(f"{each.group}/{each.version}" for each in mine)
+        if request.path in ("/flagz", "/statusz"):
+            from kubeloop.devcluster import zpages  # few ask for them
+
+            if request.path == "/flagz":
+                return zpages.flagz(request, self._flags())
+            return zpages.statusz(request, self._began, self.clock.now(), paths.listed())
         if path.startswith("/api/"):
             raise errors.path_not_found()
         return paths.not_found()
+
+    def _flags(self) -> dict[str, str]:
+        """The settings that kube-apiserver has, too, by the names of its flags."""
+        return {
+            "allow-privileged": "true",
+            "authorization-mode": "[AlwaysAllow]",
+            "enable-priority-and-fairness": "false",
+            "etcd-compaction-interval": duration_text(self.store.compaction_seconds),
+            "event-ttl": duration_text(self._event_seconds),
+            "feature-gates": "",
+            "profiling": "false",
+            "runtime-config": "",
+            "service-account-issuer": f"[{ISSUER}]",
+            "service-cluster-ip-range": str(self._service_range),
+            "service-node-port-range": f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}",
+            "storage-media-type": "application/json",
+        }
 
     # --- misbehaving --------------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Documents:
         versions = self._groups().get(group)
         if versions is None or (version and version not in versions):
             return None
-        form = shared_discovery.asked_form(root, accept)
+        form = shared_discovery.asked_form(path, accept)
         if version:
             return self._resource_list(group, version), form
         return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, form
@@ -152,7 +152,7 @@ class Documents:
             return self._once("v2 protobuf", lambda: encode(self._v2())), known[1]
         if path == "/openapi/v3" and known is not None:
             return self._once("v3", lambda: self._index(known[0])), known[1]
-        if known is None and shared_openapi.openapi("/openapi/v3", accept) is not None:
+        if known is None and shared_openapi.takes_json(accept):
             root, _, rest = path.removeprefix("/openapi/v3/").partition("/")
             group, _, version = rest.partition("/")
             if root == "apis" and group in self._groups() and version in self._groups()[group]:

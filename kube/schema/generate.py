@@ -59,6 +59,7 @@ SOURCES: tuple[Package, ...] = (
     *_api("certificates.k8s.io"),
     *_api("flowcontrol.apiserver.k8s.io"),
     *_api("resource.k8s.io"),
+    *_api("apidiscovery.k8s.io", "v2", folder="apidiscovery"),
     Package("apiextensions-apiserver", "pkg/apis/apiextensions/v1", "apiextensions/v1", "apiextensions.k8s.io"),
     Package("kube-aggregator", "pkg/apis/apiregistration/v1", "apiregistration/v1", "apiregistration.k8s.io"),
     Package("apimachinery", "pkg/apis/meta/v1", "meta/v1"),
@@ -74,7 +75,7 @@ _IMPORTS = {
     "k8s.io/apimachinery/pkg/types": "types",
     "k8s.io/apimachinery/pkg/watch": "watch",
 }
-_FILES = re.compile(r".*/(types(_jsonschema)?|uid|register|watch)\.go")
+_FILES = re.compile(r".*/(types(_jsonschema)?|uid|register|watch|group_version)\.go")
 SINGLE_VALUES = frozenset({
     "meta/v1.Time", "meta/v1.MicroTime", "meta/v1.Duration", "meta/v1.FieldsV1",
     "apiextensions/v1.JSON", "apiextensions/v1.JSONSchemaPropsOrArray", "apiextensions/v1.JSONSchemaPropsOrBool",

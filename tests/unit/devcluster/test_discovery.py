@@ -105,7 +105,8 @@ def test_kubectl_gets_all_groups_at_once():
     ("accept", "kind"),
     [
         pytest.param(KUBECTL, "APIGroupDiscoveryList", id="kubectl"),
-        pytest.param("application/json," + V2, "APIVersions", id="plain JSON first"),
+        pytest.param("application/json," + V2, "APIGroupDiscoveryList", id="wherever it stands"),
+        pytest.param(V2 + ";q=0.1,application/json", "APIGroupDiscoveryList", id="however little it is wanted"),
         pytest.param(
             "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,*/*", "APIVersions", id="v9"
         ),
@@ -113,7 +114,7 @@ def test_kubectl_gets_all_groups_at_once():
         pytest.param("*/*", "APIVersions", id="anything"),
     ],
 )
-def test_the_first_acceptable_form_is_answered(accept: str, kind: str):
+def test_the_aggregated_form_goes_before_all_others(accept: str, kind: str):
     assert document("/api", accept)["kind"] == kind
 
 

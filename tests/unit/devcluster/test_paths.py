@@ -179,3 +179,51 @@ async def test_names_that_are_no_segments_of_a_path_are_refused(ask: Asked, path
 async def test_a_watch_of_nothing_is_an_error_in_plain_text(ask: Asked):
     told = "failed to create RequestInfo: unable to determine kind and namespace from url, /api/v1/watch\n"
     assert ask("GET", "/api/v1/watch") == (500, f'Internal Server Error: "/api/v1/watch": {told}')
+
+
+# --- how it is set up, and since when it runs -------------------------------------------------------------------------
+
+
+def as_kind(kind: str, version: str = "v1beta1", media_type: str = "application/json") -> str:
+    return f"{media_type};g=config.k8s.io;v={version};as={kind}"
+
+
+async def test_flags_are_told_to_people_and_to_programs(ask: Asked):
+    status, text = ask("GET", "/flagz")
+    assert (status, text.splitlines()[1]) == (200, "apiserver flagz")
+    assert "event-ttl: 1h0m0s\n" in text
+    status, told = ask("GET", "/flagz", accept=as_kind("Flagz"))
+    assert (status, told["kind"], told["apiVersion"]) == (200, "Flagz", "config.k8s.io/v1beta1")
+    assert told["flags"]["service-cluster-ip-range"] == "10.0.0.0/24"
+    assert all(f"\n{name}: {value}\n" in text for name, value in told["flags"].items())
+
+
+async def test_status_names_what_helps_to_look_into_the_server(ask: Asked):
+    text = ask("GET", "/statusz")[1]
+    assert "Up: 0 hr 00 min 0" in text
+    told = ask("GET", "/statusz", accept=as_kind("Statusz"))[1]
+    assert told["paths"] == ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]
+    assert {f"{each}" for each in told["paths"]} <= set(ask("GET", "/")[1]["paths"])
+    assert ask.answer("GET", "/statusz", accept=as_kind("Statusz", media_type="application/yaml")).status == 200
+
+
+async def test_an_old_version_of_flags_is_answered_with_a_warning_and_others_are_not(ask: Asked):
+    assert ask("GET", "/flagz", accept=as_kind("Flagz", "v1alpha1"))[0] == 200
+    assert "deprecated" in ask.headers["Warning"]
+    for accept in ("application/json", as_kind("Flagz", "v1"), as_kind("Statusz"), "text/html"):
+        status, told = ask("GET", "/flagz", accept=accept)
+        assert (status, told["reason"]) == (406, "NotAcceptable")
+
+
+async def test_proxies_take_every_method(ask: Asked):
+    for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
+        assert ask.answer(method, "/api/v1/nodes/none/proxy/x").status == 404
+        assert ask.answer(method, "/api/v1/nodes/none/proxy").status == 404
+
+
+async def test_metrics_begin_anew_after_a_delete(ask: Asked):
+    ask("GET", "/version")
+    assert 'resource="",scope="",subresource="/version"' in ask("GET", "/metrics")[1]
+    assert int(ask.headers["Process-Start-Time-Unix"]) > 0
+    assert ask("DELETE", "/metrics") == (200, "metrics reset\n")
+    assert 'resource="",scope="",subresource="/version"' not in ask("GET", "/metrics")[1]
