@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
 
+# whole files, in their order: the tests of a file may share a cluster, and many of them wait more than they work
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -40,9 +41,10 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
+$(VENV)/installed-dev: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
+	touch $(VENV)/installed $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
