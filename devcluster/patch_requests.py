@@ -51,7 +51,7 @@ def check_patch_options(request: Request, kind: str) -> None:
 def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: str) -> Body:
     """What the patch makes of the live object, in the server's form. Raises StatusError."""
     obj, patch, strict = _applied(live, body, kind, resource)
-    result = _decoded(obj, patch, strict, resource, mode, kind)
+    result = _decoded(obj, live, patch, strict, resource, mode, kind)
     keep_patched_text(resource, result.obj, live, is_typed=kind == _STRATEGIC)
     return result
 
@@ -193,11 +193,16 @@ def _kind_of(value: Any) -> str:
     return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
 
 
-def _decoded(patched: Any, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str) -> Body:
+def _decoded(
+    patched: Any, live: JSON, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str
+) -> Body:
     """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
 
     def refused(why: str) -> errors.StatusError:
-        shown = patching.go_text(patch) if kind == _STRATEGIC else _encode_sorted(patched).decode()
+        if kind == _STRATEGIC:
+            shown = patching.go_text(patching.left_of(patch, live))
+        else:
+            shown = _encode_sorted(patched).decode()
         text = f"Invalid value: {quoted(shown)}: {why}"
         return errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
 

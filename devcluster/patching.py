@@ -361,6 +361,18 @@ def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) 
     return done
 
 
+def left_of(patch: JSON, original: JSON) -> JSON:
+    """What kube-apiserver has left of a patch that it has merged: lists whose order it gives are taken out."""
+    ordered = {name.removeprefix(_ORDER_PREFIX) for name in patch if name.startswith(_ORDER_PREFIX)}
+    left: JSON = {}
+    for name, value in patch.items():
+        if name in ordered or name.startswith(_ORDER_PREFIX):
+            continue
+        inner = original.get(name)
+        left[name] = left_of(value, inner) if isinstance(value, dict) and isinstance(inner, dict) else value
+    return left
+
+
 def _expect_list(value: Any) -> None:
     if not isinstance(value, list):
         raise PatchError(f"expected a []interface {{}}, but received a {_GO_TYPES[type(value)]}")
