@@ -81,7 +81,8 @@ class ServiceAddresses:
         if addresses:
             self._claim_ip(service, addresses[0], dry_run=dry_run)
         else:
-            spec["clusterIP"] = str(self._network.network_address) if dry_run else self._free_ip()
+            name = service["metadata"].get("name", "")
+            spec["clusterIP"] = str(self._network.network_address) if dry_run else self._free_ip(name)
             spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _new_ports(self, service: JSON, ports: _Ports) -> None:
@@ -157,8 +158,10 @@ class ServiceAddresses:
             wrong.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
             self._refuse(service, wrong)
 
-    def _free_ip(self) -> str:
-        """Any of the upper part of the range; the lower one, for those who name their address, when that is full.
+    def _free_ip(self, name: str) -> str:
+        """Any address for the Service of this name.
+
+        Of the upper part of the range; of the lower one, for those who name their address, when that is full.
 
         Source: KEP-3070, calculateRangeOffset.
         """
@@ -172,7 +175,7 @@ class ServiceAddresses:
             candidate = str(self._network.network_address + offset)
             if candidate not in self._ips:
                 return candidate
-        raise errors.internal("failed to allocate a serviceIP: range is full", reason="InternalError")
+        raise errors.internal_error(f"failed to allocate a serviceIP for Service {errors.quoted(name)}: range is full")
 
 
 class _Ports:
@@ -195,26 +198,26 @@ class _Ports:
         self._mine.append(port)
         return ""
 
-    def free(self) -> int:
-        """Take any. Raises StatusError where all are taken."""
-        port = max(self._mine, default=NODE_PORTS.stop) + 1 if self._dry_run else self._any()
+    def free(self, what: str = "a nodePort") -> int:
+        """Take any. Raises StatusError where all are taken, and `what` is not to be had."""
+        port = max(self._mine, default=NODE_PORTS.stop) + 1 if self._dry_run else self._any(what)
         self._mine.append(port)
         return (port + _INT32) % (2 * _INT32) - _INT32  # a dry run may count beyond what a Service can hold
 
-    def _any(self) -> int:
+    def _any(self, what: str) -> int:
         for _ in range(_TRIES):
             port = self._rng.choice(NODE_PORTS)
             if port not in self._owners and port not in self._mine:
                 return port
         left = [port for port in NODE_PORTS if port not in self._owners and port not in self._mine]
         if not left:
-            raise errors.internal_error("failed to allocate a nodePort: range is full")
+            raise errors.internal_error(f"failed to allocate {what}: range is full")
         return self._rng.choice(left)
 
 
 def _health_check(spec: JSON, ports: _Ports) -> None:
     asked = spec.get("healthCheckNodePort", 0)
     if not asked:
-        spec["healthCheckNodePort"] = ports.free()
+        spec["healthCheckNodePort"] = ports.free("a HealthCheck NodePort 0")
     elif why := ports.take(asked):
         raise errors.internal_error(f"failed to allocate requested HealthCheck NodePort {asked}: {why}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.field import cidr_warning, ip_warning
+from kubeloop.kube.quantity import parse_quantity
 
 JSON = dict[str, Any]
 Told = Callable[[JSON, JSON | None], Iterator[str]]
@@ -63,6 +64,20 @@ def _resource_slice(obj: JSON, _old: JSON | None) -> Iterator[str]:
     driver = obj["spec"].get("driver", "")
     if driver != driver.lower():
         yield f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
+
+
+def _resource_quota(obj: JSON, old: JSON | None) -> Iterator[str]:
+    hard = obj["spec"].get("hard", {}) if old is None else {}
+    for name in ("cpu", "memory", "ephemeral-storage"):
+        asked, limit = f"requests.{name}", hard.get(f"limits.{name}")
+        if asked not in hard and name != "ephemeral-storage":
+            asked = name
+        if asked not in hard or limit is None:
+            continue
+        one, other = parse_quantity(hard[asked]), parse_quantity(limit)
+        if one.compare(other) > 0:
+            amounts = f"({one.canonical()}) should be less than limits.{name} ({other.canonical()})"
+            yield f"ResourceQuota {asked} {amounts}"
 
 
 def _endpoints(obj: JSON, _old: JSON | None) -> Iterator[str]:
@@ -152,6 +167,7 @@ def _policy(obj: JSON, _old: JSON | None) -> Iterator[str]:
 _WARNINGS: dict[tuple[str, str], Told] = {
     ("", "Endpoints"): _endpoints,
     ("", "Node"): _node,
+    ("", "ResourceQuota"): _resource_quota,
     ("", "Secret"): _secret,
     ("", "ServiceAccount"): _service_account,
     **{

@@ -28,6 +28,7 @@ from kubeloop.kube.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICATION_CONTROLLERS,
+    RESOURCE_QUOTAS,
     SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
@@ -247,11 +248,13 @@ ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
         (CSI_STORAGE_CAPACITIES, {"nodeTopology": {**TERM, "matchLabels": MASTER}},
             [f"nodeTopology.matchExpressions[0].key: {next(iter(MASTER))} is {USE}",
              f"nodeTopology.matchLabels.{next(iter(MASTER))}: {USE}"]),
+        (RESOURCE_QUOTAS, {"spec": {"hard": {"memory": "1024Mi", "limits.memory": "2", "requests.cpu": "1",
+            "limits.cpu": "1"}}}, ["ResourceQuota memory (1Gi) should be less than limits.memory (2)"]),
         (RESOURCE_SLICES, {"spec": {"driver": "A.b"}},
             ['spec.driver: driver names should be lowercase; "A.b" contains uppercase characters']),
     ],
 )  # fmt: skip
-def test_labels_of_nodes_that_are_no_more_and_odd_names_are_told(resource: Resource[Any], body: JSON, told: list[str]):
+def test_labels_of_nodes_that_are_no_more_and_odd_values_are_told(resource: Resource[Any], body: JSON, told: list[str]):
     assert warnings_for(resource, {"metadata": {"name": "a"}, **body}) == told
 
 

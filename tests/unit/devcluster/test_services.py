@@ -203,4 +203,5 @@ async def test_services_get_addresses_of_the_range_until_all_are_taken():
     assert [status for status, _ in answers] == [201] * 5 + [500]
     given = sorted(service["spec"]["clusterIP"] for _, service in answers[:5])
     assert given == [str(network[number]) for number in range(2, 7)]
-    assert "failed to allocate a serviceIP: range is full" in answers[5][1]["message"]
+    refusal = 'failed to allocate a serviceIP for Service "f": range is full'
+    assert answers[5][1]["message"] == f"Internal error occurred: {refusal}"
