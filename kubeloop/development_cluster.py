@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -29,7 +29,7 @@ from kubeloop.devcluster.server import ApiServer
 from kubeloop.devcluster.tls import kept_certificate, make_certificate
 from kubeloop.devcluster.volumes import SimulatedVolumes
 from kubeloop.interrupt import run_until_interrupted
-from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kubeconfig import write_kubeconfig
 from kubeloop.logs import configure_logging
@@ -129,20 +129,7 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
         compaction_seconds=serving.compaction_seconds,
         service_range=serving.service_range,
     )
-    objects = requests = None
-    if stages:
-        from kubeloop.devcluster.stages.objects import ObjectStages
-        from kubeloop.devcluster.stages.requests import StageRequests
-
-        requests = StageRequests(api.answer, serving.token)
-        others = [stage for stage in stages if not stage.of_kubelets]
-        objects = ObjectStages(others, requests, api.store, clock=clock, rng=rng) if others else None
-    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages, requests=requests)
-    staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
-    volumes = SimulatedVolumes(api.store, clock=clock, rng=rng, only_own=staged_claims) if settings.count else None
-    kubelets.register()
-    if volumes is not None:
-        volumes.register()
+    simulated = _simulated(api, settings, stages, serving.token, clock, rng)
     ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
     write_kubeconfig(path, server=ready.server, token=serving.token, certificate_pem=certificate.certificate_pem)
     try:
@@ -151,13 +138,7 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
                 group.create_task(api.run(), name="api-server"),
                 group.create_task(listen(listening, http, certificate.context), name="listener"),
             ]
-            parts.append(group.create_task(kubelets.run(), name="nodes"))
-            if objects is not None:
-                parts.append(group.create_task(objects.run(), name="stages"))
-            if volumes is not None:
-                parts.append(group.create_task(volumes.run(), name="volumes"))
-                budgets = DisruptionBudgets(api.store, clock=clock, rng=rng)
-                parts.append(group.create_task(budgets.run(), name="disruption-budgets"))
+            parts += [group.create_task(each.run(), name=name) for name, each in simulated.items()]
             if serving.child:
                 print(msgspec.json.encode(ready).decode(), flush=True)
                 await _stdin_closed()
@@ -175,6 +156,38 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
     finally:
         listening.close()
     return 0
+
+
+class Simulated(Protocol):
+    """Runs until cancelled."""
+
+    async def run(self) -> None: ...
+
+
+def _simulated(
+    api: ApiServer, settings: NodeSettings, stages: Sequence[Stage], token: str, clock: Clock, rng: random.Random
+) -> dict[str, Simulated]:
+    """What plays the rest of a cluster: nodes, which are in the store when this returns, and what goes with them."""
+    parts: dict[str, Simulated] = {}
+    requests = None
+    if stages:
+        from kubeloop.devcluster.stages.objects import ObjectStages
+        from kubeloop.devcluster.stages.requests import StageRequests
+
+        requests = StageRequests(api.answer, token)
+        others = [stage for stage in stages if not stage.of_kubelets]
+        if others:
+            parts["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=rng)
+    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages, requests=requests)
+    kubelets.register()
+    parts["nodes"] = kubelets
+    if settings.count:
+        staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
+        volumes = SimulatedVolumes(api.store, clock=clock, rng=rng, only_own=staged_claims)
+        volumes.register()
+        parts["volumes"] = volumes
+        parts["disruption-budgets"] = DisruptionBudgets(api.store, clock=clock, rng=rng)
+    return parts
 
 
 def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:

@@ -16,15 +16,7 @@ from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.controllers.metrics import ControllerMetrics, QueueMetrics, QueueState
 from kubeloop.kube.transport import Response, StreamedResponse, Transport, TransportError
 from kubeloop.scheduler.metrics import AttemptResult, EvictionResult, SchedulerMetrics, SchedulerState, VolumeStage
-from kubeloop.series import (
-    Counter,
-    CounterSeries,
-    Gauge,
-    Histogram,
-    HistogramSeries,
-    Registration,
-    Registry,
-)
+from kubeloop.series import Counter, Gauge, Histogram, Registration, Registry
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -259,7 +251,6 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_doubling(0.0001, 12),
             registry=registry,
         )
-        self._extension_points: dict[tuple[str, str, str], HistogramSeries] = {}
         self._plugin_seconds = Histogram(
             "scheduler_plugin_execution_duration_seconds",
             "How long one plugin took at one extension point; one cycle in ten is measured.",
@@ -317,7 +308,6 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_PLUGIN_BUCKETS,
             registry=registry,
         )
-        self._hints: dict[tuple[str, str, str], HistogramSeries] = {}
         self._event_seconds = Histogram(
             "scheduler_event_handling_duration_seconds",
             "How long the scheduler worked on an event, the moves of waiting pods included.",
@@ -325,7 +315,6 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_doubling(0.0001, 12),
             registry=registry,
         )
-        self._events: dict[str, HistogramSeries] = {}
         self._state: SchedulerState | None = None
         registry.register(self)
 
@@ -363,17 +352,10 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         return in_flight, unschedulable, evaluations, goroutines
 
     def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
-        labels = (plugin, event, hint)
-        series = self._hints.get(labels)
-        if series is None:
-            series = self._hints[labels] = self._hint_seconds.labels(*labels)
-        series.observe(seconds)
+        self._hint_seconds.labels(plugin, event, hint).observe(seconds)
 
     def event_handled(self, event: str, seconds: float) -> None:
-        series = self._events.get(event)
-        if series is None:
-            series = self._events[event] = self._event_seconds.labels(event)
-        series.observe(seconds)
+        self._event_seconds.labels(event).observe(seconds)
 
     def attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
         self._attempts.labels(result, profile).inc()
@@ -400,11 +382,7 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._incoming.labels(queue, event).inc()
 
     def extension_point(self, extension_point: str, status: str, profile: str, seconds: float) -> None:
-        labels = (extension_point, status, profile)
-        series = self._extension_points.get(labels)
-        if series is None:  # ten of them are reported per pod, and looking them up costs as much as observing
-            series = self._extension_points[labels] = self._extension_point_seconds.labels(*labels)
-        series.observe(seconds)
+        self._extension_point_seconds.labels(extension_point, status, profile).observe(seconds)
 
     def plugin(self, plugin: str, extension_point: str, status: str, seconds: float) -> None:
         self._plugin_seconds.labels(plugin, extension_point, status).observe(seconds)
@@ -450,8 +428,6 @@ class MeasuredTransport(Transport):
             buckets=_REQUEST_BUCKETS,
             registry=registry,
         )
-        self._counted: dict[tuple[str, str], CounterSeries] = {}
-        self._timed: dict[str, HistogramSeries] = {}
 
     @property
     def server(self) -> str:
@@ -496,14 +472,8 @@ class MeasuredTransport(Transport):
         await self._transport.close()
 
     def _note(self, method: str, code: str, start_ns: int) -> None:
-        counter = self._counted.get((method, code))
-        if counter is None:
-            counter = self._counted[method, code] = self._requests.labels(code, method, self._host)
-        counter.inc()
-        histogram = self._timed.get(method)
-        if histogram is None:
-            histogram = self._timed[method] = self._seconds.labels(method, self._host)
-        histogram.observe((self._now_ns() - start_ns) / 1e9)
+        self._requests.labels(code, method, self._host).inc()
+        self._seconds.labels(method, self._host).observe((self._now_ns() - start_ns) / 1e9)
 
 
 def _doubling(first: float, count: int) -> tuple[float, ...]:
