@@ -179,10 +179,20 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     ] = None
 
 
+def _token(text: str) -> str:
+    """Raises click.BadParameter."""
+    if not (text.isascii() and text.isprintable()):
+        raise click.BadParameter("a token is one line of printable ASCII: it is sent in a header")
+    return text
+
+
 class ServeOptions(msgspec.Struct, frozen=True):
     """`kubeloop apiserver` alone. child: announce readiness as JSON on stdout, and end when stdin does."""
 
-    token: Annotated[str | None, option("Bearer token (default: a random one).", envvar="KUBELOOP_TOKEN")] = None
+    token: Annotated[
+        str | None,
+        option("Bearer token (default: a random one).", type=_token, metavar="TOKEN", envvar="KUBELOOP_TOKEN"),
+    ] = None
     compaction_interval: Annotated[
         float,
         option("How long older versions are kept for watches and lists.", **duration(0.1)),

@@ -93,6 +93,12 @@ def test_elections_that_cannot_work_are_refused(given, problem):
     assert problem in str(result.exception)
 
 
+@pytest.mark.parametrize("token", ["ä", "a\nb", "\x00"])
+def test_a_token_that_no_header_can_carry_is_refused(token):
+    result = CliRunner().invoke(commands, ["apiserver", f"--token={token}"])
+    assert "a token is one line of printable ASCII" in result.output
+
+
 @pytest.mark.parametrize("command", ["up", "run", "apiserver"])
 def test_no_option_is_declared_twice(command):
     names = [name for each in commands.commands[command].params for name in (*each.opts, *each.secondary_opts)]
