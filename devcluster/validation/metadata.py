@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.field import (
     Errors,
     dns_label,
@@ -125,7 +126,7 @@ def object_meta_update(errors: Errors, metadata: JSON, old: JSON, path: str = "m
     if "deletionTimestamp" in old:
         added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
         if added:
-            told = "[]string{" + ", ".join(f'"{each}"' for each in added) + "}"
+            told = "[]string{" + ", ".join(map(quoted, added)) + "}"
             errors.forbidden(
                 f"{path}.finalizers",
                 f"no new finalizers can be added if the object is being deleted, found new finalizers {told}",

@@ -303,12 +303,12 @@ def test_finalizers_cannot_be_added_to_what_is_being_deleted() -> None:
     old = stored(PODS, {"metadata": {"finalizers": ["a.b/c"]}, **pod()})
     old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     new = deepcopy(old)
-    new["metadata"]["finalizers"] = ["a.b/c", "a.b/d"]
+    new["metadata"]["finalizers"] = ["a.b/c", "a.b/d", 'a.b/"']
     wrong = (
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
-        'found new finalizers []string{"a.b/d"}'
+        'found new finalizers []string{"a.b/\\"", "a.b/d"}'
     )
-    assert set(told(validate_update(PODS, new, old))) == {wrong}
+    assert wrong in told(validate_update(PODS, new, old))
 
 
 MISMATCH = "`selector` does not match template `labels`"
