@@ -143,7 +143,12 @@ def field_of(value: Any, field: str) -> Any:
         found, there = lookup(value, field)
         if there:
             return found
+    elif is_list(value):
+        raise CelError(_NO_INDEX)
     raise CelError(f"no such key: {field}")
+
+
+_NO_INDEX = "unsupported index type 'string' in list"
 
 
 def present(value: Any, field: str) -> Any:
@@ -151,6 +156,8 @@ def present(value: Any, field: str) -> Any:
         return value.present and present(value.value, field)
     if type(value) is dict:
         return field in value
+    if is_list(value):
+        raise CelError(_NO_INDEX)
     return isinstance(value, Container) and value.is_map and bool(lookup(value, field)[1])
 
 

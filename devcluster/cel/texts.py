@@ -352,7 +352,7 @@ def _scientific(value: Any, clause: Clause) -> str:
         "e"
     )
     raised = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] if digit.isdigit() else "⁻" for digit in power.lstrip("+"))
-    return f"{mantissa}\u202f\u00d7\u202f10{raised}"
+    return f"{mantissa}\u00d710{raised}"
 
 
 def _special(number: float) -> str:

@@ -6,6 +6,8 @@ request that they are to judge: a real server takes a moment to notice them, and
 A case has `spec` (a ValidatingAdmissionPolicy's; matchConstraints are config maps', if it has none) or `mutations`
 (a MutatingAdmissionPolicy's spec), `bindings` (one that denies, if there are none; in its namespace, if matchResources
 do not say where), `before` and `requests`, which are lines as in sequences.py. $NS is the case's namespace.
+`expressions` are worked out on the object of one request each, `on`, and their values or errors told; those that do not
+compile here are sent to be refused.
 `refused` are specs of policies, `bindings_refused` those of bindings, which are sent as dry runs.
 """
 
@@ -14,12 +16,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.policies import validating_policy_create
 from support.custom_resource_requests import Step
 from support.sequences import step as sequence_step
 
@@ -41,7 +46,33 @@ def _cases() -> tuple[JSON, ...]:
     """All of them, each with its namespace."""
     found = yaml.safe_load((Path(__file__).parent / "policy_cases.yaml").read_text(encoding="utf-8"))
     texts = (json.dumps(each).replace("$NS", f"case{number}") for number, each in enumerate(found))
-    return tuple({**json.loads(text), "namespace": f"case{number}"} for number, text in enumerate(texts))
+    return tuple(_written_out({**json.loads(text), "namespace": f"case{number}"}) for number, text in enumerate(texts))
+
+
+def _written_out(case: JSON) -> JSON:
+    """A case of expressions as one of requests."""
+    if "expressions" not in case:
+        return case
+    validations: list[JSON] = []
+    refused: list[JSON] = []
+    for each in case["expressions"]:
+        expression = f"request.name != 'e{len(validations)}' || dyn({each}) == 'never'"
+        validation = {"expression": expression, "messageExpression": f"'%s'.format([{each}])"}
+        wrong = Errors()
+        validating_policy_create(wrong, _policy("", "p", {"validations": [validation]}))
+        is_valid = all(cause["field"].startswith(("spec.matchConstraints", "spec.failurePolicy")) for cause in wrong)
+        (validations if is_valid else refused).append(validation)
+    spec = {"matchConstraints": {"resourceRules": [case["rule"]]}, "validations": validations}
+    requests = [case["on"].replace("$NAME", f"e{n}") for n in range(len(validations))]
+    tens = [refused[start : start + 10] for start in range(0, len(refused), 10)]
+    lines = dict(zip(requests, (each["messageExpression"] for each in validations), strict=True))
+    return {
+        **case,
+        "spec": spec,
+        "requests": requests,
+        "refused": [{"validations": ten} for ten in tens],
+        "told": lines,
+    }
 
 
 def _spec(case: JSON, given: JSON) -> JSON:
@@ -96,7 +127,9 @@ def asking() -> Iterator[Step]:
     for case in _cases():
         about, namespace = case["about"], case["namespace"]
         for line in case.get("requests", ()):
-            yield _line(about, line, namespace)
+            told = case.get("told", {}).get(line)
+            found = _line(about, line, namespace)
+            yield found if told is None else replace(found, about=f"{about}: {told}")
         for given in case.get("refused", ()):
             kind = "MutatingAdmissionPolicy" if "mutations" in given else "ValidatingAdmissionPolicy"
             body = _policy(kind, "refused.example.com", _spec(case, given))
@@ -124,12 +157,15 @@ def comparable(status: int, content: Any, warnings: list[str]) -> JSON:
             "warnings": sorted(warnings),
         }
     details = {name: each for name, each in (content.get("details") or {}).items() if name != "uid"}
+    message = content.get("message", "")
+    if details.get("causes") == [{"message": message.partition(" is forbidden: ")[2]}]:
+        details["causes"] = "the message"
     if "name" in details:
         details["name"] = _GENERATED.sub("-*", details["name"])
     return {
         "status": status,
         "reason": content.get("reason"),
-        "message": _GENERATED.sub("-*", content.get("message", "")),
+        "message": _GENERATED.sub("-*", message),
         "details": details,
         "warnings": sorted(warnings),
     }
