@@ -6,7 +6,7 @@ knows one metric, the use of CPU, and carries all else in annotations. Source: p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -255,3 +255,10 @@ def from_stored(target: Served, obj: JSON) -> JSON:
     if target.custom is not None:
         return target.custom.shown(obj)
     return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].shown(obj)
+
+
+def all_from_stored(target: Served, objects: Sequence[JSON]) -> list[JSON]:
+    """As from_stored(), with one call where a webhook converts."""
+    if target.custom is not None:
+        target.custom.prepare(objects)
+    return [from_stored(target, each) for each in objects]

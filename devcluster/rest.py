@@ -7,7 +7,7 @@ results become answers. Everything is synchronous, so that a request sees one st
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from ipaddress import IPv4Network
@@ -29,7 +29,7 @@ from kubeloop.devcluster.bodies import (
     negotiate,
     read_object,
 )
-from kubeloop.devcluster.conversions import from_stored, to_stored
+from kubeloop.devcluster.conversions import all_from_stored, from_stored, to_stored
 from kubeloop.devcluster.defaulting import apply_defaults
 from kubeloop.devcluster.delete_options import read_delete_options
 from kubeloop.devcluster.deleting import Deleting, deletion_warnings
@@ -65,6 +65,7 @@ from kubeloop.devcluster.subresources import PodSubresources
 from kubeloop.devcluster.table import check_include_object, table
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import granted, with_usual_duration
+from kubeloop.devcluster.waiting import Later
 from kubeloop.devcluster.watch import Watcher
 from kubeloop.devcluster.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.writing import Writing, check_version
@@ -181,7 +182,7 @@ class Rest:
             return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
         if view.form == "objects" and not view.yaml and target.shown_as_stored:
             return Response(200, list_json(target, page))
-        objects = [from_stored(target, stored.object) for stored in page.items]
+        objects = all_from_stored(target, [stored.object for stored in page.items])
         return self._list_of(request, target, objects, page.metadata, view)
 
     def _list_of(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> Response:
@@ -210,6 +211,8 @@ class Rest:
             raise errors.StatusError(405, "MethodNotAllowed", told, details={"kind": name})
         options = parse_list_options(request, target, found.namespace, found.name)
         frames = self._frames(request, target, view)
+        if target.custom is not None and target.custom.is_converted:
+            target.custom.prepare([each.object for each in self._store.table(target.resource).list(found.namespace)])
         try:
             stream, watcher = open_watch(
                 target,
@@ -236,7 +239,7 @@ class Rest:
 
                 return ObjectFrames(_protobuf_writer(target))
             if not target.shown_as_stored:
-                return WordedFrames(lambda type_, obj: plain_frame(type_, from_stored(target, obj)))
+                return WordedFrames(_unless_later(lambda type_, obj: plain_frame(type_, from_stored(target, obj))))
             return JSON_FRAMES
         if view.form == "metadata":
             if view.listed:
@@ -258,7 +261,7 @@ class Rest:
             first = False
             return plain_frame(type_, content)
 
-        return WordedFrames(frame)
+        return WordedFrames(_unless_later(frame))
 
     def watched(self) -> list[Route]:
         """What open watches watch."""
@@ -522,7 +525,10 @@ class Rest:
         options = read_delete_options(request)
         target = found.served
         request.warnings += deletion_warnings(target, options)
-        obj, gone = self.deleting.delete(stored_form(target), self._stored(found), options)
+        stored = self._stored(found)
+        if target.custom is not None:
+            target.custom.prepare([stored.object])  # what cannot be shown is not deleted
+        obj, gone = self.deleting.delete(stored_form(target), stored, options)
         if not gone or target.deleted_whole:
             accepted = not gone and options.orphan_dependents is False
             return self._object(request, target, 202 if accepted else 200, obj, view=view)
@@ -549,10 +555,10 @@ class Rest:
             chosen.continue_token, chosen.resource_version, chosen.match = token, None, ""
             following = list_page(table, self._store.revision, chosen)
             items += following.items
+        objects = all_from_stored(target, [stored.object for stored in items])  # before anything is done
         for stored in items:
             self.deleting.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
-        objects = [from_stored(target, stored.object) for stored in items]
         return self._list_of(request, target, objects, metadata, view)
 
     # --- subresources -------------------------------------------------------------------------------------------------
@@ -675,6 +681,18 @@ _DELETED_TOGETHER = 10_000
 
 
 _PODS = served(PODS)
+
+
+def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
+    """Whoever writes does not wait for those who watch: what is not converted yet ends a watch, which begins anew."""
+
+    def worded(type_: str, obj: JSON) -> bytes:
+        try:
+            return word(type_, obj)
+        except (Later, errors.StatusError):
+            return plain_frame("ERROR", errors.internal("the object is still to be converted").status)
+
+    return worded
 
 
 @cache

@@ -52,7 +52,7 @@ _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
-_MOST_WAITS = 3
+_MOST_WAITS = 9
 _COLLECTED_AT_ONCE = 500  # about 2 ms
 
 

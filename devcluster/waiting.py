@@ -36,6 +36,10 @@ class Waiting:
         """What came of the work of this key. `key` is asked for only if there are results at all."""
         return self._results.get(key()) if self._results else None
 
+    def take(self, key: Hashable) -> Any | None:
+        """What came of the work of this key, for one request alone."""
+        return self._results.pop(key, None)
+
     async def finish(self, later: Later) -> None:
         """Do the work, and keep its result for the next who asks."""
         self._results.pop(later.key, None)

@@ -8,6 +8,7 @@ of Kubernetes v1.36.
 
     definitions.py       which definitions there are: conditions, names, serving, finalization
     version.py           the rules of one served version, as the rest of the server asks for them
+    webhook.py           conversion webhooks
     structural.py        schemas at work: pruning, defaults, embedded objects, unique items
     values.py            validation of values by OpenAPI v3 schemas, with what stays valid because it has not changed
     formats.py           formats of strings

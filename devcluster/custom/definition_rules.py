@@ -30,8 +30,6 @@ _SHARED = {
 }
 """Parts of versions, and where they stand if all versions have the same."""
 
-NOT_CONVERTED = "this server calls no conversion webhooks: between versions it changes the apiVersion and no more"
-
 
 def definition_create(errors: Errors, obj: JSON) -> None:
     """A new definition."""
@@ -341,6 +339,4 @@ def _doubts(obj: JSON) -> list[str]:
             format_ = schema.get("format")
             if format_ and not is_known(schema.get("type") or "", format_):
                 told.append(f'unrecognized format "{format_}"')
-    if (obj["spec"].get("conversion") or {}).get("strategy") == "Webhook":
-        told.append(NOT_CONVERTED)
     return list(dict.fromkeys(told))

@@ -9,7 +9,7 @@ controllers and customresource_handler.go of apiextensions-apiserver.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.custom.conditions import CLEANUP, approval, condition_of, is_protected, is_true, with_condition
@@ -22,6 +22,9 @@ from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.waiting import Waiting
 from kubeloop.kube.clock import Clock, rfc3339
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.custom.webhook import ConversionWebhook
 
 JSON = dict[str, Any]
 
@@ -170,14 +173,17 @@ class Definitions:
         if established and definition is not None:
             if before and _same_service(next(iter(before.values())), definition, terminating):
                 return
+            webhook = self._webhook(definition)
             versions = {
-                each["name"]: Version(definition, each, self._waiting, terminating=terminating)
+                each["name"]: Version(definition, each, self._waiting, webhook, terminating=terminating)
                 for each in definition["spec"]["versions"]
             }
             home = next(versions[each["name"]] for each in definition["spec"]["versions"] if each.get("storage"))
             for version in versions.values():
                 version.home = home
             after = {key: each for key, each in versions.items() if each.spec.get("served")}
+            for version in versions.values():
+                version.others = tuple(each for each in after.values() if each is not home)
             self._reread(home)
         elif not before:
             return
@@ -193,6 +199,13 @@ class Definitions:
         self._follow(name, home)
         if definition is None:
             del self._served[name]
+
+    def _webhook(self, definition: JSON) -> ConversionWebhook | None:
+        if (definition["spec"].get("conversion") or {}).get("strategy") != "Webhook":
+            return None
+        from kubeloop.devcluster.custom.webhook import ConversionWebhook  # few definitions have one
+
+        return ConversionWebhook(definition, self._waiting)
 
     def _reread(self, home: Version) -> None:
         """Bring what is stored into the form that the definition now has, as if it were read from etcd again."""
@@ -275,7 +288,7 @@ class Definitions:
         version = next(iter(versions.values()), None)
         if version is None:
             stored = next(each for each in definition["spec"]["versions"] if each.get("storage"))
-            version = Version(definition, stored, self._waiting, terminating=True)
+            version = Version(definition, stored, self._waiting, None, terminating=True)
         table = self._store.table(version.served.resource)
         for stored_object in table.list():
             if "deletionTimestamp" not in stored_object.object["metadata"]:

@@ -193,6 +193,11 @@ class RuleTree:
         self._more = _tree(more) if more is not None else None
 
     @property
+    def has_own(self) -> bool:
+        """Are there rules right at the schema, and not below it alone?"""
+        return bool(self._rules)
+
+    @property
     def is_empty(self) -> bool:
         return not (self._rules or self._fields or self._items or self._more)
 

@@ -1,13 +1,14 @@
 """One served version of a custom resource: the rules of its kind, as the rest of the server asks for them.
 
 Objects are kept in the form of the storage version, the version's `home`; conversion writes another apiVersion and
-drops the fields that the other version does not have. Source: apiextensions-apiserver pkg/registry/customresource.
+drops the fields that the other version does not have, or is a webhook's. Source: apiextensions-apiserver
+pkg/registry/customresource.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ from kubeloop.devcluster.waiting import Later, Waiting
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.custom.rules import Findings, RuleTree
+    from kubeloop.devcluster.custom.webhook import ConversionWebhook
 
 JSON = dict[str, Any]
 
@@ -65,16 +67,27 @@ class Version:
     """The rules of one version of a definition.
 
     `served` is what it is to the registry, `home` the version in whose form objects are stored (which may be this
-    one), `definition` the CustomResourceDefinition it comes from, `spec` its entry in spec.versions.
+    one), `others` the served ones but for home, `definition` the CustomResourceDefinition it comes from, `spec` its
+    entry in spec.versions. webhook: what converts objects; None where versions differ by their schemas alone.
     """
 
-    def __init__(self, definition: JSON, spec: JSON, waiting: Waiting, *, terminating: bool) -> None:
+    def __init__(
+        self,
+        definition: JSON,
+        spec: JSON,
+        waiting: Waiting,
+        webhook: ConversionWebhook | None,
+        *,
+        terminating: bool,
+    ) -> None:
         self._waiting = waiting
+        self._webhook = webhook
         self.definition = definition
         self.spec = spec
         self.terminating = terminating
         self.schema: Schema = (spec.get("schema") or {}).get("openAPIV3Schema") or {}
         self.home: Version = self
+        self.others: tuple[Version, ...] = ()
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
         self._scale: JSON | None = subresources.get("scale")
         resource = CustomResource(
@@ -109,6 +122,11 @@ class Version:
     def is_home(self) -> bool:
         return self.home is self
 
+    @property
+    def is_converted(self) -> bool:
+        """Does a webhook make this version's objects of those that are stored?"""
+        return self._webhook is not None and not self.is_home
+
     # --- forms --------------------------------------------------------------------------------------------------------
 
     def decode(self, raw: JSON) -> tuple[JSON, list[str]]:
@@ -132,11 +150,23 @@ class Version:
         apply_defaults(obj, self.schema)
 
     def stored(self, obj: JSON) -> JSON:
-        """An object of this version as it is stored."""
-        return obj if self.is_home else self._converted(obj, self.home)
+        """An object of this version as it is stored. Raises as shown()."""
+        stored = obj if self.is_home else self._converted(obj, self.home)
+        if self._webhook is not None and self._waiting.allowed:
+            for each in self.others:  # whoever watches is told at once, when nobody can wait
+                each.shown(stored)
+        return stored
+
+    def prepare(self, objects: Sequence[JSON]) -> None:
+        """Let shown() find these objects. Raises as it does."""
+        if self._webhook is not None:
+            self._webhook.prepare(objects, self.served.resource.api_version)
 
     def shown(self, obj: JSON) -> JSON:
-        """A stored object in this version; also one that was stored before its definition has changed."""
+        """A stored object in this version; also one that was stored before its definition has changed.
+
+        With a webhook, raises Later, and StatusError 500 if that fails.
+        """
         return self._converted(obj, self)
 
     def reread(self, obj: JSON) -> JSON:
@@ -149,6 +179,8 @@ class Version:
         api_version = target.served.resource.api_version
         if obj["apiVersion"] == api_version and target.is_home:
             return obj
+        if self._webhook is not None and obj["apiVersion"] != api_version:
+            obj = self._webhook.converted(obj, api_version)
         converted, _ = pruned_object({**obj, "apiVersion": api_version}, target.schema)
         return converted
 
@@ -295,7 +327,8 @@ class Version:
         rules = self._rules
 
         def key() -> Hashable:
-            seen = {name: obj["metadata"].get(name) for name in ("name", "generateName")}
+            names = ("name", "generateName") if rules.has_own else ()  # of a resource, that only its own rules see
+            seen = {name: obj["metadata"].get(name) for name in names}
             before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
             return rules, before, msgspec.json.encode({**obj, "metadata": seen})
 

@@ -181,17 +181,6 @@ async def test_kinds_that_share_a_name_with_one_of_kubernetes_have_rules_of_thei
     assert api.must("GET", "/api/v1/services")["items"] != []
 
 
-async def test_webhooks_are_accepted_with_a_warning(api: Api):
-    ruled = definition()
-    client = {"service": {"namespace": "default", "name": "x"}}
-    ruled["spec"]["conversion"] = {
-        "strategy": "Webhook",
-        "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
-    }
-    api.must("POST", CRDS, ruled)
-    assert [each.split('"')[1].split(":")[0] for each in api.warnings] == ["this server calls no conversion webhooks"]
-
-
 async def test_a_default_that_comes_later_is_seen_in_lists_too_and_a_field_that_goes_is_not(api: Api):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     api.must("POST", CRDS, definition(schema={"openAPIV3Schema": schema}))

@@ -64,7 +64,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_rules_that_cost_little_are_run_at_once(server: ApiServer, threads: list[str]):
     assert told(server.at_once(post(OBJECTS, pair("a", 10))))[0] == 201
     assert told(server.at_once(post(OBJECTS, pair("bad", 10))))[0] == 422
-    assert threads == ["loop", "loop"]
+    assert {*threads} == {"loop"}
 
 
 async def test_rules_that_cost_much_are_run_beside_the_loop(server: ApiServer, threads: list[str]):
@@ -99,11 +99,11 @@ async def test_an_object_that_changes_meanwhile_is_looked_at_again(server: ApiSe
     assert threads[-1] == "loop"  # the object has few numbers now
 
 
-async def test_a_name_that_is_made_up_each_time_ends_the_waiting(server: ApiServer, threads: list[str]):
+async def test_a_name_that_is_made_up_each_time_does_no_harm(server: ApiServer, threads: list[str]):
     request = post(OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
     assert server.at_once(request) is None
     assert told(await server.handle(request))[0] == 201
-    assert threads == ["beside"] * 3 + ["loop"]
+    assert threads == ["beside"]
 
 
 async def test_who_asks_inside_of_the_process_does_not_wait(server: ApiServer, threads: list[str]):

@@ -1,0 +1,188 @@
+"""Conversion webhooks: objects are shown as they convert them, and what goes wrong with them is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.tls import make_certificate
+from kubeloop.kube.clock import SystemClock
+
+JSON = dict[str, Any]
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+V1, V2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/namespaces/default/hosts"
+
+
+class Webhook:
+    """v1 has host and port in one field, v2 in two. `answer` changes what it says."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.url = self.ca = ""
+        self.change = lambda review: review
+
+    async def convert(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        asked = review["request"]
+        self.calls.append(len(asked["objects"]))
+        converted = [self._converted(each, asked["desiredAPIVersion"]) for each in asked["objects"]]
+        response = {"uid": asked["uid"], "result": {"status": "Success"}, "convertedObjects": converted}
+        return web.json_response(self.change({**{k: review[k] for k in ("kind", "apiVersion")}, "response": response}))
+
+    def _converted(self, obj: JSON, api_version: str) -> JSON:
+        spec = obj["spec"]
+        if api_version.endswith("v2"):
+            host, _, port = spec["address"].partition(":")
+            spec = {"host": host, "port": int(port)}
+        else:
+            spec = {"address": f"{spec['host']}:{spec['port']}"}
+        labels = {**obj["metadata"].get("labels", {}), "was": obj["apiVersion"].rpartition("/")[2]}
+        return {**obj, "apiVersion": api_version, "metadata": {**obj["metadata"], "labels": labels}, "spec": spec}
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[Webhook]:
+    made = Webhook()
+    application = web.Application()
+    application.router.add_post("/convert", made.convert)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    certificate = make_certificate(SystemClock())
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context)
+    await site.start()
+    made.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
+    made.ca = b64encode(certificate.certificate_pem).decode()
+    yield made
+    await runner.cleanup()
+
+
+def definition(webhook: Webhook) -> JSON:
+    def version(name: str, **fields: str) -> JSON:
+        spec = {"type": "object", "properties": {field: {"type": type_} for field, type_ in fields.items()}}
+        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+        return {"name": name, "served": True, "storage": name == "v1", "schema": schema}
+
+    client = {"url": webhook.url, "caBundle": webhook.ca}
+    conversion = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "hosts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "hosts", "singular": "host", "kind": "Host", "listKind": "HostList"},
+            "versions": [version("v1", address="string"), version("v2", host="string", port="integer")],
+            "conversion": {"strategy": "Webhook", "webhook": conversion},
+        },
+    }
+
+
+class Api:
+    def __init__(self) -> None:
+        self.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+
+    async def ask(self, method: str, path: str, body: Any = None, type_: str = "application/json") -> JSON:
+        content = b"" if body is None else json.dumps(body).encode()
+        request = Request.of(method, path, {"content-type": type_}, content)
+        response = self.server.at_once(request) or await self.server.handle(request)
+        assert isinstance(response.body, bytes)
+        return {**json.loads(response.body), "code": response.status}
+
+
+@pytest.fixture
+async def api(webhook: Webhook) -> Api:
+    made = Api()
+    assert (await made.ask("POST", CRDS, definition(webhook)))["code"] == 201
+    return made
+
+
+def host(name: str, version: str = "v1", **spec: Any) -> JSON:
+    spec = spec or ({"address": "a:1"} if version == "v1" else {"host": "b", "port": 2})
+    return {"apiVersion": f"example.com/{version}", "kind": "Host", "metadata": {"name": name}, "spec": spec}
+
+
+async def test_an_object_is_written_in_one_version_and_read_in_another(api: Api, webhook: Webhook):
+    created = await api.ask("POST", V2, host("b", "v2"))
+    assert (created["code"], created["spec"]) == (201, {"host": "b", "port": 2})
+    assert created["apiVersion"] == "example.com/v2"
+    stored = await api.ask("GET", f"{V1}/b")
+    assert (stored["spec"], stored["metadata"]["labels"]) == ({"address": "b:2"}, {"was": "v2"})
+    assert stored["metadata"]["uid"] == created["metadata"]["uid"]
+    change = await api.ask("PATCH", f"{V2}/b", {"spec": {"port": 3}}, "application/merge-patch+json")
+    assert (change["code"], change["spec"], change["metadata"]["generation"]) == (200, {"host": "b", "port": 3}, 2)
+    assert (await api.ask("GET", f"{V1}/b"))["spec"] == {"address": "b:3"}
+    gone = await api.ask("DELETE", f"{V2}/b")
+    assert (gone["code"], gone["status"]) == (200, "Success")
+
+
+async def test_what_has_been_converted_is_not_converted_again_and_lists_take_one_call(api: Api, webhook: Webhook):
+    for number in range(5):
+        await api.ask("POST", V1, host(f"h{number}", address=f"a:{number}"))
+    webhook.calls.clear()
+    assert [each["spec"]["port"] for each in (await api.ask("GET", V2))["items"]] == [0, 1, 2, 3, 4]
+    assert webhook.calls == []  # as who watches v2 has to hear of writes at once
+    fresh = await api.ask("PATCH", CRDS + "/hosts.example.com", {"spec": {"names": {"shortNames": ["ho"]}}},
+                          "application/merge-patch+json")  # fmt: skip
+    assert fresh["code"] == 200
+    assert len((await api.ask("GET", V2))["items"]) == 5
+    assert webhook.calls == [5]
+
+
+async def test_who_watches_a_version_hears_of_writes_in_another(api: Api):
+    await api.ask("POST", V1, host("a"))
+    request = Request.of("GET", f"{V2}?watch=1&resourceVersion=0", {})
+    response = api.server.at_once(request) or await api.server.handle(request)
+    assert not isinstance(response.body, bytes)
+    await api.ask("PUT", f"{V1}/a", {**await api.ask("GET", f"{V1}/a"), "spec": {"address": "c:9"}})
+    await api.ask("DELETE", f"{V1}/a")
+    events: list[JSON] = []
+    async with asyncio.timeout(20):
+        async for chunk in response.body:
+            events += map(json.loads, chunk.splitlines())
+            if len(events) >= 3:
+                break
+    await response.body.aclose()  # type: ignore[attr-defined]
+    assert [(each["type"], each["object"]["spec"]) for each in events] == [
+        ("ADDED", {"host": "a", "port": 1}),
+        ("MODIFIED", {"host": "c", "port": 9}),
+        ("DELETED", {"host": "c", "port": 9}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"result": {"status": "Failure", "message": "no port"}}, "failed: no port"),
+        ({"result": {}}, "failed: response.result.status was '', not 'Success'"),
+        ({"convertedObjects": []}, "returned 0 objects, expected 1"),
+        ({"convertedObjects": [host("a")]}, "returned invalid object at index 0: invalid groupVersion "
+         "(expected example.com/v2, received example.com/v1)"),
+        ({"convertedObjects": [host("other", "v2")]}, "returned invalid object: must have the same name: a != other"),
+    ],
+)  # fmt: skip
+async def test_an_answer_that_is_none_is_told(api: Api, webhook: Webhook, change: JSON, told: str):
+    webhook.change = lambda review: {**review, "response": {**review["response"], **change}}
+    refused = await api.ask("POST", V1, host("a"))
+    assert (refused["code"], refused["message"]) == (500, f"conversion webhook for example.com/v1, Kind=Host {told}")
+    webhook.change = lambda review: review
+    assert (await api.ask("POST", V1, host("a")))["code"] == 201
+
+
+async def test_a_webhook_that_is_not_there_is_told(api: Api, webhook: Webhook):
+    await api.ask("PATCH", CRDS + "/hosts.example.com", {"spec": {"conversion": {"webhook": {"clientConfig": {
+        "url": "https://127.0.0.1:1/convert"}}}}}, "application/merge-patch+json")  # fmt: skip
+    refused = await api.ask("POST", V2, host("b", "v2"))
+    assert refused["message"] == (
+        'conversion webhook for example.com/v2, Kind=Host failed: Post "https://127.0.0.1:1/convert?timeout=30s": '
+        "dial tcp 127.0.0.1:1: connect: connection refused"
+    )
