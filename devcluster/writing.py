@@ -117,7 +117,7 @@ class Writing:
                     raise errors.name_not_generated(asked.resource, metadata["name"])
                 raise refusal
             if dry_run:
-                return obj
+                return obj if served.custom is None else _ordered(served, obj)
             stored = table.create(key, _ordered(served, obj))
             stored.is_completed = is_completed
             return stored.object

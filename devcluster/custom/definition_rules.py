@@ -8,6 +8,7 @@ pkg/apis/apiextensions/validation/validation.go, pkg/registry/customresourcedefi
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from kubeloop.devcluster.custom import jsonpath
 from kubeloop.devcluster.custom.conditions import APPROVED, approval, is_protected, is_true
@@ -317,10 +318,72 @@ def _conversion(errors: Errors, conversion: JSON) -> None:
         errors.required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
     elif (client.get("url") is None) == (client.get("service") is None):
         errors.required(f"{path}.webhookClientConfig", "exactly one of url or service is required")
+    elif client.get("url") is not None:
+        _webhook_url(errors, client["url"], f"{path}.webhookClientConfig.url")
+    else:
+        _webhook_service(errors, client["service"], f"{path}.webhookClientConfig.service")
+    _review_versions(errors, versions or [], f"{path}.conversionReviewVersions")
+
+
+def _review_versions(errors: Errors, versions: list[str], path: str) -> None:
     if not versions:
-        errors.required(f"{path}.conversionReviewVersions")
-    elif not {"v1", "v1beta1"} & {*versions}:
-        errors.invalid(f"{path}.conversionReviewVersions", versions, "must include at least one of v1, v1beta1")
+        errors.required(path)
+        return
+    for index, each in enumerate(versions):
+        if each in versions[:index]:
+            errors.invalid(f"{path}[{index}]", each, "duplicate version")
+            continue
+        for wrong in dns_1035_label(each):
+            errors.invalid(f"{path}[{index}]", each, wrong)
+    if not {"v1", "v1beta1"} & {*versions}:
+        errors.invalid(path, versions, "must include at least one of v1, v1beta1")
+
+
+def _webhook_url(errors: Errors, text: str, path: str) -> None:
+    """Source: apiserver pkg/util/webhook/validation.go."""
+    form = "; desired format: https://host[/path]"
+    try:
+        url = urlsplit(text)
+    except ValueError as error:
+        errors.required(path, f"url must be a valid URL: {error}{form}")
+        return
+    user, at, host = url.netloc.rpartition("@")
+    if url.scheme != "https":
+        errors.invalid(path, url.scheme, f"'https' is the only allowed URL scheme{form}")
+    if not host:
+        errors.invalid(path, host, f"host must be specified{form}")
+    if at:
+        errors.invalid(path, user, "user information is not permitted in the URL")
+    if url.fragment:
+        errors.invalid(path, url.fragment, "fragments are not permitted in the URL")
+    if url.query:
+        errors.invalid(path, url.query, "query parameters are not permitted in the URL")
+
+
+def _webhook_service(errors: Errors, service: JSON, path: str) -> None:
+    if not service.get("namespace"):
+        errors.required(f"{path}.name")  # kube-apiserver takes the one for the other here
+    if not service.get("name"):
+        errors.required(f"{path}.namespace")
+    port = service.get("port", 443)
+    if not 1 <= port <= _MAX_PORT:
+        errors.invalid(f"{path}.port", port, f"port is not valid: must be between 1 and {_MAX_PORT}, inclusive")
+    given = service.get("path") or "/"
+    if given == "/":
+        return
+    if given == "//":
+        errors.invalid(f"{path}.path", given, "segment[0] may not be empty")
+        return
+    if not given.startswith("/"):
+        errors.invalid(f"{path}.path", given, "must start with a '/'")
+    for index, step in enumerate(given[1:].removesuffix("/").split("/")):
+        for wrong in dns_subdomain(step) if step else ():
+            errors.invalid(f"{path}.path", given, f"segment[{index}]: {wrong}")
+        if not step:
+            errors.invalid(f"{path}.path", given, f"segment[{index}] may not be empty")
+
+
+_MAX_PORT = 65535
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,11 @@ _CHANGEABLE = ("labels", "annotations")
 
 
 class _Failed(Exception):
-    """The call has failed, or its answer is none. The text follows "conversion webhook for ... "."""
+    """The call has failed, or its answer is none. The text follows "conversion webhook for ...", unless whole."""
+
+    def __init__(self, told: str, *, whole: bool = False) -> None:
+        super().__init__(told)
+        self.whole = whole
 
 
 class ConversionWebhook:
@@ -85,7 +89,7 @@ class ConversionWebhook:
             for before, after in zip(objects, converted, strict=True):
                 self._known[api_version, _said(before)] = _checked(before, after, api_version)
         except _Failed as failure:
-            return f"conversion webhook for {kind} {failure}"
+            return str(failure) if failure.whole else f"conversion webhook for {kind} {failure}"
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
         return ""
@@ -94,8 +98,8 @@ class ConversionWebhook:
         import aiohttp  # only who converts by a webhook needs a client
 
         told = f"failed: Post {quoted(self._url)}"
-        context = ssl.create_default_context(cadata=self._trusted or None)
         try:
+            context = ssl.create_default_context(cadata=self._trusted or None)
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_SECONDS)) as session,
                 session.post(self._url, data=body, headers={"content-type": "application/json"}, ssl=context) as answer,
@@ -157,19 +161,20 @@ def _said(obj: JSON) -> bytes:
 def _checked(before: JSON, after: Any, api_version: str) -> JSON:
     """A converted object with what counts of its metadata. Raises _Failed for one that is not the same object."""
     told = "returned invalid object at index 0"
-    if not isinstance(after, dict):
-        raise _Failed(f"{told}: Object 'Kind' is missing in '{msgspec.json.encode(after).decode()}'")
+    if not isinstance(after, dict) or not after.get("kind"):
+        raise _Failed(f"Object 'Kind' is missing in '{msgspec.json.encode(after).decode()}'", whole=True)
     if (given := after.get("apiVersion", "")) != api_version:
         raise _Failed(f"{told}: invalid groupVersion (expected {api_version}, received {given})")
-    if (given := after.get("kind", "")) != before["kind"]:
-        raise _Failed(f"{told}: invalid kind (expected {before['kind']}, received {given})")
+    if after["kind"] != before["kind"]:
+        raise _Failed(f"{told}: invalid kind (expected {before['kind']}, received {after['kind']})")
     metadata, was = after.get("metadata"), before["metadata"]
-    if not isinstance(metadata, dict):
-        raise _Failed("returned invalid metadata: missing metadata in converted object")
+    names = metadata if isinstance(metadata, dict) else {}
     for name in ("name", "namespace", "uid"):
-        if (wanted := was.get(name, "")) != (given := metadata.get(name, "")):
+        if (wanted := was.get(name, "")) != (given := names.get(name, "")):
             shown = "UID" if name == "uid" else name
             raise _Failed(f"returned invalid object: must have the same {shown}: {wanted} != {given}")
+    if not isinstance(metadata, dict):
+        raise _Failed("returned invalid metadata: missing metadata in converted object")
     kept = {name: metadata[name] for name in _CHANGEABLE if metadata.get(name) is not None}
     for name, values in kept.items():
         if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):

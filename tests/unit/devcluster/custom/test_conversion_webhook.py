@@ -5,86 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.tls import make_certificate
 from kubeloop.kube.clock import SystemClock
+from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, serving_webhook
 
 JSON = dict[str, Any]
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-V1, V2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/namespaces/default/hosts"
-
-
-class Webhook:
-    """v1 has host and port in one field, v2 in two. `answer` changes what it says."""
-
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-        self.url = self.ca = ""
-        self.change = lambda review: review
-
-    async def convert(self, request: web.Request) -> web.Response:
-        review = await request.json()
-        asked = review["request"]
-        self.calls.append(len(asked["objects"]))
-        converted = [self._converted(each, asked["desiredAPIVersion"]) for each in asked["objects"]]
-        response = {"uid": asked["uid"], "result": {"status": "Success"}, "convertedObjects": converted}
-        return web.json_response(self.change({**{k: review[k] for k in ("kind", "apiVersion")}, "response": response}))
-
-    def _converted(self, obj: JSON, api_version: str) -> JSON:
-        spec = obj["spec"]
-        if api_version.endswith("v2"):
-            host, _, port = spec["address"].partition(":")
-            spec = {"host": host, "port": int(port)}
-        else:
-            spec = {"address": f"{spec['host']}:{spec['port']}"}
-        labels = {**obj["metadata"].get("labels", {}), "was": obj["apiVersion"].rpartition("/")[2]}
-        return {**obj, "apiVersion": api_version, "metadata": {**obj["metadata"], "labels": labels}, "spec": spec}
 
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    made = Webhook()
-    application = web.Application()
-    application.router.add_post("/convert", made.convert)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    certificate = make_certificate(SystemClock())
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context)
-    await site.start()
-    made.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
-    made.ca = b64encode(certificate.certificate_pem).decode()
-    yield made
-    await runner.cleanup()
-
-
-def definition(webhook: Webhook) -> JSON:
-    def version(name: str, **fields: str) -> JSON:
-        spec = {"type": "object", "properties": {field: {"type": type_} for field, type_ in fields.items()}}
-        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
-        return {"name": name, "served": True, "storage": name == "v1", "schema": schema}
-
-    client = {"url": webhook.url, "caBundle": webhook.ca}
-    conversion = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "hosts.example.com"},
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "hosts", "singular": "host", "kind": "Host", "listKind": "HostList"},
-            "versions": [version("v1", address="string"), version("v2", host="string", port="integer")],
-            "conversion": {"strategy": "Webhook", "webhook": conversion},
-        },
-    }
+    async with serving_webhook() as made:
+        yield made
 
 
 class Api:
@@ -104,11 +41,6 @@ async def api(webhook: Webhook) -> Api:
     made = Api()
     assert (await made.ask("POST", CRDS, definition(webhook)))["code"] == 201
     return made
-
-
-def host(name: str, version: str = "v1", **spec: Any) -> JSON:
-    spec = spec or ({"address": "a:1"} if version == "v1" else {"host": "b", "port": 2})
-    return {"apiVersion": f"example.com/{version}", "kind": "Host", "metadata": {"name": name}, "spec": spec}
 
 
 async def test_an_object_is_written_in_one_version_and_read_in_another(api: Api, webhook: Webhook):
@@ -131,7 +63,7 @@ async def test_what_has_been_converted_is_not_converted_again_and_lists_take_one
     webhook.calls.clear()
     assert [each["spec"]["port"] for each in (await api.ask("GET", V2))["items"]] == [0, 1, 2, 3, 4]
     assert webhook.calls == []  # as who watches v2 has to hear of writes at once
-    fresh = await api.ask("PATCH", CRDS + "/hosts.example.com", {"spec": {"names": {"shortNames": ["ho"]}}},
+    fresh = await api.ask("PATCH", DEFINITION, {"spec": {"names": {"shortNames": ["ho"]}}},
                           "application/merge-patch+json")  # fmt: skip
     assert fresh["code"] == 200
     assert len((await api.ask("GET", V2))["items"]) == 5
@@ -179,7 +111,7 @@ async def test_an_answer_that_is_none_is_told(api: Api, webhook: Webhook, change
 
 
 async def test_a_webhook_that_is_not_there_is_told(api: Api, webhook: Webhook):
-    await api.ask("PATCH", CRDS + "/hosts.example.com", {"spec": {"conversion": {"webhook": {"clientConfig": {
+    await api.ask("PATCH", DEFINITION, {"spec": {"conversion": {"webhook": {"clientConfig": {
         "url": "https://127.0.0.1:1/convert"}}}}}, "application/merge-patch+json")  # fmt: skip
     refused = await api.ask("POST", V2, host("b", "v2"))
     assert refused["message"] == (

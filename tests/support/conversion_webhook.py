@@ -1,0 +1,90 @@
+"""A conversion webhook and what it is for: version v1 has host and port in one field, v2 in two."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from kubeloop.devcluster.tls import make_certificate
+from kubeloop.kube.clock import SystemClock
+
+JSON = dict[str, Any]
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION = f"{CRDS}/hosts.example.com"
+V1, V2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/namespaces/default/hosts"
+
+
+class Webhook:
+    """v1 has host and port in one field, v2 in two. `answer` changes what it says."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.url = self.ca = ""
+        self.change: Callable[[JSON], JSON] = lambda review: review
+
+    async def convert(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        asked = review["request"]
+        self.calls.append(len(asked["objects"]))
+        converted = [self._converted(each, asked["desiredAPIVersion"]) for each in asked["objects"]]
+        response = {"uid": asked["uid"], "result": {"status": "Success"}, "convertedObjects": converted}
+        return web.json_response(self.change({**{k: review[k] for k in ("kind", "apiVersion")}, "response": response}))
+
+    def _converted(self, obj: JSON, api_version: str) -> JSON:
+        spec = obj.get("spec", {"address": ":0", "host": "", "port": 0})  # of a part of an object, when it is applied
+        if api_version.endswith("v2"):
+            host, _, port = spec["address"].partition(":")
+            spec = {"host": host, "port": int(port)}
+        else:
+            spec = {"address": f"{spec['host']}:{spec['port']}"}
+        labels = {**obj["metadata"].get("labels", {}), "was": obj["apiVersion"].rpartition("/")[2]}
+        return {**obj, "apiVersion": api_version, "metadata": {**obj["metadata"], "labels": labels}, "spec": spec}
+
+
+@asynccontextmanager
+async def serving_webhook() -> AsyncIterator[Webhook]:
+    made = Webhook()
+    application = web.Application()
+    application.router.add_post("/convert", made.convert)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    certificate = make_certificate(SystemClock())
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context)
+    await site.start()
+    made.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
+    made.ca = b64encode(certificate.certificate_pem).decode()
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+def definition(webhook: Webhook) -> JSON:
+    def version(name: str, **fields: str) -> JSON:
+        spec = {"type": "object", "properties": {field: {"type": type_} for field, type_ in fields.items()}}
+        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+        return {"name": name, "served": True, "storage": name == "v1", "schema": schema}
+
+    client = {"url": webhook.url, "caBundle": webhook.ca}
+    conversion = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "hosts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "hosts", "singular": "host", "kind": "Host", "listKind": "HostList"},
+            "versions": [version("v1", address="string"), version("v2", host="string", port="integer")],
+            "conversion": {"strategy": "Webhook", "webhook": conversion},
+        },
+    }
+
+
+def host(name: str, version: str = "v1", **spec: Any) -> JSON:
+    spec = spec or ({"address": "a:1"} if version == "v1" else {"host": "b", "port": 2})
+    return {"apiVersion": f"example.com/{version}", "kind": "Host", "metadata": {"name": name}, "spec": spec}
