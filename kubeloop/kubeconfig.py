@@ -16,7 +16,7 @@ _NAME = "kubeloop"
 
 
 def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: bytes) -> None:
-    """Write `path` with mode 0600, replacing the file in one step.
+    """Write `path`, or the file that it links to, with mode 0600, replacing the file in one step.
 
     Other clusters, users and contexts that the file already names are kept; the current context becomes ours, as kind
     does it. Raises UserError if the file cannot be read as a kubeconfig or not be written.
@@ -27,12 +27,13 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
     _put(config, "users", "user", {"token": token})
     _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
     config["current-context"] = _NAME
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             yaml.safe_dump(config, file, sort_keys=False)
-        partial.rename(path)
+        partial.rename(target)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
@@ -65,9 +66,16 @@ def _existing(path: Path) -> dict[str, Any]:
         config = "unreadable"
     if config is None:
         return empty
-    if not isinstance(config, dict) or config.get("kind") != "Config":
+    if not _is_kubeconfig(config):
         raise UserError(f"{path} exists and is not a kubeconfig", hint="choose another file with --kubeconfig")
-    return empty | config
+    return {**empty, **config}
+
+
+def _is_kubeconfig(content: Any) -> bool:
+    if not isinstance(content, dict) or content.get("kind") != "Config":
+        return False
+    lists = [content.get(plural) or [] for plural in ("clusters", "users", "contexts")]
+    return all(isinstance(each, list) and all(isinstance(entry, dict) for entry in each) for each in lists)
 
 
 def _put(config: dict[str, Any], plural: str, singular: str, value: dict[str, Any]) -> None:

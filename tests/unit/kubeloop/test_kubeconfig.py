@@ -43,7 +43,21 @@ def test_other_clusters_in_the_file_are_kept(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("content", ["just text", "kind: Pod", "a: [", "\x00"])
+def test_a_file_that_is_linked_to_stays_where_it_is(tmp_path):
+    (tmp_path / "dotfiles").mkdir()
+    target, link = tmp_path / "dotfiles" / "kubeconfig", tmp_path / "config"
+    link.symlink_to(target)
+    for token in ("one", "two"):  # it is not there at first
+        write_kubeconfig(link, **CLUSTER | {"token": token})
+        assert link.is_symlink()
+        assert yaml.safe_load(target.read_text())["users"] == [{"name": "kubeloop", "user": {"token": token}}]
+    assert [path.name for path in target.parent.iterdir()] == ["kubeconfig"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["just text", "kind: Pod", "a: [", "\x00", "- 1", "{kind: Config, clusters: {a: b}}", "{kind: Config, users: [a]}"],
+)
 def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path, content):
     path = tmp_path / "notes.txt"
     path.write_text(content)
