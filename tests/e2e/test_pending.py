@@ -33,10 +33,20 @@ spec:
 """
 
 
+REASONS = {
+    "reserved": "5 node(s) didn't match Pod's node affinity/selector",
+    "archive": "5 node(s) didn't find available persistent volumes to bind",
+    "huge": "5 Insufficient cpu",
+    "impossible": "5 node(s) didn't match Pod's node affinity/selector",
+}
+
+
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pending")
     with cluster_up(Kubeloop(folder), folder, "-f", MIXED) as (_, kubectl):
+        for pod, reasons in REASONS.items():  # before a test changes what they wait for
+            wait_for_reason(kubectl, pod, told(reasons))
         yield kubectl
 
 
@@ -65,7 +75,6 @@ def told(reasons: str, preemption: str = "5 Preemption is not helpful for schedu
 
 
 def test_a_pod_runs_once_the_taint_is_removed(kubectl):
-    wait_for_reason(kubectl, "reserved", told("5 node(s) didn't match Pod's node affinity/selector"))
     node = kubectl.json("get", "nodes")["items"][0]["metadata"]["name"]
     kubectl("taint", "node", node, "example.com/maintenance=:NoSchedule")
     kubectl("label", "node", node, "example.com/pool=reserved")
@@ -83,7 +92,6 @@ def test_a_pod_runs_once_the_pod_in_its_way_is_deleted(kubectl):
 
 
 def test_a_pod_runs_once_there_is_a_volume_for_it(kubectl):
-    wait_for_reason(kubectl, "archive", told("5 node(s) didn't find available persistent volumes to bind"))
     kubectl.shows("waiting for pod archive to be scheduled", "describe", "pvc", "archive", "-n", "mixed")
     kubectl("apply", "-f", VOLUME)
     wait_until_scheduled(kubectl, "archive")
@@ -123,8 +131,6 @@ def test_the_default_class_provides_a_volume_that_goes_with_its_claim(kubectl):
 
 
 def test_pods_run_once_there_is_a_node_for_them(kubectl):
-    wait_for_reason(kubectl, "huge", told("5 Insufficient cpu"))
-    wait_for_reason(kubectl, "impossible", told("5 node(s) didn't match Pod's node affinity/selector"))
     kubectl("apply", "-f", NODE)
     for pod in ("huge", "impossible"):
         assert wait_until_scheduled(kubectl, pod) == "quantum"
