@@ -16,6 +16,7 @@ from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.managed import (
     Fields,
     all_fields,
+    distinct,
     fields_set,
     intersect,
     is_atomic,
@@ -25,6 +26,7 @@ from kubeloop.devcluster.managed import (
     sorted_entries,
     subtract,
     union,
+    without_owners,
 )
 from kubeloop.devcluster.registry import Served
 from kubeloop.kube import schema
@@ -77,7 +79,7 @@ def apply_configuration(
         merged=lambda base: _merge_struct(struct, base, config),
         without=lambda merged, dropped: _without(struct, merged, dropped),
         changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
-        already_set=lambda base: fields_set(served, _without_owners(base), subresource=subresource),
+        already_set=lambda base: fields_set(served, without_owners(base), subresource=subresource),
         read=read,
     )
 
@@ -105,7 +107,7 @@ def with_wishes(
     know the type of the object. Values are compared as they are written: who applies "1000m" where the object says "1"
     is in conflict with its owner. Raises StatusError: see apply_configuration().
     """
-    entries: list[JSON] = base["metadata"].get("managedFields", [])
+    entries = distinct(base["metadata"].get("managedFields", []))
     if not entries and "uid" in base["metadata"] and (present := already_set(base)):
         entries = [new_entry(served, _BEFORE, "Update", subresource, present, now)]
     mine = next((entry for entry in entries if _is(entry, manager, subresource)), None)
@@ -223,10 +225,6 @@ def _is(entry: JSON, manager: str, subresource: str) -> bool:
         and entry.get("operation") == "Apply"
         and entry.get("subresource", "") == subresource
     )
-
-
-def _without_owners(obj: JSON) -> JSON:
-    return {**obj, "metadata": {name: each for name, each in obj["metadata"].items() if name != "managedFields"}}
 
 
 # --- merging ----------------------------------------------------------------------------------------------------------

@@ -426,7 +426,7 @@ def json_kind(value: Any, *, number: bool = False) -> str:
         return f"number {value}" if number else "number"
     if type(value) is str:
         return "string"
-    return "object" if type(value) is dict else "array"
+    return "object" if isinstance(value, dict) else "array"
 
 
 def go_type_text(go_type: str) -> str:

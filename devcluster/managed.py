@@ -96,7 +96,7 @@ def track_update(
         metadata.pop("managedFields", None)
         return
     entries = known
-    before, after = _without_managed(old), _without_managed(obj)
+    before, after = without_owners(old), without_owners(obj)
     if before == after:
         set_entries(metadata, [each for each in entries if each.get("fieldsV1")])
         return
@@ -115,11 +115,24 @@ def starting_entries(given: Any, live: list[JSON]) -> list[JSON]:
     if not given or given == live:
         return live
     try:
-        # of entries with one identity the last counts
-        entries = {_identity(each): {**each, "fieldsV1": _checked(each)} for each in given}
+        entries = [{**each, "fieldsV1": _checked(each)} for each in given]
     except (ValueError, msgspec.DecodeError):
         return live
-    return sorted_entries(list(entries.values()))
+    return sorted_entries(distinct(entries))
+
+
+def distinct(entries: list[JSON]) -> list[JSON]:
+    """Of entries that speak of the same writer the last one counts; a write of a scale may leave such ones."""
+    owners = {
+        (
+            each.get("manager", ""),
+            each.get("operation"),
+            each.get("apiVersion") if each.get("operation") != "Apply" else "",
+            each.get("subresource", ""),
+        ): each
+        for each in entries
+    }
+    return entries if len(owners) == len(entries) else list(owners.values())
 
 
 def of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON] | None:
@@ -129,6 +142,7 @@ def of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON
     Source: structured-merge-diff merge/update.go reconcileManagedFieldsWithSchemaChanges.
     """
     own = resource.api_version
+    entries = distinct(entries)
     if all(each["apiVersion"] == own for each in entries):
         return entries
     if any(each["apiVersion"].count("/") > 1 for each in entries):
@@ -286,7 +300,8 @@ def _empty(resource: Resource[Any]) -> JSON:
     return decode(resource, {})[0]
 
 
-def _without_managed(obj: JSON) -> JSON:
+def without_owners(obj: JSON) -> JSON:
+    """The object without its managedFields."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
 

@@ -10,7 +10,15 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import decoding, errors, patching
-from kubeloop.devcluster.bodies import Body, all_strict, keep_reset, parse_json, strict_text, unknown_kind
+from kubeloop.devcluster.bodies import (
+    Body,
+    all_strict,
+    check_type_meta,
+    keep_reset,
+    parse_json,
+    strict_text,
+    unknown_kind,
+)
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.request import Request
@@ -209,16 +217,27 @@ def _decoded(
     if not isinstance(patched, dict):
         target = "map[string]interface {}"
         raise refused(f"json: cannot unmarshal {_kind_of(patched)} into Go value of type {target}")
-    given, api_version = patched.get("kind", resource.kind), patched.get("apiVersion", resource.api_version)
-    if (given, api_version) != (resource.kind, resource.api_version):
+    if kind != _STRATEGIC:
+        try:
+            check_type_meta(patched)
+        except ValueError as error:
+            raise refused(str(error)) from error
+    if isinstance(resource, CustomResource) and not patched.get("kind"):
+        raise refused(f"Object 'Kind' is missing in '{_encode_sorted(patched).decode()}'")
+    given, api_version = patched.get("kind") or resource.kind, patched.get("apiVersion") or ""
+    if (given, api_version or resource.api_version) != (resource.kind, resource.api_version):
         if isinstance(resource, CustomResource):
             raise resource.rules.wrong_kind(patched)
+        if kind != _STRATEGIC and not api_version:
+            group = quoted(resource.group)
+            raise refused(f"no kind {quoted(given)} is registered for the internal version of group {group}")
         if kind != _STRATEGIC:
             raise refused(unknown_kind(api_version, given, resource))
-        patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}
-    if kind != _STRATEGIC and not patched.get("apiVersion") and not isinstance(resource, CustomResource):
+        if isinstance(given, str) and isinstance(api_version, str):
+            patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}
+    if kind != _STRATEGIC and not api_version and not isinstance(resource, CustomResource):
         # read in the server's internal version, whose fields have other names
-        strict = [*strict, *(f'unknown field "{name}"' for name in patched if name != "kind")]
+        strict = [*strict, *(f'unknown field "{name}"' for name in patched if name not in ("kind", "apiVersion"))]
         patched = {"metadata": {}}
     try:
         obj, unknown = decoding.decode(resource, patched)

@@ -56,7 +56,7 @@ from kubeloop.devcluster.registry import (
 )
 from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response
 from kubeloop.devcluster.reviews import review
-from kubeloop.devcluster.revision_data import keep_patched_text
+from kubeloop.devcluster.revision_data import keep_applied_text
 from kubeloop.devcluster.routes import OTHER_NAMESPACE, Route, check_names, verb
 from kubeloop.devcluster.scales import read_scale, write_scale
 from kubeloop.devcluster.storage import Store, Stored, object_key
@@ -326,7 +326,9 @@ class Rest:
         apply_defaults(target.resource, body.obj)
         return body
 
-    def _track(self, target: Served, body: Body, writer: Writer, before: Stored | None) -> Writer:
+    def _track(
+        self, target: Served, body: Body, writer: Writer, before: Stored | None, subresource: str = ""
+    ) -> Writer:
         """Turn an object of a second version into what is stored; its fields are owned under the names it came with,
         and with those that only the stored form has defaults for."""
         if target.stored_as is None:
@@ -334,10 +336,10 @@ class Rest:
         if not writer.applied:
             body.obj = from_stored(target, to_stored(target, body.obj))
             if before is None:
-                track_create(target, body.obj, writer, self._writing.now)
+                track_create(target, body.obj, writer, self._writing.now, subresource=subresource)
             else:
                 live = from_stored(target, before.object)
-                track_update(target, body.obj, live, writer, self._writing.now, subresource="")
+                track_update(target, body.obj, live, writer, self._writing.now, subresource=subresource)
         body.obj = self._stored_form(target, body.obj)
         return replace(writer, applied=True)
 
@@ -392,7 +394,7 @@ class Rest:
         body = self._incoming(request, target, body)
         resource = target.resource
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
-        writer = self._track(target, body, writer_of(request), before)
+        writer = self._track(target, body, writer_of(request), before, subresource)
         if before is None:
             if not target.create_on_update:
                 raise errors.not_found(resource, found.name)
@@ -445,7 +447,7 @@ class Rest:
         request.warnings += body.warnings
         check_names(found, body.obj)
         body = self._incoming(request, target, body)
-        writer = self._track(target, body, writer_of(request), before)
+        writer = self._track(target, body, writer_of(request), before, subresource)
         obj = self._writing.update(
             target,
             before,
@@ -490,7 +492,7 @@ class Rest:
         request.warnings += told_of_repeated(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
         body = self._incoming(request, target, Body(decoding.normal(resource, obj)))
-        keep_patched_text(resource, body.obj, None, is_typed=True)
+        keep_applied_text(resource, body.obj, obj, None if before is None else before.object)
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.managed import without_owners
 from kubeloop.devcluster.registry import CONTROLLER_REVISIONS
 from kubeloop.kube.resources import Resource
 
@@ -72,6 +73,15 @@ def keep_patched_text(resource: Resource[Any], obj: JSON, live: JSON | None, *, 
         obj["data"] = SentData.of(data, _escaped(_encode_sorted(data)))
     elif isinstance(data, SentData):
         obj["data"] = SentData.of(data, compact(data.text))
+
+
+def keep_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, live: JSON | None) -> None:
+    """As keep_patched_text(): what is applied (`applied` before it was decoded) and changes nothing is not written
+    anew."""
+    if resource is CONTROLLER_REVISIONS and live is not None and without_owners(applied) == without_owners(live):
+        obj["data"] = live.get("data")
+    else:
+        keep_patched_text(resource, obj, live, is_typed=True)
 
 
 def is_same_data(one: Any, other: Any) -> bool:

@@ -17,7 +17,7 @@ from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.apply import apply_configuration
 from kubeloop.devcluster.bodies import Body, FieldValidation, field_validation, parse_body, read_object
 from kubeloop.devcluster.conversions import from_stored
-from kubeloop.devcluster.managed import Fields, Writer, sorted_entries, subtract, track_update
+from kubeloop.devcluster.managed import Fields, Writer, sorted_entries, subtract, track_update, without_owners
 from kubeloop.devcluster.patch_requests import (
     APPLY,
     PATCH_TYPES,
@@ -175,7 +175,7 @@ def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, w
     if custom and "managedFields" not in old["metadata"]:
         raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
     obj = apply_configuration(SCALES, old, given, manager=manager, force=force, subresource="scale", now=writing.now())
-    if custom and _without_owners(obj) != _without_owners(old):
+    if custom and without_owners(obj) != without_owners(old):
         metadata = given["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
     return Body(decoding.normal(SCALE, obj), told_of_repeated(repeated, mode))
@@ -191,11 +191,6 @@ def _not_converted(which: str, named: str) -> str:
     """What v1.36 says where it takes the Scale of a custom resource for one itself: a change cannot be applied."""
     why = "request to convert CR to an invalid group/version: autoscaling/v1"
     return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {why}"
-
-
-def _without_owners(scale: JSON) -> JSON:
-    metadata = {name: each for name, each in scale["metadata"].items() if name != "managedFields"}
-    return {**scale, "metadata": metadata}
 
 
 def _patched(request: Request, found: Route, old: JSON, patch_type: str, mode: FieldValidation) -> Body:

@@ -137,8 +137,8 @@ class Writing:
     ) -> JSON:
         """Store the next version of `before`; `obj` is as of create().
 
-        patched: `obj` is a patch on `before`, so it needs no resourceVersion and its uid is a field like any other. A
-        write that changes nothing stores nothing. Removing the last finalizer of an object that is being deleted
+        patched: `obj` is a patch on `before`, so its uid is a field like any other. A write that changes nothing stores
+        nothing. Removing the last finalizer of an object that is being deleted
         removes it. warnings and sent: as of create(). Raises StatusError.
         """
         served = stored_form(asked)
@@ -146,8 +146,6 @@ class Writing:
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
             self._admission.check_namespace(namespace)
-        if patched:
-            metadata.setdefault("resourceVersion", old["metadata"]["resourceVersion"])
         self._check_precondition(asked, metadata, old, patched=patched)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
@@ -211,7 +209,7 @@ class Writing:
         version = metadata.get("resourceVersion")
         check_version(version)
         if not version or version == "0":
-            if not served.unconditional_update and not patched:
+            if not served.unconditional_update:
                 causes = [
                     errors.cause(
                         "FieldValueInvalid",
@@ -259,14 +257,20 @@ def _causes(
     if asked.resource.group != resource.group:
         resource, obj = asked.resource, from_stored(asked, obj)
         old = None if old is None else from_stored(asked, old)
+    elif resource.group_resource in _COMPARED_AS_SENT and sent:
+        obj = with_empties(obj, sent)
     more = () if old is None else (old,)
     causes = validate(resource, obj, *more)
-    if causes and sent:
+    if causes and sent and asked.custom is None:
         known = {_place(each) for each in causes}
         told = [each for each in validate(resource, with_empties(obj, sent), *more) if _place(each) in known]
         if [*map(_place, told)] == [*map(_place, causes)]:
             return told
     return causes
+
+
+_COMPARED_AS_SENT = ("configmaps", "secrets")
+"""Kinds that do not change from none to an empty map, either, if they are immutable."""
 
 
 def _place(cause: JSON) -> tuple[str, str]:

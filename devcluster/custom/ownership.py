@@ -188,7 +188,12 @@ def all_fields(schema: Schema | None, value: Any) -> Fields:
         declared = _declared(schema) if schema is not None else {}
         found: Fields = {}
         for name, each in value.items():
-            inner = all_fields(_field(schema, name), each)
+            field = _field(schema, name)
+            if each == [] and field is not None and _list_type(field) != "atomic":
+                continue  # a list by its items, of which there are none
+            inner = all_fields(field, each)
+            if not inner and each and isinstance(each, dict) and _is_granular(field):
+                continue  # none of its fields is owned, and it is not empty itself
             # what no schema names is a member of its parent, as items of a list are
             found[f"f:{name}"] = {".": {}, **inner} if inner and name not in declared else inner
         return found

@@ -210,9 +210,10 @@ def config_map_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if old.get("immutable"):
         if not obj.get("immutable"):
             errors.forbidden("immutable", "field is immutable when `immutable` is set")
-        for name in ("data", "binaryData"):
-            if obj.get(name, {}) != old.get(name, {}):
-                errors.forbidden(name, "field is immutable when `immutable` is set")
+        if obj.get("data", {}) != old.get("data", {}):  # it is defaulted to an empty map
+            errors.forbidden("data", "field is immutable when `immutable` is set")
+        if obj.get("binaryData") != old.get("binaryData"):
+            errors.forbidden("binaryData", "field is immutable when `immutable` is set")
     if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
         config_map_create(errors, obj)
 
@@ -265,7 +266,7 @@ def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if old.get("immutable"):
         if not obj.get("immutable"):
             errors.forbidden("immutable", "field is immutable when `immutable` is set")
-        if obj.get("data", {}) != old.get("data", {}):
+        if obj.get("data") != old.get("data"):
             errors.forbidden("data", "field is immutable when `immutable` is set")
     if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):
         secret_create(errors, obj)

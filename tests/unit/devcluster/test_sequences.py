@@ -417,3 +417,65 @@ async def test_the_status_of_an_absent_service_is_a_service_without_an_address(a
 async def test_the_status_of_nothing_is_not_looked_at(ask: Asked):
     wrong = {"apiVersion": "v1", "kind": "Guess"}
     assert ask("PATCH", f"{CORE}/pods/p/status?fieldManager=x", wrong, APPLY)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("operation", "told"),
+    [
+        ({"path": "/kind", "value": {}}, "json: cannot unmarshal object into Go struct field .kind of type string"),
+        (
+            {"path": "/apiVersion", "value": 1},
+            "cannot unmarshal number into Go struct field .apiVersion of type string",
+        ),
+        ({"path": "/apiVersion", "value": "a/b/c"}, "unexpected GroupVersion string: a/b/c"),
+    ],
+)
+async def test_a_patch_of_the_kind_is_read_like_a_body(ask: Asked, operation: JSON, told: str):
+    path = made(ask, f"{CORE}/configmaps", "c", {})
+    status, answer = ask("PATCH", path, [{"op": "add", **operation}], OPERATIONS)
+    assert (status, answer["message"].endswith(told)) == (422, True), answer["message"]
+
+
+async def test_a_patch_may_make_the_kind_and_the_version_null(ask: Asked):
+    path = made(ask, f"{CORE}/configmaps", "c", {})
+    assert patch(ask, path, [{"op": "add", "path": "/kind", "value": None}], OPERATIONS)["kind"] == "ConfigMap"
+    status, answer = ask("PATCH", path, [{"op": "add", "path": "/apiVersion", "value": None}], OPERATIONS)
+    assert (status, ask.warnings) == (400, ['299 - "unknown field \\"metadata\\""']), answer
+
+
+async def test_a_patch_that_takes_the_version_away_is_refused_where_updates_need_one(ask: Asked):
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    path = made(ask, budgets, "b", {"spec": {"selector": {}}})
+    status, answer = ask("PATCH", path, {"metadata": {"resourceVersion": None}}, MERGE)
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
+    assert patch(ask, path, {"metadata": {"labels": {"a": "b"}}})["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_owners_of_a_status_in_a_second_version_are_of_the_status(ask: Asked):
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    autoscalers = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+    path = made(ask, autoscalers, "h", {"spec": {"maxReplicas": 2, "scaleTargetRef": target}})
+    found = patch(ask, f"{path}/status?fieldManager=s", {"status": {"currentReplicas": 1, "desiredReplicas": 2}})
+    assert {each["manager"]: each.get("subresource") for each in found["metadata"]["managedFields"]} == {
+        "unknown": None,
+        "s": "status",
+    }
+
+
+async def test_what_cannot_change_does_not_become_empty_either(ask: Asked):
+    path = made(ask, f"{CORE}/secrets", "s", {"immutable": True})
+    assert ask("PATCH", path, {"data": {}}, MERGE)[1]["details"]["causes"][0]["field"] == "data"
+    path = made(ask, f"{CORE}/configmaps", "c", {"immutable": True})
+    assert ask("PATCH", path, {"binaryData": {}}, MERGE)[1]["details"]["causes"][0]["field"] == "binaryData"
+    patch(ask, path, {"data": {}})  # by default it is empty
+
+
+async def test_after_an_applied_scale_one_entry_of_its_manager_is_left(ask: Asked):
+    body = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE, "replicas": 2}}
+    path = made(ask, f"{APPS}/replicasets", "r", body)
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "r"}, "spec": {"replicas": 2}}
+    patch(ask, f"{path}/scale?fieldManager=unknown", scale, APPLY)
+    applied = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "r"}}
+    found = patch(ask, f"{path}?fieldManager=x", {**applied, "spec": {"minReadySeconds": 1}}, APPLY)
+    owners = [(each["manager"], each["operation"]) for each in found["metadata"]["managedFields"]]
+    assert owners == [("unknown", "Apply"), ("x", "Apply"), ("unknown", "Update")]
