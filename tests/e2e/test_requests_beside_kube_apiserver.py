@@ -144,6 +144,9 @@ _MASKS = (
 )
 
 
+_AGE = re.compile(r"(\d+m)?\d+s")  # one server may be asked a moment later than the other
+
+
 def _sorted_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
@@ -153,10 +156,12 @@ def _masked(value: Any, field: str = "") -> Any:
     if type(value) is dict:
         return {name: _masked(inner, name) for name, inner in value.items()}
     if type(value) is list:
-        inner = [_masked(each) for each in value]
+        inner = [_masked(each, "cell" if field == "cells" else "") for each in value]
         return sorted(inner, key=_sorted_text) if field in ("managedFields", "causes") else inner
     if field in ("resourceVersion", "continue") and value not in ("", "0"):
         return "(version)"
+    if field == "cell" and type(value) is str and _AGE.fullmatch(value):
+        return "(age)"
     if type(value) is str:
         for pattern, instead in _MASKS:
             value = pattern.sub(instead, value)
