@@ -192,7 +192,7 @@ class Rest:
             return document(200, self._table(request, target, objects, metadata, view), view)
         if view.form == "metadata":
             # an empty list has none at all, as Go writes a slice that nothing was put into
-            items = [_metadata_of(obj, view, whole=False) for obj in objects] or None
+            items = [_metadata_of(obj, view) for obj in objects] or None
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
         else:
             left_out = () if target.custom is not None else ("kind", "apiVersion")
@@ -247,8 +247,8 @@ class Rest:
             if view.protobuf:
                 from kubeloop.devcluster.protobuf_answers import MetadataFrames
 
-                return MetadataFrames(lambda obj: _metadata_of(obj, view, whole=True))
-            return WordedFrames(lambda type_, obj: plain_frame(type_, _metadata_of(obj, view, whole=True)))
+                return MetadataFrames(lambda obj: _metadata_of(obj, view))
+            return WordedFrames(lambda type_, obj: plain_frame(type_, _metadata_of(obj, view)))
         check_include_object(request.option("includeObject"))
         first = True
 
@@ -309,7 +309,7 @@ class Rest:
             obj = self._table(request, target, [obj], metadata, view)
         elif view.form == "metadata":
             check_metadata_form(view, target.resource, is_list=False)
-            obj = _metadata_of(obj, view, whole=True)
+            obj = _metadata_of(obj, view)
         return document(status, obj, view)
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -362,9 +362,7 @@ class Rest:
         self._writing.set_namespace(target, body.obj.setdefault("metadata", {}), found.namespace)
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), None)
-        obj = self._writing.create(
-            target, body.obj, found.namespace, writer, request.warnings, dry_run=dry_run, sent=body.sent
-        )
+        obj = self._writing.create(target, body, found.namespace, writer, request.warnings, dry_run=dry_run)
         return self._written(request, target, 201, obj, view)
 
     def _written(self, request: Request, target: Served, status: int, obj: JSON, view: View) -> Response:
@@ -405,25 +403,11 @@ class Rest:
             if not dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)
             obj = self._writing.create(
-                target,
-                body.obj,
-                found.namespace,
-                writer,
-                request.warnings,
-                dry_run=dry_run,
-                subresource=subresource,
-                sent=body.sent,
+                target, body, found.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
             return self._written(request, target, 201, obj, view)
         obj = self._writing.update(
-            target,
-            before,
-            body.obj,
-            writer,
-            request.warnings,
-            dry_run=dry_run,
-            subresource=subresource,
-            sent=body.sent,
+            target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource
         )
         return self._written(request, target, 200, obj, view)
 
@@ -449,15 +433,7 @@ class Rest:
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), before, subresource)
         obj = self._writing.update(
-            target,
-            before,
-            body.obj,
-            writer,
-            request.warnings,
-            dry_run=dry_run,
-            subresource=subresource,
-            patched=True,
-            sent=body.sent,
+            target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
         return self._written(request, target, 200, obj, view)
 
@@ -491,32 +467,17 @@ class Rest:
         )
         request.warnings += told_of_repeated(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
-        body = self._incoming(request, target, Body(decoding.normal(resource, obj)))
+        body = self._incoming(request, target, Body(decoding.normal(resource, obj), sent=obj))
         keep_applied_text(resource, body.obj, obj, None if before is None else before.object)
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
             created = self._writing.create(
-                target,
-                body.obj,
-                found.namespace,
-                writer,
-                request.warnings,
-                dry_run=dry_run,
-                subresource=subresource,
-                sent=obj,
+                target, body, found.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
             return self._written(request, target, 201, created, view)
         updated = self._writing.update(
-            target,
-            before,
-            body.obj,
-            writer,
-            request.warnings,
-            dry_run=dry_run,
-            subresource=subresource,
-            patched=True,
-            sent=obj,
+            target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
         return self._written(request, target, 200, updated, view)
 
@@ -714,6 +675,5 @@ def _looked_up(target: Served, name: str) -> JSON:
     raise errors.not_found(replace(target.resource, plural=target.resource.singular), name)
 
 
-def _metadata_of(obj: JSON, view: View, *, whole: bool) -> JSON:
-    del whole
+def _metadata_of(obj: JSON, view: View) -> JSON:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": obj["metadata"]}

@@ -161,7 +161,7 @@ def write_scale(request: Request, found: Route, asked: str, stored: Callable[[],
     if not now_owned:
         del wanted["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
-    obj = writing.update(target, before, wanted, writer, request.warnings, dry_run=dry_run, subresource="scale")
+    obj = writing.update(target, before, Body(wanted), writer, request.warnings, dry_run=dry_run, subresource="scale")
     return scale_of(obj) if custom is None else custom.scale_of(obj)
 
 

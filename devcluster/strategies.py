@@ -266,10 +266,10 @@ _SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
 _KEPT_IF_LEFT_OUT = ("uid", "deletionGracePeriodSeconds")
 
 
-def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON | None = None) -> None:
+def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None:
     """Keep what a client may not change through the main resource: status, and the server's part of metadata.
 
-    sent: see Writing.create().
+    sent: see bodies.Body.
     """
     metadata, before = obj["metadata"], old["metadata"]
     for name in _SERVER_OWNED:

@@ -18,6 +18,7 @@ from typing import Any
 from kubeloop.devcluster import errors, strategies
 from kubeloop.devcluster.admission import Admission
 from kubeloop.devcluster.allocation import ServiceAddresses
+from kubeloop.devcluster.bodies import Body
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.custom.definition_rules import definition_warnings
 from kubeloop.devcluster.empties import with_empties
@@ -59,21 +60,21 @@ class Writing:
     def create(
         self,
         asked: Served,
-        obj: JSON,
+        body: Body,
         namespace: str,
         writer: Writer,
         warnings: list[str],
         *,
         dry_run: bool,
         subresource: str = "",
-        sent: JSON | None = None,
     ) -> JSON:
-        """Store a new object; `obj` is in the form in which `asked` is stored, defaulted and the caller's own.
+        """Store a new object; body.obj is in the form in which `asked` is stored, defaulted and the caller's own.
 
         warnings: grows by what the sender is told, whether the object is stored or refused. subresource: through which
-        it is made, which only some kinds allow. sent: the object as it came, whose empty lists messages tell from
-        absent ones. Raises StatusError.
+        it is made, which only some kinds allow. Messages tell empty lists in body.sent from absent ones. Raises
+        StatusError.
         """
+        obj, sent = body.obj, body.sent
         served = stored_form(asked)
         resource = served.resource
         metadata = obj.setdefault("metadata", {})
@@ -126,21 +127,21 @@ class Writing:
         self,
         asked: Served,
         before: Stored,
-        obj: JSON,
+        body: Body,
         writer: Writer,
         warnings: list[str],
         *,
         dry_run: bool,
         subresource: str = "",
         patched: bool = False,
-        sent: JSON | None = None,
     ) -> JSON:
-        """Store the next version of `before`; `obj` is as of create().
+        """Store the next version of `before`; `body` is as of create().
 
-        patched: `obj` is a patch on `before`, so its uid is a field like any other. A write that changes nothing stores
-        nothing. Removing the last finalizer of an object that is being deleted
-        removes it. warnings and sent: as of create(). Raises StatusError.
+        patched: it is a patch on `before`, so its uid is a field like any other. A write that changes nothing stores
+        nothing. Removing the last finalizer of an object that is being deleted removes it. warnings: as of create().
+        Raises StatusError.
         """
+        obj, sent = body.obj, body.sent
         served = stored_form(asked)
         resource, old = served.resource, from_stored(served, before.object)
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
@@ -246,9 +247,7 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
     return told
 
 
-def _causes(
-    asked: Served, obj: JSON, old: JSON | None, sent: JSON | None, validate: Callable[..., list[JSON]]
-) -> list[JSON]:
+def _causes(asked: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]) -> list[JSON]:
     """What is against `obj`, with its values as they were sent: decoding drops lists and maps without anything in them.
 
     Events are looked at in the form in which they are asked for, which has rules of its own.

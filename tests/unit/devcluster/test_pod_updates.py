@@ -23,7 +23,7 @@ def whole(spec, status):
 
 def test_an_update_without_priority_keeps_the_one_that_admission_gave():
     new = whole({"containers": []}, {})
-    prepare_for_update(served(PODS), new, whole({"priority": 10, "preemptionPolicy": "Never"}, {}))
+    prepare_for_update(served(PODS), new, whole({"priority": 10, "preemptionPolicy": "Never"}, {}), {})
     assert new["spec"] == {"containers": [], "priority": 10, "preemptionPolicy": "Never"}
 
 
