@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,7 @@ JSON = dict[str, Any]
 _AGGREGATED_FORM = ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
 _AGGREGATED = ";g={};v={};as={}".format(*_AGGREGATED_FORM)
 
-READ_WRITE = ("get", "patch", "update")
+_READ_WRITE = ("get", "patch", "update")
 _PROXY = ("create", "delete", "get", "patch", "update")
 _CONNECT = ("create", "get")
 
@@ -51,7 +52,7 @@ _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
 
 
 def subresource_verbs(subresource: str) -> tuple[str, ...]:
-    return _SUBRESOURCE_VERBS.get(subresource, READ_WRITE)
+    return _SUBRESOURCE_VERBS.get(subresource, _READ_WRITE)
 
 
 def subresource_kind(each: Served, subresource: str) -> tuple[str, str, str]:
@@ -69,22 +70,24 @@ def group_version_name(group: str, version: str) -> str:
 # --- one document per group version -----------------------------------------------------------------------------------
 
 
-def _api_resource(each: Served) -> JSON:
+def api_resource(each: Served, verbs: Sequence[str], storage_hash: str) -> JSON:
+    """The entry of a resource; storage_hash: "" where nothing is stored."""
     resource = each.resource
     result: JSON = {
         "name": resource.plural,
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": list(each.verbs),
+        "verbs": list(verbs),
+        **_names(resource),
     }
-    if resource.short_names:
-        result["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        result["categories"] = list(resource.categories)
-    if each.stored:
-        result["storageVersionHash"] = storage_version_hash(each.stored_as or resource)
-    return result
+    return result | ({"storageVersionHash": storage_hash} if storage_hash else {})
+
+
+def _names(resource: Resource[Any]) -> JSON:
+    """By what else a resource goes, where there is anything."""
+    named = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {name: value for name, value in named.items() if value}
 
 
 def storage_version_hash(resource: Resource[Any]) -> str:
@@ -93,7 +96,8 @@ def storage_version_hash(resource: Resource[Any]) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
-def _api_subresource(each: Served, subresource: str) -> JSON:
+def api_subresource(each: Served, subresource: str) -> JSON:
+    """The entry of a subresource."""
     group, version, kind = subresource_kind(each, subresource)
     result: JSON = {
         "name": f"{each.resource.plural}/{subresource}",
@@ -108,48 +112,48 @@ def _api_subresource(each: Served, subresource: str) -> JSON:
 def _resource_list(group: str, version: str) -> JSON:
     entries: list[JSON] = []
     for each in of_version(group, version):
-        entries.append(_api_resource(each))
-        entries.extend(_api_subresource(each, name) for name in sorted(each.resource.subresources))
+        storage_hash = storage_version_hash(each.stored_as or each.resource) if each.stored else ""
+        entries.append(api_resource(each, each.verbs, storage_hash))
+        entries.extend(api_subresource(each, name) for name in sorted(each.resource.subresources))
     document: JSON = {"kind": "APIResourceList"}
     if group:  # the core group's list goes without, for the sake of the oldest clients
         document["apiVersion"] = "v1"
     return document | {"groupVersion": group_version_name(group, version), "resources": entries}
 
 
-def _group(name: str) -> JSON:
-    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in VERSIONS[name]]
-    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+def api_group(name: str, versions: Iterable[str]) -> JSON:
+    """The entry of a group; its preferred version comes first."""
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
 # --- aggregated: everything at once -----------------------------------------------------------------------------------
 
 
-def _aggregated_resource(each: Served) -> JSON:
+def aggregated_resource(
+    each: Served, verbs: Sequence[str], subresources: Iterable[str], group: str = "", version: str = ""
+) -> JSON:
+    """The entry of a resource. group, version: of its kind, which those of Kubernetes' own resources do not say."""
     resource = each.resource
     result: JSON = {
         "resource": resource.plural,
-        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "responseKind": {"group": group, "version": version, "kind": resource.kind},
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": list(each.verbs),
+        "verbs": list(verbs),
+        **_names(resource),
     }
-    if resource.short_names:
-        result["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        result["categories"] = list(resource.categories)
-    subresources: list[JSON] = []
-    for name in sorted(resource.subresources):
-        group, version, kind = subresource_kind(each, name)
-        subresources.append(
-            {
-                "subresource": name,
-                "responseKind": {"group": group, "version": version, "kind": kind},
-                "verbs": list(subresource_verbs(name)),
-            }
-        )
-    if subresources:
-        result["subresources"] = subresources
-    return result
+    entries = []
+    for name in subresources:
+        own_group, own_version, kind = subresource_kind(each, name)
+        told = {"group": own_group or group, "version": own_version or version, "kind": kind}
+        entries.append({"subresource": name, "responseKind": told, "verbs": list(subresource_verbs(name))})
+    return result | ({"subresources": entries} if entries else {})
+
+
+def aggregated_version(version: str, resources: list[JSON]) -> JSON:
+    """What one group serves in one version."""
+    return {"version": version, "resources": resources, "freshness": "Current"}
 
 
 def _aggregated(groups: list[str]) -> JSON:
@@ -161,12 +165,14 @@ def _aggregated(groups: list[str]) -> JSON:
             {
                 "metadata": {"name": group} if group else {},
                 "versions": [
-                    {
-                        "version": each,
-                        "resources": [_aggregated_resource(resource) for resource in of_version(group, each)],
-                        "freshness": "Current",
-                    }
-                    for each in VERSIONS[group]
+                    aggregated_version(
+                        version,
+                        [
+                            aggregated_resource(each, each.verbs, sorted(each.resource.subresources))
+                            for each in of_version(group, version)
+                        ],
+                    )
+                    for version in VERSIONS[group]
                 ],
             }
             for group in groups
@@ -233,10 +239,14 @@ def _documents() -> dict[str, JSON]:
     documents: dict[str, JSON] = {
         "version": VERSION,
         "api": {"kind": "APIVersions", "versions": list(VERSIONS[""]), "serverAddressByClientCIDRs": []},
-        "apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in api_groups()]},
+        "apis": {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [api_group(name, VERSIONS[name]) for name in api_groups()],
+        },
     }
     for name in api_groups():
-        documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
+        documents[f"apis/{name}"] = {"kind": "APIGroup", "apiVersion": "v1", **api_group(name, VERSIONS[name])}
     for group, version in group_versions():
         documents[f"apis/{group}/{version}" if group else f"api/{version}"] = _resource_list(group, version)
     return documents

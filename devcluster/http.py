@@ -328,7 +328,9 @@ class _Connection(asyncio.Protocol):
         if len(body) >= self._server.gzip_from_bytes and "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)
             more = b"Content-Encoding: gzip\r\n"
-        head = self._head(response, b"%sContent-Length: %d\r\n" % (more, len(body)), stays)
+        if response.status != HTTPStatus.NOT_MODIFIED:  # which speaks of a body that it does not have
+            more += b"Content-Length: %d\r\n" % len(body)
+        head = self._head(response, more, stays)
         self._send(head if request.method == "HEAD" else head + body)
         self._finish(stays)
 

@@ -7,7 +7,7 @@ pkg/controller/openapi/builder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha512
 from typing import Any
 
@@ -92,37 +92,14 @@ class Documents:
         return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, form
 
     def _group(self, group: str) -> JSON:
-        versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._groups()[group]]
-        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+        return shared_discovery.api_group(group, self._groups()[group])
 
     def _resource_list(self, group: str, version: str) -> JSON:
         entries: list[JSON] = []
         for each in self._groups()[group][version]:
-            resource = each.served.resource
-            entry: JSON = {
-                "name": resource.plural,
-                "singularName": resource.singular,
-                "namespaced": resource.namespaced,
-                "kind": resource.kind,
-                "verbs": list(TERMINATING_VERBS if each.terminating else VERBS),
-            }
-            if resource.short_names:
-                entry["shortNames"] = list(resource.short_names)
-            if resource.categories:
-                entry["categories"] = list(resource.categories)
-            entries.append(entry | {"storageVersionHash": _storage_hash(each)})
-            for subresource in resource.subresources:
-                scale = subresource == "scale"
-                entries.append(
-                    {
-                        "name": f"{resource.plural}/{subresource}",
-                        "singularName": "",
-                        "namespaced": resource.namespaced,
-                        **({"group": "autoscaling", "version": "v1"} if scale else {}),
-                        "kind": "Scale" if scale else resource.kind,
-                        "verbs": list(shared_discovery.READ_WRITE),
-                    }
-                )
+            entries.append(shared_discovery.api_resource(each.served, _verbs(each), _storage_hash(each)))
+            subresources = each.served.resource.subresources
+            entries.extend(shared_discovery.api_subresource(each.served, name) for name in subresources)
         return {
             "kind": "APIResourceList",
             "apiVersion": "v1",
@@ -134,7 +111,7 @@ class Documents:
         return {
             "metadata": {"name": group},
             "versions": [
-                {"version": version, "resources": [_aggregated(each) for each in versions], "freshness": "Current"}
+                shared_discovery.aggregated_version(version, [_aggregated(each) for each in versions])
                 for version, versions in self._groups()[group].items()
             ],
         }
@@ -202,30 +179,15 @@ def _storage_hash(version: Version) -> str:
     return sha512(f"{resource.group}/{resource.version}/{resource.kind}".encode()).hexdigest()[:12]
 
 
+def _verbs(version: Version) -> Sequence[str]:
+    return TERMINATING_VERBS if version.terminating else VERBS
+
+
 def _aggregated(version: Version) -> JSON:
     resource = version.served.resource
-    own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    result: JSON = {
-        "resource": resource.plural,
-        "responseKind": own,
-        "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.singular,
-        "verbs": list(TERMINATING_VERBS if version.terminating else VERBS),
-    }
-    if resource.short_names:
-        result["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        result["categories"] = list(resource.categories)
-    scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-    subresources = [
-        {
-            "subresource": each,
-            "responseKind": scale if each == "scale" else own,
-            "verbs": list(shared_discovery.READ_WRITE),
-        }
-        for each in resource.subresources
-    ]
-    return result | ({"subresources": subresources} if subresources else {})
+    return shared_discovery.aggregated_resource(
+        version.served, _verbs(version), resource.subresources, resource.group, resource.version
+    )
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -102,6 +102,18 @@ async def test_whoever_is_too_slow_with_a_head_is_closed(monkeypatch):
         assert await told(port, b"GET /version HT") == b""
 
 
+async def test_an_answer_that_nothing_has_changed_tells_no_length():
+    """A length of 0 would say that what the client has is empty now."""
+    asked = b"GET /openapi/v3/version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: close\r\n%s\r\n"
+    async with serving() as port:
+        etag = re.search(rb"Etag: (.*)\r\n", await told(port, asked % b""))
+        assert etag is not None
+        again = await told(port, asked % (b"If-None-Match: %s\r\n" % etag[1]))
+    assert again.startswith(b"HTTP/1.1 304 Not Modified\r\n")
+    assert b"Content-Length" not in again
+    assert again.endswith(b"\r\n\r\n")
+
+
 async def test_a_body_is_asked_for_where_the_client_waits_for_that():
     async with serving() as port:
         answer = await told(port, POST + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
