@@ -1,12 +1,20 @@
-"""Addresses and node ports of Services. Source: pkg/registry/core/service."""
+"""Addresses and node ports of Services, and the IPAddress objects of their addresses.
+
+Source: pkg/registry/core/service and its ipallocator, with the controller that repairs.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import random
+import uuid
+from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.made import Made, stamped, template
+from kubeloop.devcluster.registry import IP_ADDRESSES, SERVICE_CIDRS
 from kubeloop.devcluster.service_fields import (
     begin_create,
     begin_update,
@@ -17,6 +25,7 @@ from kubeloop.devcluster.service_fields import (
 from kubeloop.devcluster.storage import Store
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.services import needs_health_check
+from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.resources import SERVICES
 
 JSON = dict[str, Any]
@@ -26,22 +35,41 @@ SERVICE_RANGE = ipaddress.IPv4Network("10.0.0.0/24")
 NODE_PORTS = range(30000, 32768)
 _TRIES = 64
 _INT32 = 1 << 31
+_MANAGED_BY, _ALLOCATOR = "ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"
+_LEAKED_AFTER = timedelta(seconds=60)
 
 
 class ServiceAddresses:
-    """Hands out cluster IPs and node ports; what is taken is read from the store."""
+    """Hands out cluster IPs and node ports; what is taken is read from the store.
 
-    def __init__(self, store: Store, rng: random.Random, network: ipaddress.IPv4Network) -> None:
+    An address has an IPAddress from the write that gives it to a Service to the one that takes it back. network: the
+    server's own range; the ServiceCIDRs that somebody adds and declares ready are others.
+    """
+
+    def __init__(self, store: Store, clock: Clock, rng: random.Random, network: ipaddress.IPv4Network) -> None:
         self._store = store
+        self._clock = clock
         self._rng = rng
         self._network = network
-        self._nobodys = (str(network.network_address), str(network.broadcast_address))
         self._ips: dict[str, str] = {}  # to the uid of the Service
         self._ports: dict[int, str] = {}
         self._held: dict[str, tuple[str, list[int]]] = {}  # of a uid: its address and its ports
         store.subscribe(SERVICES, lambda change: self._follow(change.now.object, gone=change.type == "DELETED"))
         for service in store.list(SERVICES):
             self._follow(service, gone=False)
+
+    def repair(self) -> None:
+        """Make IPAddresses that Services have not, and remove those that no Service has. Raises NotDurable."""
+        table = self._store.table(IP_ADDRESSES)
+        for service in self._store.list(SERVICES):
+            if address := _address_of(service):
+                self._hold(address, service)
+        now = self._clock.now()
+        for stored in table.list():
+            obj = stored.object
+            is_ours = obj["metadata"].get("labels", {}).get(_MANAGED_BY) == _ALLOCATOR
+            if is_ours and stored.key not in self._ips and _created(obj) < now - _LEAKED_AFTER:
+                table.delete(stored)
 
     def create(self, service: JSON, *, dry_run: bool) -> None:
         """Fill in, in place, what a new Service's type asks for. Raises StatusError where that cannot be had.
@@ -130,52 +158,117 @@ class ServiceAddresses:
 
     def _follow(self, service: JSON, *, gone: bool) -> None:
         uid, spec = service["metadata"]["uid"], service.get("spec", {})
-        address, ports = self._held.pop(uid, ("", []))
-        self._ips.pop(address, None)
+        before, ports = self._held.pop(uid, ("", []))
+        self._ips.pop(before, None)
         for port in ports:
             self._ports.pop(port, None)
+        address = "" if gone else _address_of(service)
+        addresses = self._store.table(IP_ADDRESSES)
+        if before and before != address and (held := addresses.get(before)) is not None:
+            addresses.delete(held)
         if gone:
             return
-        address = "" if spec.get("clusterIP") == "None" else spec.get("clusterIP", "")
         ports = [port["nodePort"] for port in spec.get("ports", ()) if port.get("nodePort")]
         if spec.get("healthCheckNodePort"):
             ports.append(spec["healthCheckNodePort"])
         self._held[uid] = (address, ports)
         if address:
             self._ips[address] = uid
+            self._hold(address, service)
         self._ports |= dict.fromkeys(ports, uid)
+
+    def _hold(self, address: str, service: JSON) -> None:
+        """See to it that there is the IPAddress of a Service's address."""
+        metadata, table = service["metadata"], self._store.table(IP_ADDRESSES)
+        reference = {"resource": "services", "namespace": metadata["namespace"], "name": metadata["name"]}
+        before = table.get(address)
+        if before is not None:
+            if before.object.get("spec", {}).get("parentRef") == reference:
+                return
+            table.delete(before)
+        shape = _address_shape()
+        named = {**shape, "metadata": {**shape["metadata"], "name": address}, "spec": {"parentRef": reference}}
+        uid = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        table.create(address, stamped(named, uid, rfc3339(self._clock.now())))
+
+    def _networks(self) -> list[ipaddress.IPv4Network]:
+        """Where addresses come from, the server's own range first."""
+        added = [
+            ipaddress.IPv4Network(cidr)
+            for each in self._store.list(SERVICE_CIDRS)
+            if _is_ready(each)
+            for cidr in each["spec"].get("cidrs") or ()
+            if ":" not in cidr
+        ]
+        return [self._network, *(each for each in added if each != self._network)]
+
+    def _is_taken(self, address: str) -> bool:
+        return address in self._ips or self._store.table(IP_ADDRESSES).get(address) is not None
 
     def _claim_ip(self, service: JSON, text: str, *, dry_run: bool) -> None:
         owner, why = self._ips.get(text), ""
-        if owner is not None and owner != service["metadata"]["uid"]:
+        address = ipaddress.ip_address(text)
+        network = next((each for each in self._networks() if address in each), None)
+        if owner != service["metadata"]["uid"] and self._is_taken(text):
             why = "provided IP is already allocated"
-        elif owner is None and not dry_run and ipaddress.ip_address(text) not in self._network:
+        elif owner is None and not dry_run and network is None:
             why = "the provided network does not match the current range"
-        elif owner is None and (ipaddress.ip_address(text) not in self._network or text in self._nobodys):
-            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {self._network}"
+        elif owner is None and (network is None or address in (network.network_address, network.broadcast_address)):
+            within = network or self._network
+            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {within}"
         if why:
             wrong = Errors()
             wrong.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
             self._refuse(service, wrong)
 
     def _free_ip(self, name: str) -> str:
-        """Any address for the Service of this name.
+        """Any address for the Service of this name. Raises StatusError 500 where none is left."""
+        for network in self._networks():
+            if address := self._free_ip_of(network):
+                return address
+        raise errors.internal_error(f"failed to allocate a serviceIP for Service {errors.quoted(name)}: range is full")
 
-        Of the upper part of the range; of the lower one, for those who name their address, when that is full.
+    def _free_ip_of(self, network: ipaddress.IPv4Network) -> str:
+        """Any of the upper part of the range; of the lower one, for those who name their address, when that is full.
 
-        Source: KEP-3070, calculateRangeOffset.
+        "" if there is none. Source: KEP-3070, calculateRangeOffset.
         """
-        size = self._network.num_addresses
+        size = network.num_addresses
         lower = min(max(16, size // 16), 256)
         for offset in (
             *(self._rng.randrange(lower, size - 1) for _ in range(_TRIES if lower < size - 1 else 0)),
             *range(lower, size - 1),
             *range(1, min(lower, size - 1)),
         ):
-            candidate = str(self._network.network_address + offset)
-            if candidate not in self._ips:
+            candidate = str(network.network_address + offset)
+            if not self._is_taken(candidate):
                 return candidate
-        raise errors.internal_error(f"failed to allocate a serviceIP for Service {errors.quoted(name)}: range is full")
+        return ""
+
+
+def _address_of(service: JSON) -> str:
+    address: str = service.get("spec", {}).get("clusterIP", "")
+    return "" if address == "None" else address
+
+
+def _is_ready(service_cidr: JSON) -> bool:
+    conditions = service_cidr.get("status", {}).get("conditions") or ()
+    return "deletionTimestamp" not in service_cidr["metadata"] and any(
+        each["type"] == "Ready" and each["status"] == "True" for each in conditions
+    )
+
+
+def _created(obj: JSON) -> datetime:
+    """When it was created."""
+    return datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
+
+
+@cache
+def _address_shape() -> JSON:
+    """An IPAddress of a Service without name, reference, uid and time."""
+    labels = {"ipaddress.kubernetes.io/ip-family": "IPv4", _MANAGED_BY: _ALLOCATOR}
+    reference = {"resource": "services", "namespace": "default", "name": "kubernetes"}
+    return template(IP_ADDRESSES, Made("", labels=labels, content={"spec": {"parentRef": reference}}))
 
 
 class _Ports:

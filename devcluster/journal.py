@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ _SCHEMA = f"""
     COMMIT;
 """
 _INSERT = "INSERT INTO versions VALUES (?, ?, ?, ?, ?)"
+_MARK = "INSERT OR REPLACE INTO marks VALUES (?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,26 @@ class Journal:
             raise errors.NotDurable(str(error)) from error
         self._written_since_checkpoint = True
 
+    def append_all(self, rows: Iterable[Row]) -> None:
+        """As append, all of them or, with NotDurable, none."""
+        numbered = [(row.revision, row.resource, row.key, _NUMBERS[row.type], row.object) for row in rows]
+        self._written(lambda: self._db.executemany(_INSERT, numbered))
+
+    def mark(self, name: str, revision: int) -> None:
+        """Note a revision under a name of its own among marks(). Raises NotDurable."""
+        self._written(lambda: self._db.execute(_MARK, (name, revision)))
+
+    def _written(self, write: Callable[[], object]) -> None:
+        try:
+            self._db.execute("BEGIN")
+            write()
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise errors.NotDurable(str(error)) from error
+        self._written_since_checkpoint = True
+
     def forget(self, revisions: Sequence[int], marks: Mapping[str, int]) -> None:
         """Remove superseded versions and note, in the same transaction, up to where history is gone.
 
@@ -123,7 +144,7 @@ class Journal:
         """
         self._db.execute("BEGIN")
         try:
-            self._db.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?)", marks.items())
+            self._db.executemany(_MARK, marks.items())
             self._db.executemany("DELETE FROM versions WHERE revision = ?", ((each,) for each in revisions))
             self._db.execute("COMMIT")
         except sqlite3.Error:

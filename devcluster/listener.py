@@ -11,6 +11,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from kubeloop.devcluster.bootstrap.contents import Identity
+
 log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = b"\x16"  # first byte of every ClientHello; no HTTP request begins with it
@@ -33,6 +35,24 @@ def loopback_socket(port: int) -> socket.socket:
     listening.listen(1024)
     listening.setblocking(False)
     return listening
+
+
+def machine_identity(port: int) -> Identity:
+    """What a server that listens on `port` tells of itself: the machine's name, and the address of its default route.
+
+    Nothing is sent to find it. That the server listens on loopback alone changes nothing: Endpoints have no such
+    addresses, and kube-apiserver with --bind-address=127.0.0.1 tells the same.
+    """
+    usual = Identity()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((usual.address, port))
+            address = probe.getsockname()[0]
+        except OSError:  # no network at all
+            address = usual.address
+    if address.startswith("127."):
+        address = usual.address
+    return Identity(socket.gethostname(), address, port)
 
 
 async def listen(

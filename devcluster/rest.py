@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kubeloop.devcluster import decoding, errors
 from kubeloop.devcluster.admission import Admission
+from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.answers import document
 from kubeloop.devcluster.apply import apply_configuration
 from kubeloop.devcluster.authentication import Authentication
@@ -103,7 +103,7 @@ class Rest:
         keys: TokenKey,
         bookmark_seconds: float,
         watch_buffer: int,
-        service_range: IPv4Network,
+        addresses: ServiceAddresses,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -114,7 +114,7 @@ class Rest:
         self._watch_buffer = watch_buffer
         self.policies = Policies(store)
         admission = Admission(store, clock, self.policies)
-        self._writing = Writing(store, admission, clock=clock, rng=rng, service_range=service_range)
+        self._writing = Writing(store, admission, addresses, clock=clock, rng=rng)
         self.deleting = Deleting(store, admission, clock)
         self._pods = PodSubresources(store, self._writing, self.deleting, clock)
         self._watchers: dict[Watcher, Route] = {}

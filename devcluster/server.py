@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors, paths, routes
-from kubeloop.devcluster.allocation import NODE_PORTS, SERVICE_RANGE
+from kubeloop.devcluster.allocation import NODE_PORTS, SERVICE_RANGE, ServiceAddresses
 from kubeloop.devcluster.answers import failed
 from kubeloop.devcluster.authentication import Authentication
-from kubeloop.devcluster.bootstrap import bootstrap
+from kubeloop.devcluster.bootstrap import KEEP_SECONDS, Bootstrap, Identity
 from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
@@ -66,7 +66,7 @@ class ApiServer:
     token: what clients must bear, None to let everybody in. faults: what goes wrong on purpose. journal: where the
     store is durable, None for nowhere; closing it is its owner's. compaction_seconds: how long old versions are kept
     for watches and lists. event_seconds: how long an Event lives after its last write (after a restart: after that).
-    service_range: where Services get their addresses.
+    service_range: where Services get their addresses. identity: what the server tells of itself.
     """
 
     def __init__(
@@ -82,16 +82,19 @@ class ApiServer:
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_buffer: int = 16_384,
         service_range: IPv4Network = SERVICE_RANGE,
+        identity: Identity | None = None,
     ) -> None:
         self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
         self._journal = journal
         self.clock = clock
+        self._bootstrap = Bootstrap(self.store, clock, rng, identity or Identity(), service_range)
         self._keys = TokenKey(journal.folder if journal is not None else None)
         self._authentication = Authentication(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._answers = 0
         self._metrics = RequestMetrics(self.store, clock.now().timestamp())
+        self._addresses = ServiceAddresses(self.store, clock, rng, service_range)
         self._rest = Rest(
             self.store,
             clock=clock,
@@ -100,7 +103,7 @@ class ApiServer:
             keys=self._keys,
             bookmark_seconds=bookmark_seconds,
             watch_buffer=watch_buffer,
-            service_range=service_range,
+            addresses=self._addresses,
         )
         self._began = clock.now()
         self._service_range = service_range
@@ -109,20 +112,21 @@ class ApiServer:
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        bootstrap(self.store, clock, rng, str(service_range[1]))
         self._waiting = Waiting()
         self._definitions = Definitions(self.store, self._rest.deleting, clock, self._waiting, self._rest.end_watches)
         self._rest.policies.definitions = self._definitions
+        self._bootstrap.settle()
         self._documents = Documents(self._definitions)
 
     async def run(self) -> None:
-        """Compact old versions and expire Events until cancelled; then end all watches.
+        """Compact old versions, expire Events and keep what every cluster has until cancelled; then end all watches.
 
-        Raises ExceptionGroup of NotDurable if Events cannot be removed from the data directory.
+        Raises ExceptionGroup of NotDurable if what that changes cannot be written to the data directory.
         """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(), name="sweep")
+                group.create_task(self._keep_contents(), name="bootstrap")
                 if self._journal is not None:
                     group.create_task(self._keep(self._journal), name="journal")
         finally:
@@ -202,6 +206,8 @@ class ApiServer:
             response = self._rest.answer(request, found)
             if self._definitions.pending:
                 self._definitions.settle()
+            if self._bootstrap.pending:
+                self._bootstrap.settle()
             return response
         except Later:
             raise
@@ -308,6 +314,12 @@ class ApiServer:
             await asyncio.sleep(min(_SWEEP_SECONDS, self.store.compaction_seconds))
             self.store.compact()
             self._expire_events()
+
+    async def _keep_contents(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            self._bootstrap.keep()
+            self._addresses.repair()
 
     async def _keep(self, journal: Journal) -> None:
         """Keep the data directory small: old versions leave it, and the log goes into the file."""

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -41,6 +42,12 @@ _KEPT_CHANGES = 100  # a watch cache's smallest capacity
 
 def object_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
+
+
+def key_of(obj: JSON) -> str:
+    """Of a stored object, which has a namespace if its kind has."""
+    metadata = obj["metadata"]
+    return object_key(metadata.get("namespace", ""), metadata["name"])
 
 
 class Stored:
@@ -161,6 +168,22 @@ class Table:
         insort(self._keys, key)
         self._publish(Change("ADDED", stored, None, self._store.seconds()))
         return stored
+
+    def begin(self, revision: int, beginning: Beginning) -> None:
+        """Take over what there was from the beginning, of revisions from `revision` on. Raises NotDurable."""
+        versions = [
+            Stored(key_of(obj), with_revision(obj, number), number)
+            for number, obj in enumerate(beginning.make(), revision)
+        ]
+        assert len(versions) <= beginning.room, self._name
+        if self._store.journal is not None:
+            self._store.journal.append_all(
+                Row(each.revision, self._name, each.key, "ADDED", each.json()) for each in versions
+            )
+        self._objects = {each.key: each for each in versions}
+        self._keys = sorted(self._objects)
+        self._changes.extend(Change("ADDED", each, None, self._store.seconds()) for each in versions)
+        self.revision = versions[-1].revision
 
     def update(self, before: Stored, obj: JSON) -> Stored:
         """Store a new version of `before`, which is the current one. Raises NotDurable."""
@@ -306,6 +329,18 @@ class Table:
         assert not revisions or revisions[0] > self._compacted
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a resource has before anybody asks: objects that `make` makes when somebody first asks for one.
+
+    room: how many revisions to set aside for them. follow: hears of every change from then on.
+    """
+
+    room: int
+    make: Callable[[], Iterable[JSON]]
+    follow: Callable[[Change], None] | None = None
+
+
 class Store:
     """All tables and the revision they share.
 
@@ -332,6 +367,7 @@ class Store:
         self.revision = 1
         self.compacted = 0
         self._tables: dict[str, Table] = {}
+        self._beginnings: dict[str, tuple[int, Beginning]] = {}  # with the revision of the first object
         self._seen: deque[tuple[float, int]] = deque()
         if journal is not None:
             self._restore(journal)
@@ -345,11 +381,44 @@ class Store:
     def _table(self, name: str) -> Table:
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = Table(self, name)
+            table = Table(self, name)
+            if name in self._beginnings:
+                revision, beginning = self._beginnings[name]
+                table.begin(revision, beginning)
+                del self._beginnings[name]
+                if beginning.follow is not None:
+                    table.subscribe(beginning.follow)
+            self._tables[name] = table
         return table
+
+    def begin(self, beginnings: Mapping[Resource[Any], Beginning]) -> None:
+        """Let resources have objects before anybody asks for any.
+
+        They have the next revisions whenever they are made, so that nobody can tell, and what nobody asks for costs
+        nothing. Where the journal has had objects of a resource, those are created that it lacks. Raises NotDurable.
+        """
+        for resource, beginning in beginnings.items():
+            name = resource.group_resource
+            if (table := self._tables.get(name)) is None:
+                self._beginnings[name] = (self.revision + 1, beginning)
+                self.revision += beginning.room
+                continue
+            if beginning.follow is not None:
+                table.subscribe(beginning.follow)
+            for obj in beginning.make():
+                if table.get(key := key_of(obj)) is None:
+                    table.create(key, obj)
+        if self.journal is not None:
+            self.journal.mark(_REVISION, self.revision)
+
+    def has_begun(self, resource: Resource[Any]) -> bool:
+        """Has anybody asked for what the resource begins with?"""
+        return resource.group_resource not in self._beginnings
 
     def tables(self) -> Iterator[tuple[str, Table]]:
         """Group-resource ("pods", "deployments.apps") and table of all that ever held an object or were asked."""
+        for name in tuple(self._beginnings):
+            self._table(name)
         yield from self._tables.items()
 
     def get(self, resource: Resource[Any], namespace: str, name: str) -> JSON | None:

@@ -12,7 +12,6 @@ import random
 import uuid
 from collections.abc import Callable
 from functools import partial
-from ipaddress import IPv4Network
 from typing import Any
 
 from kubeloop.devcluster import errors, strategies
@@ -43,11 +42,11 @@ class Writing:
     """Writes of one server."""
 
     def __init__(
-        self, store: Store, admission: Admission, *, clock: Clock, rng: random.Random, service_range: IPv4Network
+        self, store: Store, admission: Admission, addresses: ServiceAddresses, *, clock: Clock, rng: random.Random
     ) -> None:
         self._store = store
         self._admission = admission
-        self._addresses = ServiceAddresses(store, rng, service_range)
+        self._addresses = addresses
         self._clock = clock
         self._rng = rng
 

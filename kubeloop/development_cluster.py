@@ -22,7 +22,7 @@ from kubeloop.devcluster.faults import Faults, parse_faults
 from kubeloop.devcluster.http import HttpServer
 from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.kept import administrator_token
-from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket
+from kubeloop.devcluster.listener import PortTaken, listen, loopback_socket, machine_identity
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
 from kubeloop.devcluster.server import ApiServer
@@ -128,6 +128,7 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
         journal=journal,
         compaction_seconds=serving.compaction_seconds,
         service_range=serving.service_range,
+        identity=machine_identity(number),
     )
     simulated = _simulated(api, settings, stages, serving.token, clock, rng)
     ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))

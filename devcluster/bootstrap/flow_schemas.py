@@ -1,0 +1,70 @@
+"""The status of FlowSchemas: is there the priority level that one names?
+
+Source: apiserver pkg/util/flowcontrol/apf_controller.go of v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.bootstrap.contents import CONSUMER, dangling
+from kubeloop.devcluster.managed import all_fields, new_entry, sorted_entries
+from kubeloop.devcluster.registry import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, served
+from kubeloop.devcluster.storage import Change, Store
+from kubeloop.kube import schema
+from kubeloop.kube.clock import Clock, rfc3339
+
+JSON = dict[str, Any]
+
+
+class FlowSchemas:
+    """Notes which are to be looked at, and looks at them after the write."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.pending: dict[str, None] = {}
+
+    def note_schema(self, change: Change) -> None:
+        if change.type != "DELETED":
+            self.pending[change.now.key] = None
+
+    def note_level(self, change: Change) -> None:
+        if change.type != "MODIFIED":
+            for each in self._store.list(FLOW_SCHEMAS):
+                if _level(each) == change.now.key:
+                    self.pending[each["metadata"]["name"]] = None
+
+    def settle(self) -> None:
+        """Raises NotDurable."""
+        while self.pending:
+            name = next(iter(self.pending))
+            del self.pending[name]
+            obj = self._store.get(FLOW_SCHEMAS, "", name)
+            if obj is not None:
+                self._tell(obj)
+
+    def _tell(self, obj: JSON) -> None:
+        level = _level(obj)
+        wanted = dangling(level, exists=self._store.get(PRIORITY_LEVEL_CONFIGURATIONS, "", level) is not None)
+        conditions = obj.get("status", {}).get("conditions") or []
+        said: JSON = next((each for each in conditions if each["type"] == "Dangling"), {})
+        if {name: said.get(name) for name in wanted} == wanted:
+            return
+        now = rfc3339(self._clock.now())
+        changed = said.get("status") != wanted["status"]
+        condition = {**wanted, "lastTransitionTime": now if changed else said["lastTransitionTime"]}
+        others = [each for each in conditions if each["type"] != "Dangling"]
+        struct = schema.type_for(FLOW_SCHEMAS.group, FLOW_SCHEMAS.version, FLOW_SCHEMAS.kind)
+        assert struct is not None
+        owned = all_fields(struct, {"status": {"conditions": [condition]}})
+        entries = [each for each in obj["metadata"].get("managedFields", ()) if each["manager"] != CONSUMER]
+        entries.append(new_entry(served(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
+        metadata = {**obj["metadata"], "managedFields": sorted_entries(entries)}
+        status = {**obj.get("status", {}), "conditions": [*others, condition]}
+        self._store.update(FLOW_SCHEMAS, {**obj, "metadata": metadata, "status": status})
+
+
+def _level(flow_schema: JSON) -> str:
+    name: str = flow_schema["spec"]["priorityLevelConfiguration"]["name"]
+    return name
