@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster import errors, paths, routes
-from kubeloop.devcluster.allocation import NODE_PORTS, SERVICE_RANGE, ServiceAddresses
+from kubeloop.devcluster.allocation import NODE_PORTS, SERVICE_RANGE
 from kubeloop.devcluster.answers import failed
 from kubeloop.devcluster.authentication import Authentication
-from kubeloop.devcluster.bootstrap import KEEP_SECONDS, Bootstrap, Identity
+from kubeloop.devcluster.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.custom.definitions import Definitions
 from kubeloop.devcluster.custom.documents import Documents
 from kubeloop.devcluster.faults import AnswerLost, Fault, Faults, FaultSource
@@ -94,7 +94,6 @@ class ApiServer:
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._answers = 0
         self._metrics = RequestMetrics(self.store, clock.now().timestamp())
-        self._addresses = ServiceAddresses(self.store, clock, rng, service_range)
         self._rest = Rest(
             self.store,
             clock=clock,
@@ -103,7 +102,7 @@ class ApiServer:
             keys=self._keys,
             bookmark_seconds=bookmark_seconds,
             watch_buffer=watch_buffer,
-            addresses=self._addresses,
+            addresses=self._bootstrap.addresses,
         )
         self._began = clock.now()
         self._service_range = service_range
@@ -115,7 +114,7 @@ class ApiServer:
         self._waiting = Waiting()
         self._definitions = Definitions(self.store, self._rest.deleting, clock, self._waiting, self._rest.end_watches)
         self._rest.policies.definitions = self._definitions
-        self._bootstrap.settle()
+        self._bootstrap.local_services.settle()
         self._documents = Documents(self._definitions)
 
     async def run(self) -> None:
@@ -126,7 +125,7 @@ class ApiServer:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(), name="sweep")
-                group.create_task(self._keep_contents(), name="bootstrap")
+                group.create_task(self._bootstrap.run(), name="bootstrap")
                 if self._journal is not None:
                     group.create_task(self._keep(self._journal), name="journal")
         finally:
@@ -206,8 +205,8 @@ class ApiServer:
             response = self._rest.answer(request, found)
             if self._definitions.pending:
                 self._definitions.settle()
-            if self._bootstrap.pending:
-                self._bootstrap.settle()
+            if self._bootstrap.local_services.pending:
+                self._bootstrap.local_services.settle()
             return response
         except Later:
             raise
@@ -314,12 +313,6 @@ class ApiServer:
             await asyncio.sleep(min(_SWEEP_SECONDS, self.store.compaction_seconds))
             self.store.compact()
             self._expire_events()
-
-    async def _keep_contents(self) -> None:
-        while True:
-            await asyncio.sleep(KEEP_SECONDS)
-            self._bootstrap.keep()
-            self._addresses.repair()
 
     async def _keep(self, journal: Journal) -> None:
         """Keep the data directory small: old versions leave it, and the log goes into the file."""

@@ -6,6 +6,7 @@ cluster contains.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from functools import cache, partial
 from ipaddress import IPv4Network
 from typing import Any
 
+from kubeloop.devcluster.allocation import ServiceAddresses
 from kubeloop.devcluster.bootstrap import contents
 from kubeloop.devcluster.bootstrap.contents import Identity
 from kubeloop.devcluster.bootstrap.flow_schemas import FlowSchemas
@@ -36,10 +38,10 @@ from kubeloop.devcluster.storage import Beginning, Store, object_key
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
 
-__all__ = ["KEEP_SECONDS", "Bootstrap", "Identity"]
+__all__ = ["Bootstrap", "Identity"]
 
 JSON = dict[str, Any]
-KEEP_SECONDS = 10.0
+_KEEP_SECONDS = 10.0
 """How often a server looks after its own objects: as kube-apiserver's controllers for its Service and its lease do."""
 
 _ANYWHERE: dict[Resource[Any], Callable[[], Iterable[Made]]] = {
@@ -74,7 +76,7 @@ def _templates(resource: Resource[Any]) -> list[JSON]:
 
 
 class Bootstrap:
-    """Fills a store with what a cluster begins with, and looks after it.
+    """Fills a store with what a cluster begins with, and looks after it, with the addresses of its Services.
 
     The objects' times are those of the start, their uids come from a generator of their own, so that it is the same
     whoever asks for what, and when.
@@ -91,7 +93,7 @@ class Bootstrap:
         self._started = clock.now()
         self._holder = f"{identity.name}_{self._uid()}"
         self._flow_schemas = FlowSchemas(store, clock)
-        self._local_services = LocalServices(store, clock, self._uid)
+        self.local_services = LocalServices(store, clock, self._uid)
         follow = {
             FLOW_SCHEMAS: self._flow_schemas.note_schema,
             PRIORITY_LEVEL_CONFIGURATIONS: self._flow_schemas.note_level,
@@ -101,26 +103,24 @@ class Bootstrap:
                 resource: Beginning(
                     _ROOM.get(resource, _USUAL_ROOM), partial(self._objects, resource), follow.get(resource)
                 )
-                for resource in (*_ANYWHERE, *_KEPT)
+                for resource in dict.fromkeys((*_ANYWHERE, *_KEPT))
             }
         )
+        self.addresses = ServiceAddresses(store, clock, rng, service_range)
 
-    @property
-    def pending(self) -> bool:
-        """Is there anything to settle()?"""
-        return bool(self._flow_schemas.pending or self._local_services.pending)
+    async def run(self) -> None:
+        """Until cancelled: bring back what has gone, put right what was changed, renew the server's lease.
 
-    def settle(self) -> None:
-        """Do what the last writes ask for. Raises NotDurable."""
-        self._flow_schemas.settle()
-        self._local_services.settle()
-
-    def keep(self) -> None:
-        """Bring back what has gone or has been changed, and renew the server's lease. Raises NotDurable."""
-        for resource in _KEPT:
-            if self._store.has_begun(resource):
-                self._keep(resource)
-        self.settle()
+        Raises ExceptionGroup of NotDurable.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._flow_schemas.run(), name="flow-schemas")
+            while True:
+                await asyncio.sleep(_KEEP_SECONDS)
+                for resource in _KEPT:
+                    if self._store.has_begun(resource):
+                        self._keep(resource)
+                self.addresses.repair()
 
     # --- making -------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Source: apiserver pkg/util/flowcontrol/apf_controller.go of v1.36.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from kubeloop.devcluster.bootstrap.contents import CONSUMER, dangling
@@ -17,29 +18,45 @@ from kubeloop.kube.clock import Clock, rfc3339
 JSON = dict[str, Any]
 
 
+_MOMENT_SECONDS = 0.1
+"""How long after a write: somebody who creates one and goes on with what he got back meets no other version of it."""
+
+
 class FlowSchemas:
-    """Notes which are to be looked at, and looks at them after the write."""
+    """Notes which are to be looked at, and looks at them some moments later."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.pending: dict[str, None] = {}
+        self._pending: dict[str, None] = {}
+        self._noted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises NotDurable."""
+        while True:
+            await self._noted.wait()
+            await asyncio.sleep(_MOMENT_SECONDS)
+            self._noted.clear()
+            self._settle()
 
     def note_schema(self, change: Change) -> None:
         if change.type != "DELETED":
-            self.pending[change.now.key] = None
+            self._note(change.now.key)
 
     def note_level(self, change: Change) -> None:
         if change.type != "MODIFIED":
             for each in self._store.list(FLOW_SCHEMAS):
                 if _level(each) == change.now.key:
-                    self.pending[each["metadata"]["name"]] = None
+                    self._note(each["metadata"]["name"])
 
-    def settle(self) -> None:
-        """Raises NotDurable."""
-        while self.pending:
-            name = next(iter(self.pending))
-            del self.pending[name]
+    def _note(self, name: str) -> None:
+        self._pending[name] = None
+        self._noted.set()
+
+    def _settle(self) -> None:
+        while self._pending:
+            name = next(iter(self._pending))
+            del self._pending[name]
             obj = self._store.get(FLOW_SCHEMAS, "", name)
             if obj is not None:
                 self._tell(obj)

@@ -284,26 +284,28 @@ async def test_an_api_service_of_somebody_else_is_left_alone(ask: Asked):
     assert "v1.example.com" in names(ask, API_SERVICES)
 
 
-async def test_a_flow_schema_is_told_whether_its_priority_level_is_there(ask: Asked):
+@pytest.mark.virtual_time
+async def test_a_flow_schema_is_told_whether_its_priority_level_is_there(kept: Asked):
     spec = {"priorityLevelConfiguration": {"name": "mine"}, "matchingPrecedence": 500}
-    ask.make(f"{FLOW}/flowschemas", {"metadata": {"name": "a"}, "spec": spec})
+    kept.make(f"{FLOW}/flowschemas", {"metadata": {"name": "a"}, "spec": spec})
 
-    def dangling() -> tuple[str, str]:
-        obj = ask("GET", f"{FLOW}/flowschemas/a")[1]
+    async def dangling() -> tuple[str, str]:
+        await asyncio.sleep(1)
+        obj = kept("GET", f"{FLOW}/flowschemas/a")[1]
         condition = obj["status"]["conditions"][0]
         managers = [each["manager"] for each in obj["metadata"]["managedFields"]]
         assert managers.count("api-priority-and-fairness-config-consumer-v1") == 1
         return condition["status"], condition["message"].split('"mine" ')[1]
 
-    assert dangling() == ("True", "but there is no such object")
+    assert await dangling() == ("True", "but there is no such object")
     level = {
         "metadata": {"name": "mine"},
         "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}},
     }
-    ask.make(f"{FLOW}/prioritylevelconfigurations", level)
-    assert dangling() == ("False", "and it exists")
-    ask("DELETE", f"{FLOW}/prioritylevelconfigurations/mine")
-    assert dangling() == ("True", "but there is no such object")
+    kept.make(f"{FLOW}/prioritylevelconfigurations", level)
+    assert await dangling() == ("False", "and it exists")
+    kept("DELETE", f"{FLOW}/prioritylevelconfigurations/mine")
+    assert await dangling() == ("True", "but there is no such object")
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------
