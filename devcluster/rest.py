@@ -519,8 +519,9 @@ class Rest:
             following = list_page(table, self._store.revision, chosen)
             items += following.items
         objects = all_from_stored(target, [stored.object for stored in items])  # before anything is done
-        for stored in items:
-            self.deleting.delete(stored_form(target), stored, options)
+        for listed in items:
+            if (stored := table.get(listed.key)) is not None:  # a list of the past names what may have changed since
+                self.deleting.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
         return self._list_of(request, target, objects, metadata, view)
 

@@ -217,3 +217,13 @@ async def test_warnings_about_an_object_are_told_when_it_is_written_and_not_when
     assert not ask.warnings
     assert ask("DELETE", f"{services}/a")[0] == 200
     assert not ask.warnings
+
+
+async def test_a_collection_of_the_past_is_deleted_as_it_is_now(ask: Asked):
+    path = config_maps(ask, "abc")
+    token = ask("GET", f"{path}?limit=1")[1]["metadata"]["continue"]
+    ask("PATCH", f"{path}/b", {"data": {"k": "v"}}, "application/merge-patch+json")
+    ask("DELETE", f"{path}/c")
+    status, deleted = ask("DELETE", f"{path}?limit=2&continue={token}")
+    assert (status, [each["metadata"]["name"] for each in deleted["items"]]) == (200, ["b", "c"])
+    assert [each["metadata"]["name"] for each in ask("GET", path)[1]["items"]] == ["a"]
