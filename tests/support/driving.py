@@ -88,6 +88,7 @@ class Running:
         self.process = process
         self.lines: list[str] = []
         self._changed = threading.Condition()
+        self._open = 2  # outputs that are not at their end
         self._readers = [
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (process.stdout, process.stderr)
@@ -102,9 +103,7 @@ class Running:
             return next((found for line in self.lines if (found := re.search(pattern, line))), None)
 
         with self._changed:
-            ended = self._changed.wait_for(
-                lambda: search() is not None or not any(reader.is_alive() for reader in self._readers), SECONDS
-            )
+            ended = self._changed.wait_for(lambda: search() is not None or not self._open, SECONDS)
             found = search()
         assert found is not None, f"no line with {pattern!r} ({'ended' if ended else 'timed out'}):\n" + "".join(
             self.lines
@@ -134,6 +133,7 @@ class Running:
                 self.lines.append(line)
                 self._changed.notify_all()
         with self._changed:
+            self._open -= 1
             self._changed.notify_all()
 
 
