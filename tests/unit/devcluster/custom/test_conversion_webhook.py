@@ -78,7 +78,7 @@ async def test_who_watches_a_version_hears_of_writes_in_another(api: Api):
     await api.ask("PUT", f"{V1}/a", {**await api.ask("GET", f"{V1}/a"), "spec": {"address": "c:9"}})
     await api.ask("DELETE", f"{V1}/a")
     events: list[JSON] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for chunk in response.body:
             events += map(json.loads, chunk.splitlines())
             if len(events) >= 3:
