@@ -123,7 +123,7 @@ class Journal:
         self._written(lambda: self._db.executemany(_INSERT, numbered))
 
     def mark(self, name: str, revision: int) -> None:
-        """Note a revision under a name of its own among marks(). Raises NotDurable."""
+        """Note a revision, or another number, under a name of its own among marks(). Raises NotDurable."""
         self._written(lambda: self._db.execute(_MARK, (name, revision)))
 
     def _written(self, write: Callable[[], object]) -> None:

@@ -6,10 +6,11 @@ work in a real cluster; nobody else does it here.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from kubeloop.devcluster.node_addresses import USUAL_PODS, NodeAddresses
 
 JSON = dict[str, Any]
 
@@ -19,8 +20,6 @@ ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, for as long as it
 KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's word for simulated
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40  # kubelet's nodeLeaseDurationSeconds
-_POD_NETWORK = ipaddress.IPv4Network("10.128.0.0/9")
-_NODE_NETWORK = ipaddress.IPv4Network("172.16.0.0/12")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +73,11 @@ class NodeSettings:
         return f"{self.name_prefix}{self.first_number + index}"
 
 
-def host_ip(index: int) -> str:
-    """The address of the index-th node."""
-    return str(_NODE_NETWORK.network_address + 2 + index % (_NODE_NETWORK.num_addresses - 3))
+def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JSON:
+    """The Node by which the kubelet of the index-th node registers, without what completed_node() adds to it.
 
-
-def pod_cidr(index: int, pods: int) -> str:
-    """The index-th node's share of the pod network: at least a /24, and twice as many addresses as it takes pods."""
-    bits = max(8, (max(pods, 1) * 2 - 1).bit_length())
-    size = 1 << bits
-    shares = max(1, _POD_NETWORK.num_addresses // size)
-    start = int(_POD_NETWORK.network_address) + (index % shares) * size
-    return f"{ipaddress.IPv4Address(start)}/{32 - bits}"
-
-
-def node_object(settings: NodeSettings, index: int, *, now: str, uid: str, conditions: bool = True) -> JSON:
-    """The Node a kubelet registers. `now` is a metav1.Time; conditions: as for completed_node()."""
+    `now` is a metav1.Time.
+    """
     name = settings.name(index)
     labels = {
         "beta.kubernetes.io/arch": settings.architecture,
@@ -105,7 +93,7 @@ def node_object(settings: NodeSettings, index: int, *, now: str, uid: str, condi
     spec: JSON = {}
     if settings.taints:
         spec["taints"] = [dict(taint) for taint in settings.taints]
-    node: JSON = {
+    return {
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {
@@ -118,10 +106,11 @@ def node_object(settings: NodeSettings, index: int, *, now: str, uid: str, condi
         "spec": spec,
         "status": {},
     }
-    return completed_node(node, settings, index, now=now, conditions=conditions) or node
 
 
-def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str, conditions: bool = True) -> JSON | None:
+def completed_node(
+    node: JSON, settings: NodeSettings, index: int, addresses: NodeAddresses, *, now: str, conditions: bool = True
+) -> JSON | None:
     """`node` with what its kubelet adds to spec and status when it starts, or None if it is all there already.
 
     What the creator of the node has set, stays: a Node made by hand may have any capacity. conditions: report them;
@@ -140,7 +129,7 @@ def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str, 
         added["conditions"] = [*(status.get("conditions") or ()), *missing]
     if not status.get("addresses"):
         added["addresses"] = [
-            {"type": "InternalIP", "address": host_ip(index)},
+            {"type": "InternalIP", "address": addresses.host_ip(index)},
             {"type": "Hostname", "address": name},
         ]
     # The API server defaults nodeInfo to empty strings and the daemon's port to 0.
@@ -155,8 +144,8 @@ def completed_node(node: JSON, settings: NodeSettings, index: int, *, now: str, 
     if not added and spec.get("podCIDR") and metadata is node["metadata"]:
         return None
     if not spec.get("podCIDR"):
-        pods = added.get("capacity", status.get("capacity") or {}).get("pods", "110")
-        cidr = pod_cidr(index, int(pods) if str(pods).isdigit() else 110)
+        pods = str(added.get("capacity", status.get("capacity") or {}).get("pods", ""))
+        cidr = addresses.pod_cidr(index, int(pods) if pods.isdecimal() else USUAL_PODS)
         spec = {**spec, "podCIDR": cidr, "podCIDRs": [cidr]}
     return {**node, "metadata": metadata, "spec": spec, "status": {**status, **added}}
 

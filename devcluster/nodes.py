@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster import node_objects
 from kubeloop.devcluster.kubelet import Kubelets
+from kubeloop.devcluster.node_addresses import NodeAddresses
 from kubeloop.devcluster.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
 from kubeloop.devcluster.node_objects import LEASE_NAMESPACE, NodeSettings
 from kubeloop.devcluster.pod_collection import OUT_OF_SERVICE, OrphanedPods, force_deleted, out_of_service
@@ -54,6 +55,7 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _BATCH = 50  # pieces of work between two turns for everybody else on the event loop: about 5 ms
+_REGISTERED = "registered nodes"  # so many of the settings' nodes have been created, says a note in the store
 _MAX_SLICES = 100  # leases and reports of all nodes are spread over this many points of their period
 
 
@@ -86,6 +88,7 @@ class SimulatedNodes:
         self._nodes: dict[str, SimulatedNode] = {}
         self._lifecycle = NodeLifecycle(self._simulation, lambda name: self._kubelets.on(self._nodes[name]))
         self._next_index = self._settings.count
+        self._addresses = NodeAddresses()
         self._inbox: deque[Change] = deque()
         self._wake = asyncio.Event()
 
@@ -97,14 +100,32 @@ class SimulatedNodes:
         return self._stages is None or not self._stages.replaces("Node")
 
     def register(self) -> None:
-        """Create the Nodes of the settings that do not exist yet."""
-        now = self._simulation.wall()
-        for index in range(self._settings.count):
+        """Create the Nodes of the settings, each once in the life of the store: one that was removed stays removed."""
+        before = self._store.noted(_REGISTERED)
+        if self._settings.count <= before:
+            return
+        for node in self._store.list(NODES):
+            self._addresses.take(node)
+        for index in range(before, self._settings.count):
             if self._store.get(NODES, "", self._settings.name(index)) is None:
-                uid = self._simulation.uid()
-                told = self._kubelets_report
-                node = node_objects.node_object(self._settings, index, now=now, uid=uid, conditions=told)
-                self._store.create(NODES, node)
+                node = node_objects.node_object(
+                    self._settings, index, now=self._simulation.wall(), uid=self._simulation.uid()
+                )
+                self._store.create(NODES, self._completed(node, index) or node)
+        self._store.note(_REGISTERED, self._settings.count)
+
+    def _completed(self, node: JSON, index: int) -> JSON | None:
+        """As node_objects.completed_node(); what it has of addresses then is taken."""
+        complete = node_objects.completed_node(
+            node,
+            self._settings,
+            index,
+            self._addresses,
+            now=self._simulation.wall(),
+            conditions=self._kubelets_report,
+        )
+        self._addresses.take(complete or node)
+        return complete
 
     async def run(self) -> None:
         """Run nodes and pods until cancelled."""
@@ -112,7 +133,10 @@ class SimulatedNodes:
         unsubscribe = [self._store.subscribe(NODES, self._receive), self._store.subscribe(PODS, self._receive)]
         grace = self._settings.monitor_grace_seconds
         try:
-            for node in self._store.list(NODES):
+            nodes = self._store.list(NODES)
+            for node in nodes:
+                self._addresses.take(node)
+            for node in nodes:
                 if self._is_ours(node):
                     self._node_appeared(node, told=False)
             for pod in self._store.list(PODS):
@@ -214,8 +238,7 @@ class SimulatedNodes:
         """A node is new here. told: by an event, too."""
         name = node["metadata"]["name"]
         index = self._index_of(name)
-        now = self._simulation.wall()
-        complete = node_objects.completed_node(node, self._settings, index, now=now, conditions=self._kubelets_report)
+        complete = self._completed(node, index)
         if complete is not None:
             node = self._simulation.update(NODES, complete, quiet=True)
         known = self._nodes[name] = SimulatedNode(node, index)
@@ -283,6 +306,7 @@ class SimulatedNodes:
         if self._stages is not None:
             self._stages.forget(known.uid)
         if deleted:
+            self._addresses.release(known.object)
             text = f"Node {known.name} event: Removing Node {known.name} from Controller"
             self._simulation.event(known.object, "Normal", "RemovingNode", text, component="node-controller")
         for pod in list(known.pods.values()):

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster import taint_eviction
+from kubeloop.devcluster.node_addresses import USUAL_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.node_admission import Amounts, HostPort, amounts, host_ports, pod_requests
-from kubeloop.devcluster.node_objects import NodeSettings, failure_mode, host_ip, pod_cidr
+from kubeloop.devcluster.node_objects import NodeSettings, failure_mode
 from kubeloop.devcluster.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
 from kubeloop.devcluster.simulation import Appointment
 
@@ -445,7 +446,7 @@ def _network(cidr: str, index: int) -> ipaddress.IPv4Network:
     except ValueError:
         network = None
     if network is None or network.num_addresses < 8:
-        network = ipaddress.IPv4Network(pod_cidr(index, 110))
+        network = ipaddress.IPv4Network(pod_cidr(index, USUAL_PODS))
     return network
 
 

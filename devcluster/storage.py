@@ -369,6 +369,7 @@ class Store:
         self._tables: dict[str, Table] = {}
         self._beginnings: dict[str, tuple[int, Beginning]] = {}  # with the revision of the first object
         self._seen: deque[tuple[float, int]] = deque()
+        self._notes: dict[str, int] = {}
         if journal is not None:
             self._restore(journal)
 
@@ -410,6 +411,16 @@ class Store:
                     table.create(key, obj)
         if self.journal is not None:
             self.journal.mark(_REVISION, self.revision)
+
+    def noted(self, name: str) -> int:
+        """A number that users of the store keep beside its objects; 0 at first."""
+        return self._notes.get(name, 0)
+
+    def note(self, name: str, number: int) -> None:
+        """Keep it, as long as the objects are kept. Raises NotDurable."""
+        if self.journal is not None:
+            self.journal.mark(_NOTE + name, number)
+        self._notes[name] = number
 
     def has_begun(self, resource: Resource[Any]) -> bool:
         """Has anybody asked for what the resource begins with?"""
@@ -495,6 +506,7 @@ class Store:
         marks = journal.marks()
         self.revision = marks.pop(_REVISION, self.revision)
         self.compacted = marks.pop(_COMPACTED, 0)
+        self._notes = {name.removeprefix(_NOTE): marks.pop(name) for name in tuple(marks) if name.startswith(_NOTE)}
         for row in journal.rows():
             try:
                 self._table(row.resource).restore(row, compacted=marks.get(row.resource, 0))
@@ -506,3 +518,4 @@ class Store:
 
 
 _REVISION, _COMPACTED = "*revision", "*compacted"  # of the whole store, among marks that are named for tables
+_NOTE = "+"  # before the names of users' notes

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +33,7 @@ from kubeloop.devcluster.volumes import SimulatedVolumes
 from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.resources import NODES
 from kubeloop.kubeconfig import write_kubeconfig
 from kubeloop.logs import configure_logging
 from kubeloop.running import runtime_directory
@@ -110,13 +113,29 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Serving) -> int:
-    path = serving.kubeconfig
-    clock = SystemClock()
-    rng = random.Random()
+    """Raises UserError, also when the disk is full: now, or when the server runs."""
     try:
         listening = loopback_socket(serving.port)
     except PortTaken as taken:
         raise UserError(str(taken), hint="choose another with --port, or 0 for a free one") from None
+    try:
+        with closing(listening):
+            await _serve_on(listening, settings, stages, serving)
+    except* NotDurable as failed:
+        # clients were told with each write; the simulated nodes cannot go on
+        raise UserError(
+            _first(failed).message.removeprefix("Internal error occurred: "),
+            hint="make room and start again: nothing that was acknowledged is lost",
+        ) from None
+    return 0
+
+
+async def _serve_on(
+    listening: socket.socket, settings: NodeSettings, stages: Sequence[Stage], serving: Serving
+) -> None:
+    path = serving.kubeconfig
+    clock = SystemClock()
+    rng = random.Random()
     number = listening.getsockname()[1]
     journal = serving.journal
     certificate = make_certificate(clock) if journal is None else kept_certificate(journal.folder, clock)
@@ -133,30 +152,20 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
     simulated = _simulated(api, settings, stages, serving.token, clock, rng)
     ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
     write_kubeconfig(path, server=ready.server, token=serving.token, certificate_pem=certificate.certificate_pem)
-    try:
-        async with HttpServer(api) as http, asyncio.TaskGroup() as group:
-            parts = [
-                group.create_task(api.run(), name="api-server"),
-                group.create_task(listen(listening, http, certificate.context), name="listener"),
-            ]
-            parts += [group.create_task(each.run(), name=name) for name, each in simulated.items()]
-            if serving.child:
-                print(msgspec.json.encode(ready).decode(), flush=True)
-                await _stdin_closed()
-                for part in parts:
-                    part.cancel()
-            else:
-                print(f"development cluster with {settings.count} nodes at {ready.server}")
-                print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
-    except* NotDurable as failed:
-        # clients were told with each write; the simulated nodes cannot go on
-        raise UserError(
-            _first(failed).message.removeprefix("Internal error occurred: "),
-            hint="make room and start again: nothing that was acknowledged is lost",
-        ) from None
-    finally:
-        listening.close()
-    return 0
+    async with HttpServer(api) as http, asyncio.TaskGroup() as group:
+        parts = [
+            group.create_task(api.run(), name="api-server"),
+            group.create_task(listen(listening, http, certificate.context), name="listener"),
+        ]
+        parts += [group.create_task(each.run(), name=name) for name, each in simulated.items()]
+        if serving.child:
+            print(msgspec.json.encode(ready).decode(), flush=True)
+            await _stdin_closed()
+            for part in parts:
+                part.cancel()
+        else:
+            print(f"development cluster with {len(api.store.list(NODES))} nodes at {ready.server}")
+            print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
 
 
 class Simulated(Protocol):

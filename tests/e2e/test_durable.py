@@ -9,6 +9,7 @@ import random
 import resource
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import aiohttp
 import pytest
 
 from support.differential import ApiServer
-from support.driving import SECONDS, Kubeloop, reserved_port
+from support.driving import SECONDS, Kubectl, Kubeloop, reserved_port
 from support.random_writes import Habits, Server, View, Writer, settled
 from support.serving import TOKEN, arguments, kill, serving
 
@@ -156,3 +157,43 @@ async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path, port):
         http.get(url, headers=headers) as answer,
     ):
         assert [obj["metadata"]["name"] for obj in (await answer.json())["items"]] == names
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_without_a_traceback(tmp_path):
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "kubeloop", "apiserver", "--nodes=200", f"--data-dir={tmp_path / 'data'}"]
+    limit = 60_000  # bytes a file may have
+
+    def begin() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment, preexec_fn=begin
+    )
+    assert done.returncode == 2, done
+    assert "the data directory cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "make room" in done.stderr
+
+
+def test_nodes_are_as_they_were_left_after_sigkill_and_a_restart(tmp_path, port, needs_kubectl):
+    kubeloop = Kubeloop(tmp_path)
+    kubeconfig = tmp_path / "kubeconfig"
+
+    def nodes(count: int, *changes: tuple[str, ...]) -> set[str]:
+        where = (f"--port={port}", f"--data-dir={tmp_path / 'data'}", f"--kubeconfig={kubeconfig}")
+        with kubeloop.running("apiserver", f"--nodes={count}", *where) as server:
+            told = server.wait_for(r"cluster with (\d+) nodes")
+            server.wait_for("export KUBECONFIG")
+            names = set(Kubectl(str(kubeconfig), tmp_path)("get", "nodes", "--output=name").split())
+            assert len(names) == int(told[1])
+            for change in changes:
+                done = kubeloop.run("nodes", *change, f"--kubeconfig={kubeconfig}")
+                assert done.returncode == 0, done
+            server.process.kill()
+            server.process.wait()
+        return names
+
+    assert nodes(3, ("remove", "node-1"), ("add", "big")) == {"node/node-0", "node/node-1", "node/node-2"}
+    assert nodes(3) == {"node/node-0", "node/node-2", "node/big"}
+    assert nodes(4) == {"node/node-0", "node/node-2", "node/node-3", "node/big"}

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
+from kubeloop.devcluster.journal import Journal
 from kubeloop.devcluster.node_objects import NodeSettings
 from kubeloop.devcluster.nodes import SimulatedNodes
 from kubeloop.devcluster.stages.files import Stage
@@ -25,9 +26,9 @@ class SimulatedCluster:
     Pods are in namespace "default"; annotations are given and changed without their prefix "kubeloop.dev/".
     """
 
-    def __init__(self, *, stages: Sequence[Stage] = (), **settings: Any) -> None:
+    def __init__(self, *, stages: Sequence[Stage] = (), journal: Journal | None = None, **settings: Any) -> None:
         self.clock = VirtualClock()
-        self.store = Store(seconds=asyncio.get_running_loop().time)
+        self.store = Store(seconds=asyncio.get_running_loop().time, journal=journal)
         options: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
         self.nodes = SimulatedNodes(
             self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages

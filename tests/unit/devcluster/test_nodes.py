@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.node_objects import pod_cidr
+from kubeloop.devcluster.journal import Journal
+from kubeloop.devcluster.node_addresses import NodeAddresses, host_ip, pod_cidr
+from kubeloop.devcluster.storage import Store
 from kubeloop.devcluster.taint_eviction import stay_seconds
 from kubeloop.kube.resources import LEASES, NODES
 from support.simulated_cluster import SimulatedCluster
@@ -44,6 +51,35 @@ def test_pod_networks_of_nodes_with_many_pods_do_not_overlap():
     assert pod_cidr(0, 110) == "10.128.0.0/24"
     assert pod_cidr(1, 110) == "10.128.1.0/24"
     assert pod_cidr(1, 250) == "10.128.2.0/23"
+    assert pod_cidr(1, 10**12) == "10.128.0.0/9"
+
+
+def with_addresses(host: str, cidr: str) -> dict[str, Any]:
+    return {"spec": {"podCIDR": cidr}, "status": {"addresses": [{"type": "InternalIP", "address": host}]}}
+
+
+def test_no_node_gets_what_another_has():
+    addresses = NodeAddresses()
+    given = []
+    for index, pods in ((0, 110), (0, 110), (1, 110), (0, 500), (2, 110), (4, 110)):
+        node = with_addresses(addresses.host_ip(index), addresses.pod_cidr(index, pods))
+        addresses.take(node)
+        given.append(node)
+    networks = [ipaddress.IPv4Network(node["spec"]["podCIDR"]) for node in given]
+    assert [each.prefixlen for each in networks] == [24, 24, 24, 22, 24, 24]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(networks, 2))
+    assert len({node["status"]["addresses"][0]["address"] for node in given}) == 6
+    addresses.release(given[3])
+    assert addresses.pod_cidr(1, 500) == given[3]["spec"]["podCIDR"]
+    assert addresses.host_ip(3) == given[3]["status"]["addresses"][0]["address"]
+
+
+@pytest.mark.parametrize("cidr", ["", "none", "fd00::/64", "192.168.0.0/24", "0.0.0.0/0"])
+def test_networks_of_nodes_from_elsewhere_are_no_shares_of_ours(cidr):
+    addresses = NodeAddresses()
+    addresses.take(with_addresses("192.168.1.1", cidr))
+    assert addresses.pod_cidr(3, 110) == pod_cidr(3, 110)  # of 0.0.0.0/0 all is taken: given a second time
+    assert addresses.host_ip(3) == host_ip(3)
 
 
 async def test_leases_are_renewed_every_ten_seconds():
@@ -168,3 +204,41 @@ async def test_a_taint_that_goes_in_time_spares_the_pods():
 )
 def test_stay_seconds(tolerations, seconds):
     assert stay_seconds([TAINT], tolerations) == seconds
+
+
+def names(store: Store) -> list[str]:
+    return [node["metadata"]["name"] for node in store.list(NODES)]
+
+
+async def test_a_node_of_the_settings_is_created_once_in_the_life_of_a_data_directory(tmp_path):
+    @contextmanager
+    def opened(count: int) -> Iterator[SimulatedCluster]:
+        journal = Journal(tmp_path)
+        try:
+            yield SimulatedCluster(count=count, journal=journal)
+        finally:
+            journal.close()
+
+    def create(cluster: SimulatedCluster, name: str) -> None:
+        cluster.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": name}})
+
+    with opened(3) as cluster:
+        async with cluster.running():
+            cluster.store.delete(NODES, "", "node-1")
+            create(cluster, "big")
+            await asyncio.sleep(1)
+    with opened(3) as cluster:
+        async with cluster.running():
+            assert names(cluster.store) == ["big", "node-0", "node-2"]
+            cluster.store.delete(NODES, "", "node-2")
+    with opened(2) as cluster:
+        async with cluster.running():
+            assert names(cluster.store) == ["big", "node-0"]
+    with opened(5) as cluster:
+        async with cluster.running():
+            create(cluster, "small")
+            await asyncio.sleep(1)
+            assert names(cluster.store) == ["big", "node-0", "node-3", "node-4", "small"]
+            nodes = cluster.store.list(NODES)
+            assert len({node["spec"]["podCIDR"] for node in nodes}) == 5
+            assert len({node["status"]["addresses"][0]["address"] for node in nodes}) == 5
