@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.conditions import is_true
 from kubeloop.devcluster.made import Made, stamped, template
 from kubeloop.devcluster.registry import IP_ADDRESSES, SERVICE_CIDRS
 from kubeloop.devcluster.service_fields import (
@@ -252,10 +253,7 @@ def _address_of(service: JSON) -> str:
 
 
 def _is_ready(service_cidr: JSON) -> bool:
-    conditions = service_cidr.get("status", {}).get("conditions") or ()
-    return "deletionTimestamp" not in service_cidr["metadata"] and any(
-        each["type"] == "Ready" and each["status"] == "True" for each in conditions
-    )
+    return "deletionTimestamp" not in service_cidr["metadata"] and is_true(service_cidr, "Ready")
 
 
 def _created(obj: JSON) -> datetime:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kubeloop.devcluster.conditions import is_true
 from kubeloop.devcluster.kubelet_events import KubeletEvents
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
@@ -200,7 +201,9 @@ def scaled(amount: int | str, total: int) -> int:
 
 def healthy_pods(pods: list[JSON], disrupted: Mapping[str, str]) -> int:
     return sum(
-        "deletionTimestamp" not in pod["metadata"] and pod["metadata"]["name"] not in disrupted and _is_ready(pod)
+        "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["name"] not in disrupted
+        and is_true(pod, "Ready")
         for pod in pods
     )
 
@@ -302,11 +305,6 @@ def _selector(budget: JSON) -> Selector:
     """An empty selector selects every pod of the namespace, none at all selects nothing."""
     selector = budget["spec"].get("selector")
     return selector_from(None if selector is None else convert(LabelSelector, selector))
-
-
-def _is_ready(pod: JSON) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _time(text: str) -> datetime:

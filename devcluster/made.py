@@ -5,7 +5,6 @@ Who owns which of its fields is worked out once in a process; time and uid are s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,10 +63,6 @@ def template(resource: Resource[Any], made: Made) -> JSON:
         **content,
         **said_status,
     }
-
-
-def templates(resource: Resource[Any], several: Iterable[Made]) -> list[JSON]:
-    return [template(resource, each) for each in several]
 
 
 def stamped(obj: JSON, uid: str, now: str) -> JSON:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from kubeloop.devcluster import node_objects
+from kubeloop.devcluster.conditions import condition_of, is_true
 from kubeloop.devcluster.node_objects import LEASE_NAMESPACE
 from kubeloop.devcluster.simulation import Simulation
 from kubeloop.kube.resources import LEASES, NODES, PODS
@@ -45,11 +46,6 @@ def evictions_per_second(state: ZoneState, zone_size: int) -> float:
     if state == "partial disruption":
         return _REDUCED_EVICTIONS_PER_SECOND if zone_size > _LARGE_ZONE else 0.0
     return _EVICTIONS_PER_SECOND
-
-
-def ready_condition(node: JSON) -> JSON | None:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == "Ready"), None)
 
 
 class _Health:
@@ -98,7 +94,7 @@ class NodeLifecycle:
         health = self._health.get(name)
         if health is None:
             health = self._health[name] = _Health(self._simulation.now())
-        condition = ready_condition(node)
+        condition = condition_of(node, "Ready")
         ready = None if condition is None else condition.get("status")
         labels = node["metadata"].get("labels") or {}
         zone = node_objects.zone_key(labels)
@@ -128,7 +124,7 @@ class NodeLifecycle:
             return
         now = self._simulation.now()
         self._excuse_standstill(now)
-        condition = ready_condition(node)
+        condition = condition_of(node, "Ready")
         heartbeat = "" if condition is None else condition.get("lastHeartbeatTime") or ""
         lease = self._simulation.store.get(LEASES, LEASE_NAMESPACE, name)
         renewed = "" if lease is None else (lease.get("spec") or {}).get("renewTime") or ""
@@ -152,7 +148,7 @@ class NodeLifecycle:
     def _lost(self, node: JSON) -> None:
         """The kubelet has not been heard of for too long."""
         name, wall = node["metadata"]["name"], self._simulation.wall()
-        was_ready = (ready_condition(node) or {}).get("status") == "True"
+        was_ready = is_true(node, "Ready")
         unknown = node_objects.unheard_of(node, wall)
         if unknown is None:
             return
@@ -238,7 +234,7 @@ class NodeLifecycle:
             name = next(iter(zone.waiting))
             del zone.waiting[name]
             node = self._simulation.store.get(NODES, "", name)
-            ready = ((node and ready_condition(node)) or {}).get("status")
+            ready = ((node and condition_of(node, "Ready")) or {}).get("status")
             if node is not None and ready in ("False", "Unknown"):
                 self._taint(node, node_objects.NOT_READY if ready == "False" else node_objects.UNREACHABLE)
                 zone.free_at = now + 1 / zone.rate

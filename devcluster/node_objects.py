@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubeloop.devcluster.conditions import condition_of
 from kubeloop.devcluster.node_addresses import USUAL_PODS, NodeAddresses
 
 JSON = dict[str, Any]
@@ -244,7 +245,7 @@ def reported(node: JSON, now: str) -> JSON:
             continue
         conditions.append({**condition, "lastHeartbeatTime": now} if type_ in healthy else condition)
     if wanted[0]:
-        before = _condition(node, wanted[0])
+        before = condition_of(node, wanted[0])
         same = before is not None and before.get("status") == wanted[1]
         failed = {
             "type": wanted[0],
@@ -258,11 +259,6 @@ def reported(node: JSON, now: str) -> JSON:
     order = {type_: number for number, type_ in enumerate(healthy)}
     conditions.sort(key=lambda each: order.get(each.get("type", ""), -1))
     return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
-
-
-def _condition(node: JSON, type_: str) -> JSON | None:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == type_), None)
 
 
 def unheard_of(node: JSON, now: str) -> JSON | None:

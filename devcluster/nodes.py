@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster import node_objects
+from kubeloop.devcluster.conditions import is_true
 from kubeloop.devcluster.kubelet import Kubelets
 from kubeloop.devcluster.node_addresses import NodeAddresses
 from kubeloop.devcluster.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
@@ -283,10 +284,10 @@ class SimulatedNodes:
         """The node begins to fail, in another way than before, or no longer."""
         if known.silent:
             return node
-        was_ready = _is_ready(node)
+        was_ready = is_true(node, "Ready")
         node = self._simulation.update(NODES, node_objects.reported(node, self._simulation.wall()), quiet=True)
         known.refresh(node)
-        if _is_ready(node) != was_ready:
+        if is_true(node, "Ready") != was_ready:
             self._node_event(known, "NodeNotReady" if was_ready else "NodeReady")
         if before == "unreachable":
             self._renew_lease(known)
@@ -387,11 +388,6 @@ class SimulatedNodes:
         if pod["metadata"].get("deletionTimestamp") and out_of_service(self._simulation, pod["spec"]["nodeName"]):
             name = pod["spec"]["nodeName"]
             force_deleted(self._simulation, pod, f"PodGC: node {name} is out of service")
-
-
-def _is_ready(node: JSON) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 def _opted_out(pod: JSON) -> bool:

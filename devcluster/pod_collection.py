@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.devcluster.conditions import is_true
 from kubeloop.devcluster.simulation import Appointment, Simulation
 from kubeloop.kube.resources import NODES, PODS
 
@@ -79,5 +80,4 @@ def out_of_service(simulation: Simulation, node_name: str) -> bool:
     if node is None:
         return False
     tainted = any(taint.get("key") == OUT_OF_SERVICE for taint in (node.get("spec") or {}).get("taints") or ())
-    ready = (each for each in (node.get("status") or {}).get("conditions") or () if each.get("type") == "Ready")
-    return tainted and not any(each.get("status") == "True" for each in ready)
+    return tainted and not is_true(node, "Ready")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kubeloop.devcluster import errors
+from kubeloop.devcluster.conditions import is_true
 from kubeloop.devcluster.delete_options import check_delete_options, unchecked_options
 from kubeloop.devcluster.deleting import Deleting
 from kubeloop.devcluster.errors import quoted
@@ -164,10 +165,7 @@ class PodSubresources:
             return
         budget = budgets[0]
         status = budget.get("status", {})
-        ready = any(
-            each["type"] == "Ready" and each["status"] == "True" for each in pod.get("status", {}).get("conditions", ())
-        )
-        if not ready:
+        if not is_true(pod, "Ready"):
             healthy = status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
             if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy:
                 return

@@ -6,7 +6,6 @@ kube-apiserver sends as they are), or with a kind's declaration; what stands in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
@@ -55,15 +54,6 @@ def _columns() -> dict[str, list[JSON]]:
 def partial_metadata(obj: JSON) -> JSON:
     """An object as PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _API_VERSION, "metadata": obj["metadata"]}
-
-
-def partial_metadata_list(objects: Iterable[JSON], list_metadata: JSON) -> JSON:
-    return {
-        "kind": "PartialObjectMetadataList",
-        "apiVersion": _API_VERSION,
-        "metadata": list_metadata,
-        "items": [partial_metadata(obj) for obj in objects],
-    }
 
 
 def check_include_object(include_object: str) -> None:

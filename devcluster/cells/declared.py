@@ -16,12 +16,12 @@ from kubeloop.devcluster.cells.parts import (
     UNSET,
     Cells,
     age_of,
-    condition_of,
     human_duration,
     name_of,
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.conditions import condition_of
 
 _NAME: JSON = {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
 

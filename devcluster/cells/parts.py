@@ -101,15 +101,6 @@ def container_cells(template: JSON | None) -> list[str]:
     return [",".join(each["name"] for each in containers), ",".join(each.get("image", "") for each in containers)]
 
 
-def condition_of(obj: JSON, type_: str) -> JSON | None:
-    return next((each for each in status_of(obj).get("conditions") or () if each.get("type") == type_), None)
-
-
-def is_true(obj: JSON, type_: str) -> bool:
-    condition = condition_of(obj, type_)
-    return condition is not None and condition.get("status") == "True"
-
-
 def at_most(entries: Sequence[str], limit: int, empty: str) -> str:
     text = ",".join(entries[:limit]) or empty
     return f"{text} + {len(entries) - limit} more..." if len(entries) > limit else text

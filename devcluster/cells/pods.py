@@ -10,16 +10,15 @@ from kubeloop.devcluster.cells.parts import (
     Cells,
     Print,
     age_of,
-    condition_of,
     container_cells,
     is_deleted,
-    is_true,
     labels_text,
     name_of,
     since,
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.conditions import condition_of, is_true
 
 
 def _terminated_reason(terminated: JSON) -> str:

@@ -13,12 +13,12 @@ from kubeloop.devcluster.cells.parts import (
     Cells,
     Print,
     age_of,
-    condition_of,
     is_deleted,
     name_of,
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.conditions import condition_of
 
 
 def _node_roles(node: JSON) -> str:

@@ -16,7 +16,6 @@ from kubeloop.devcluster.cells.parts import (
     container_cells,
     human_duration,
     is_deleted,
-    is_true,
     labels_text,
     name_of,
     selector_of,
@@ -25,6 +24,7 @@ from kubeloop.devcluster.cells.parts import (
     spec_of,
     status_of,
 )
+from kubeloop.devcluster.conditions import is_true
 
 
 def _deployment(obj: JSON, now: datetime) -> Cells:

@@ -15,16 +15,6 @@ APPROVED = "api-approved.kubernetes.io"
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
-def condition_of(definition: JSON, type_: str) -> JSON | None:
-    conditions = definition.get("status", {}).get("conditions") or ()
-    return next((each for each in conditions if each["type"] == type_), None)
-
-
-def is_true(definition: JSON, type_: str) -> bool:
-    condition = condition_of(definition, type_)
-    return condition is not None and condition["status"] == "True"
-
-
 def with_condition(
     conditions: list[JSON], type_: str, status: str, reason: str, message: str, *, now: str
 ) -> list[JSON]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from kubeloop.devcluster.conditions import is_true
 from kubeloop.devcluster.custom import jsonpath
-from kubeloop.devcluster.custom.conditions import APPROVED, approval, is_protected, is_true
+from kubeloop.devcluster.custom.conditions import APPROVED, approval, is_protected
 from kubeloop.devcluster.custom.formats import is_known
 from kubeloop.devcluster.custom.schema_rules import check_schema
 from kubeloop.devcluster.custom.structural import Schema, walk

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster import errors
-from kubeloop.devcluster.custom.conditions import CLEANUP, approval, condition_of, is_protected, is_true, with_condition
+from kubeloop.devcluster.conditions import condition_of, is_true
+from kubeloop.devcluster.custom.conditions import CLEANUP, approval, is_protected, with_condition
 from kubeloop.devcluster.custom.version import Version, version_rank
 from kubeloop.devcluster.delete_options import DeleteOptions
 from kubeloop.devcluster.deleting import Deleting

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import unified_diff
-from functools import cache, lru_cache
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
@@ -516,11 +516,6 @@ def labels(errors: Errors, path: str, values: Mapping[str, str] | None) -> None:
 
 def label_name(errors: Errors, path: str, key: str) -> None:
     errors.invalid_each(path, key, qualified_name(key))
-
-
-@cache
-def _operators() -> frozenset[str]:
-    return frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 def label_selector(errors: Errors, path: str, selector: JSON | None) -> None:

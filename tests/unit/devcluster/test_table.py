@@ -11,7 +11,7 @@ from kubeloop.devcluster.cells import PRINTERS, human_duration
 from kubeloop.devcluster.conversions import from_stored
 from kubeloop.devcluster.errors import StatusError
 from kubeloop.devcluster.registry import BY_PATH
-from kubeloop.devcluster.table import partial_metadata_list, table
+from kubeloop.devcluster.table import table
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-05-01T11:55:00Z"
@@ -407,15 +407,6 @@ def test_a_scale_is_not_printed_as_its_resource():
     answer = printed("deployments.apps", scale)
     assert answer["rows"][0]["cells"] == ["x", 3, 2, "<unknown>"]
     assert [each["name"] for each in answer["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
-
-
-def test_a_list_of_metadata_leaves_out_all_else():
-    assert partial_metadata_list([{"metadata": {"name": "x"}, "spec": {}}], {"resourceVersion": "7"}) == {
-        "kind": "PartialObjectMetadataList",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": {"resourceVersion": "7"},
-        "items": [{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}}],
-    }
 
 
 def test_printers_are_for_served_resources():
