@@ -17,15 +17,14 @@ from typing import Any
 
 from kubeloop.devcluster import pod_status
 from kubeloop.devcluster.node_admission import Rejection, rejection
+from kubeloop.devcluster.node_objects import NETWORK_NOT_READY
 from kubeloop.devcluster.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation import Simulation
 from kubeloop.kube.resources import PODS
 
 JSON = dict[str, Any]
-_NETWORK_NOT_READY = (
-    "network is not ready: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
-    "message:Network plugin returns error: cni plugin not initialized"
-)
+_PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff
+_WORTH_A_REPORT_SECONDS = 0.5  # a pod that starts later than this says before that it has been admitted
 
 
 class Kubelets:
@@ -127,7 +126,7 @@ class Kubelets:
         pod.start_time = self._wall()
         pod.start_at = now + delay
         self._plan_deletion(pod)
-        if delay >= 0.5 and pod.stop_at is None:  # long enough for somebody to look
+        if delay >= _WORTH_A_REPORT_SECONDS and pod.stop_at is None:
             self._report(pod)
 
     # --- pods: changes from outside ---------------------------------------------------------------
@@ -206,7 +205,7 @@ class Kubelets:
             pod.start_at = None
             if pod.node.networkless and not pod.object["spec"].get("hostNetwork"):
                 pod.start_at = math.inf  # until the node is back
-                self._event(pod, "Warning", "NetworkNotReady", _NETWORK_NOT_READY)
+                self._event(pod, "Warning", "NetworkNotReady", f"network is not ready: {NETWORK_NOT_READY}")
             else:
                 self._start(pod, now, wall)
             changed = True
@@ -236,32 +235,35 @@ class Kubelets:
         self._plan(pod)
 
     def _start(self, pod: SimulatedPod, now: float, wall: str) -> None:
+        """Pull the images, which may take its time or fail; then start all containers."""
         pod.give_address()
-        error = pod.pull_error
         pull_seconds = pod.seconds("image-pull-seconds")
-        if not error and pull_seconds and pod.pull_seconds is None:
+        if pod.pull_error:
+            self._fail_to_pull(pod, now)
+            return
+        if pull_seconds and pod.pull_seconds is None:
             pod.pull_seconds = pull_seconds
             pod.start_at = now + pull_seconds
             for run in pod.runs:
-                self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
-            return
-        if error:
-            pod.pulls_fail = True
-            pod.pull_backoff_at = now + 2.0
-            for run in pod.runs:
-                run.reason, run.message = "ErrImagePull", error
-                self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
-                text = f'Failed to pull image "{run.image}": {error}'
-                self._event(pod, "Warning", "Failed", text, run.name)
-                self._event(pod, "Warning", "Failed", "Error: ErrImagePull", run.name)
-                if run.role == "init":
-                    break  # those after it wait for it
+                self._pulling_event(pod, run)
             return
         for run in pod.runs:
             if run.state == "waiting":
                 pod.start(run, now, wall)
                 self._started_events(pod, run)
         pod.plan_exit(now)
+
+    def _fail_to_pull(self, pod: SimulatedPod, now: float) -> None:
+        pod.pulls_fail = True
+        pod.pull_backoff_at = now + _PULL_BACKOFF_SECONDS
+        for run in pod.runs:
+            run.reason, run.message = "ErrImagePull", pod.pull_error
+            self._pulling_event(pod, run)
+            text = f'Failed to pull image "{run.image}": {pod.pull_error}'
+            self._event(pod, "Warning", "Failed", text, run.name)
+            self._event(pod, "Warning", "Failed", "Error: ErrImagePull", run.name)
+            if run.role == "init":
+                break  # those after it wait for it
 
     def _back_off_pulling(self, pod: SimulatedPod) -> None:
         for run in pod.runs:
@@ -347,6 +349,9 @@ class Kubelets:
             init = any(run.name == container and run.role != "main" for run in pod.runs)
             field = f"spec.{'initContainers' if init else 'containers'}{{{container}}}" if container else ""
             self._simulation.event(pod.object, type_, reason, message, host=pod.node_name, field_path=field)
+
+    def _pulling_event(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
+        self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
 
     def _started_events(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
         if self._simulation.tells_events:

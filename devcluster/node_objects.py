@@ -170,33 +170,36 @@ def node_info(node: JSON, settings: NodeSettings) -> JSON:
 
 def healthy_conditions(now: str) -> list[JSON]:
     """The four conditions of a node in good health."""
-    good = (
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-    )
     return [
-        {
-            "type": type_,
-            "status": status,
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-            "reason": reason,
-            "message": message,
-        }
-        for type_, status, reason, message in good
+        _condition(*each, now)
+        for each in (
+            ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        )
     ]
+
+
+def _condition(type_: str, status: str, reason: str, message: str, now: str) -> JSON:
+    return {
+        "type": type_,
+        "status": status,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }
 
 
 FAILURE_MODES = ("unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable")
 """What the annotation ANNOTATION_FAIL of a node may say."""
-_NETWORK_NOT_READY = (
+NETWORK_NOT_READY = (
     "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
     "message:Network plugin returns error: cni plugin not initialized"
 )
 _FAILED = {  # mode -> (condition, status, reason, message)
-    "not-ready": ("Ready", "False", "KubeletNotReady", _NETWORK_NOT_READY),
+    "not-ready": ("Ready", "False", "KubeletNotReady", NETWORK_NOT_READY),
     "memory-pressure": (
         "MemoryPressure",
         "True",
@@ -231,31 +234,23 @@ def reported(node: JSON, now: str) -> JSON:
 
     A condition that somebody else has set stays, so that tests may set any.
     """
-    mode = failure_mode(node)
+    failed = _FAILED.get(failure_mode(node))
     healthy = {condition["type"]: condition for condition in healthy_conditions(now)}
-    wanted = _FAILED.get(mode, ("", "", "", ""))
     conditions = []
     for condition in (node.get("status") or {}).get("conditions") or ():
         type_ = condition.get("type")
-        if type_ == wanted[0]:
+        if failed is not None and type_ == failed[0]:
             continue
         if condition.get("reason") in _OURS and condition.get("status") != healthy.get(type_, {}).get("status"):
             if type_ in healthy:
                 conditions.append(healthy[type_])
             continue
         conditions.append({**condition, "lastHeartbeatTime": now} if type_ in healthy else condition)
-    if wanted[0]:
-        before = condition_of(node, wanted[0])
-        same = before is not None and before.get("status") == wanted[1]
-        failed = {
-            "type": wanted[0],
-            "status": wanted[1],
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": before["lastTransitionTime"] if same and before else now,
-            "reason": wanted[2],
-            "message": wanted[3],
-        }
-        conditions.append(failed)
+    if failed is not None:
+        type_, status, _, _ = failed
+        before = condition_of(node, type_) or {}
+        since = before.get("lastTransitionTime") if before.get("status") == status else None
+        conditions.append({**_condition(*failed, now), "lastTransitionTime": since or now})
     order = {type_: number for number, type_ in enumerate(healthy)}
     conditions.sort(key=lambda each: order.get(each.get("type", ""), -1))
     return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
@@ -266,31 +261,24 @@ def unheard_of(node: JSON, now: str) -> JSON | None:
 
     Source: tryUpdateNodeHealth.
     """
-    conditions = list((node.get("status") or {}).get("conditions") or ())
-    changed = False
+    conditions = {each.get("type"): each for each in (node.get("status") or {}).get("conditions") or ()}
+    unknown = {}
     for type_ in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
-        number = next((number for number, each in enumerate(conditions) if each.get("type") == type_), None)
-        if number is None:
-            unknown = {
-                "type": type_,
-                "status": "Unknown",
-                "lastHeartbeatTime": node["metadata"].get("creationTimestamp"),
-                "lastTransitionTime": now,
-                "reason": "NodeStatusNeverUpdated",
-                "message": "Kubelet never posted node status.",
-            }
-            conditions.append(unknown)
-            changed = True
-        elif conditions[number].get("status") != "Unknown":
-            conditions[number] = {
-                **conditions[number],
+        if type_ not in conditions:
+            text = "Kubelet never posted node status."
+            created = {"lastHeartbeatTime": node["metadata"].get("creationTimestamp")}
+            unknown[type_] = _condition(type_, "Unknown", "NodeStatusNeverUpdated", text, now) | created
+        elif conditions[type_].get("status") != "Unknown":
+            unknown[type_] = {
+                **conditions[type_],
                 "status": "Unknown",
                 "lastTransitionTime": now,
                 "reason": "NodeStatusUnknown",
                 "message": "Kubelet stopped posting node status.",
             }
-            changed = True
-    return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}} if changed else None
+    if not unknown:
+        return None
+    return {**node, "status": {**(node.get("status") or {}), "conditions": [*(conditions | unknown).values()]}}
 
 
 def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
@@ -351,28 +339,29 @@ def tainted(node: JSON, now: str) -> JSON | None:
             wanted.remove(pair)
     if not wanted and len(kept) == len(taints):
         return None
-    kept += [{"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted]
-    rest = {name: value for name, value in spec.items() if name != "taints"}
-    return {**node, "spec": {**rest, "taints": kept} if kept else rest}
+    return _with_taints(node, kept + [{"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted])
 
 
 def with_eviction_taint(node: JSON, key: str, now: str) -> JSON:
     """`node` with the NoExecute taint `key` in place of any other of the two."""
-    freed = without_eviction_taints(node) or node
-    spec = freed.get("spec") or {}
-    taint = {"key": key, "effect": "NoExecute", "timeAdded": now}
-    return {**freed, "spec": {**spec, "taints": [*(spec.get("taints") or ()), taint]}}
+    others = [each for each in (node.get("spec") or {}).get("taints") or () if not _is_of_eviction(each)]
+    return _with_taints(node, [*others, {"key": key, "effect": "NoExecute", "timeAdded": now}])
 
 
 def without_eviction_taints(node: JSON) -> JSON | None:
     """`node` without the NoExecute taints not-ready and unreachable, or None if it has none of them."""
-    spec = node.get("spec") or {}
-    taints = spec.get("taints") or ()
-    kept = [each for each in taints if each.get("key") not in (NOT_READY, UNREACHABLE) or each["effect"] != "NoExecute"]
-    if len(kept) == len(taints):
-        return None
-    rest = {name: value for name, value in spec.items() if name != "taints"}
-    return {**node, "spec": {**rest, "taints": kept} if kept else rest}
+    taints = (node.get("spec") or {}).get("taints") or ()
+    kept = [each for each in taints if not _is_of_eviction(each)]
+    return None if len(kept) == len(taints) else _with_taints(node, kept)
+
+
+def _is_of_eviction(taint: JSON) -> bool:
+    return taint.get("effect") == "NoExecute" and taint.get("key") in (NOT_READY, UNREACHABLE)
+
+
+def _with_taints(node: JSON, taints: list[JSON]) -> JSON:
+    rest = {name: value for name, value in (node.get("spec") or {}).items() if name != "taints"}
+    return {**node, "spec": {**rest, "taints": taints} if taints else rest}
 
 
 def zone_key(labels: Mapping[str, str]) -> str:

@@ -41,7 +41,7 @@ from kubeloop.devcluster.node_addresses import NodeAddresses
 from kubeloop.devcluster.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
 from kubeloop.devcluster.node_objects import LEASE_NAMESPACE, NodeSettings
 from kubeloop.devcluster.pod_collection import OUT_OF_SERVICE, OrphanedPods, force_deleted, out_of_service
-from kubeloop.devcluster.simulated_pod import ANNOTATION, SimulatedNode, SimulatedPod
+from kubeloop.devcluster.simulated_pod import SimulatedNode, SimulatedPod, mark
 from kubeloop.devcluster.simulation import Simulation
 from kubeloop.devcluster.storage import Change, Store, Stored
 from kubeloop.devcluster.taint_eviction import TaintEviction
@@ -391,6 +391,4 @@ class SimulatedNodes:
 
 
 def _opted_out(pod: JSON) -> bool:
-    metadata = pod["metadata"]
-    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    return bool(marks.get(f"{ANNOTATION}stages") == "false")
+    return mark(pod, "stages") == "false"

@@ -45,6 +45,10 @@ class ContainerRun:
     ready_at: float = 0.0  # the readiness probe, if any, succeeds
     last_state: JSON | None = None
 
+    def end(self, wall: str, exit_code: int) -> None:
+        self.state, self.ready, self.started = "terminated", False, False
+        self.ended, self.exit_code = wall, exit_code
+
 
 def container_runs(pod: JSON) -> list[ContainerRun]:
     """The containers of `pod`, none of them started, in the order of the spec, init containers first."""

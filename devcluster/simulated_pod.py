@@ -20,8 +20,15 @@ from kubeloop.devcluster.simulation import Appointment
 
 JSON = dict[str, Any]
 
-ANNOTATION = "kubeloop.dev/"
+_PREFIX = "kubeloop.dev/"
 _BACKOFF_BASE_SECONDS, _BACKOFF_CAP_SECONDS = 10.0, 300.0  # of containers that exit again and again
+
+
+def mark(pod: JSON, name: str) -> str | None:
+    """The value of our annotation of that name, or of the label."""
+    metadata = pod["metadata"]
+    value: str | None = (metadata.get("annotations") or {}).get(_PREFIX + name)
+    return value if value is not None else (metadata.get("labels") or {}).get(_PREFIX + name)
 
 
 class SimulatedNode:
@@ -85,9 +92,7 @@ class SimulatedNode:
             self._count(pod)
         if address:
             pod.address = address
-            number = int(ipaddress.IPv4Address(address)) - int(self._network.network_address)
-            if 0 < number < self._network.num_addresses:
-                self._addresses.add(number)
+            self._addresses.add(self._offset(address))
 
     def _count(self, pod: SimulatedPod) -> None:
         self._counted[pod.uid] = pod.requests
@@ -114,9 +119,16 @@ class SimulatedNode:
         """The pod is gone, its address too."""
         self.release(pod)
         self.pods.pop(pod.uid, None)
-        if pod.address and pod.address != self.host_ip:
-            number = int(ipaddress.IPv4Address(pod.address)) - int(self._network.network_address)
-            self._addresses.discard(number)
+        if pod.address:
+            self._addresses.discard(self._offset(pod.address))
+
+    def _offset(self, address: str) -> int:
+        """Of an address from the start of the node's network; 0, which no pod is given, for one from elsewhere."""
+        try:
+            number = int(ipaddress.IPv4Address(address)) - int(self._network.network_address)
+        except ValueError:  # an address of IPv6, or what somebody has written into a status
+            return 0
+        return number if 0 < number < self._network.num_addresses else 0
 
     def next_address(self) -> str:
         """An address of the pod network that no pod of this node has; they are given out in turn."""
@@ -202,10 +214,7 @@ class SimulatedPod:
         return name
 
     def annotation(self, name: str) -> str | None:
-        """The value of our annotation of that name, or of the label."""
-        metadata = self.object["metadata"]
-        value: str | None = (metadata.get("annotations") or {}).get(ANNOTATION + name)
-        return value if value is not None else (metadata.get("labels") or {}).get(ANNOTATION + name)
+        return mark(self.object, name)
 
     def _number(self, name: str) -> float | None:
         """The annotation as a number of 0 or more; None if it is absent or no such number."""
@@ -233,17 +242,17 @@ class SimulatedPod:
         """What is wrong with the annotations, in words for the pod's owner."""
         metadata = self.object["metadata"]
         marks = (*(metadata.get("annotations") or ()), *(metadata.get("labels") or ()))
-        if not any(name.startswith(ANNOTATION) for name in marks):
+        if not any(name.startswith(_PREFIX) for name in marks):
             return []
         numbers = ("start-delay-seconds", "stop-seconds", "run-seconds", "image-pull-seconds", "jitter", "crashes")
         found = [
-            f"{ANNOTATION}{name}: {self.annotation(name)!r} is not a number of 0 or more; it is ignored"
+            f"{_PREFIX}{name}: {self.annotation(name)!r} is not a number of 0 or more; it is ignored"
             for name in numbers
             if self.annotation(name) is not None and self._number(name) is None
         ]
         code = self.annotation("exit-code")
         if code is not None and not (code.isdecimal() and int(code) <= 255):
-            found.append(f"{ANNOTATION}exit-code: {code!r} is not a number from 0 to 255; 1 is taken")
+            found.append(f"{_PREFIX}exit-code: {code!r} is not a number from 0 to 255; 1 is taken")
         return found
 
     def pulled_text(self, image: str) -> str:
@@ -301,7 +310,7 @@ class SimulatedPod:
         """Start one container; an init container that is no sidecar has done its work at once."""
         run.since, run.reason, run.message = wall, "", ""
         if run.role == "init":
-            run.state, run.ended, run.exit_code = "terminated", wall, 0
+            run.end(wall, 0)
             return
         started, ready = probe_seconds(self._container(run.name)) if self._settings.probe_delays else (0.0, 0.0)
         run.state = "running"
@@ -344,8 +353,8 @@ class SimulatedPod:
         policy = self.object["spec"].get("restartPolicy") or "Always"
         again = policy == "Always" or (policy == "OnFailure" and code != 0)
         for run in self.main_runs():
-            run.state, run.ready, run.started = "terminated", False, False
-            run.ended, run.exit_code, run.reason = wall, code, ""
+            run.end(wall, code)
+            run.reason = ""
         if not again:
             self._stop_sidecars(wall)
             return
@@ -430,13 +439,13 @@ class SimulatedPod:
         """All containers end, and none will be started again."""
         for run in self.runs:
             if run.state == "running":
-                run.state, run.ended, run.exit_code, run.ready, run.started = "terminated", wall, 0, False, False
+                run.end(wall, 0)
         self.stopped = True
 
     def _stop_sidecars(self, wall: str) -> None:
         for run in self.runs:
             if run.role == "sidecar" and run.state == "running":
-                run.state, run.ended, run.exit_code, run.ready, run.started = "terminated", wall, 0, False, False
+                run.end(wall, 0)
 
 
 def _network(cidr: str, index: int) -> ipaddress.IPv4Network:

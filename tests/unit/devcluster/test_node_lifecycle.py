@@ -186,6 +186,19 @@ async def test_a_node_that_is_not_ready_says_so_itself_and_starts_nothing_until_
         assert cluster.pod_ready("after") == "True"
 
 
+async def test_a_node_that_somebody_else_has_called_not_ready_may_fail_in_that_way():
+    async with SimulatedCluster().running() as cluster:
+        node = cluster.node()
+        conditions = [{"type": "Ready", "status": "False", "reason": "Mine"}]  # and no time
+        cluster.store.update(NODES, {**node, "status": {**node["status"], "conditions": conditions}})
+        await asyncio.sleep(1)
+        cluster.change_metadata(NODES, "node-0", annotations={ANNOTATION_FAIL: "not-ready"})
+        await asyncio.sleep(1)
+        (ready,) = cluster.node()["status"]["conditions"]
+        assert ready["reason"] == "KubeletNotReady"
+        assert ready["lastTransitionTime"] == "2026-01-01T00:00:01Z"
+
+
 async def test_a_failure_may_turn_into_another():
     async with Failures().running() as cluster:
         cluster.annotate("node-0", "not-ready")

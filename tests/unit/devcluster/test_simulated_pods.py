@@ -374,6 +374,21 @@ async def test_running_pods_are_taken_over_as_they_are():
 # --- what annotations and labels ask for
 
 
+@pytest.mark.parametrize("address", ["fd00::7", "of somebody's own"])
+async def test_running_pods_with_other_addresses_than_the_nodes_are_taken_over_and_stopped(address):
+    cluster = SimulatedCluster()
+    pod = cluster.bind()
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    cluster.store.update(PODS, {**pod, "status": {**pod["status"], **status}})
+    async with cluster.running():
+        await asyncio.sleep(1)
+        assert cluster.ready()
+        assert cluster.status()["podIP"] == address
+        cluster.delete()
+        await asyncio.sleep(31)
+        assert cluster.pod() is None
+
+
 async def test_images_that_take_their_time_are_pulled_first():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"image-pull-seconds": "20"})
