@@ -17,9 +17,9 @@ JSON = dict[str, Any]
 def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, str]] = ()) -> Response:
     """An answer with `value`, which carries kind and apiVersion. In JSON if there is no protobuf of its kind."""
     if view.yaml:
-        import yaml  # few ask for it
+        from kubeloop.kube import yaml_text  # few ask for it
 
-        text = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=True, allow_unicode=True)
+        text = yaml_text.write(msgspec.to_builtins(value))
         return Response(status, text.encode(), "application/yaml", list(headers))
     if view.protobuf:
         from kubeloop.devcluster import protobuf  # few ask for it

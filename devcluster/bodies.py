@@ -19,7 +19,6 @@ from kubeloop.devcluster.registry import BY_KIND, CustomResource
 from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.revision_data import keep_text
 from kubeloop.devcluster.wire import ProtobufError
-from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
 
@@ -127,7 +126,9 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
         except RecursionError as error:
             raise ValueError(f"{UNREADABLE}: exceeded max depth") from error
     if kind == "application/yaml":
-        value, repeated = read_yaml(request.body)
+        from kubeloop.kube import yaml_text  # once a client sends it
+
+        value, repeated = yaml_text.read_first(request.body)
         return value, [_IN_YAML + each for each in repeated]
     if kind == PROTOBUF_TYPE:
         from kubeloop.devcluster import protobuf  # once a client sends it

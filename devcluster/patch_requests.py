@@ -24,7 +24,6 @@ from kubeloop.devcluster.registry import CustomResource
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.revision_data import keep_patched_text
 from kubeloop.devcluster.typed import conversion_error, type_error, with_go_numbers
-from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 from kubeloop.kube.resources import Resource
 
@@ -188,7 +187,9 @@ def _plain(body: bytes) -> tuple[Any, list[str]]:
             repeated = [""]
         if not repeated:
             return value, []
-    return read_yaml(body)
+    from kubeloop.kube import yaml_text  # once a client sends it
+
+    return yaml_text.read_first(body)
 
 
 def _go_kind(obj: JSON) -> str:

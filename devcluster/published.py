@@ -10,7 +10,6 @@ from hashlib import sha512
 from typing import Any
 
 import msgspec
-import yaml
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.custom.documents import Documents
@@ -43,7 +42,9 @@ def published(documents: Documents, request: Request) -> Response | None:
     body = msgspec.json.encode(content) + b"\n"
     digest = _digest(body) if is_aggregated(form) else ""  # that of the JSON, in whatever form it is answered
     if form.startswith("application/yaml"):
-        body = yaml.safe_dump(msgspec.json.decode(body)).encode()
+        from kubeloop.kube import yaml_text  # few ask for it
+
+        body = yaml_text.write(content).encode()
     elif form.startswith(PROTOBUF_TYPE):
         from kubeloop.devcluster import protobuf  # few ask for it
 

@@ -82,9 +82,9 @@ def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
     group, version, _ = clause.conversion
     value = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {"name": _NAME}, **content}
     if media_type == _YAML:
-        import yaml  # few ask for it
+        from kubeloop.kube import yaml_text  # few ask for it
 
-        body = yaml.safe_dump(value).encode()
+        body = yaml_text.write(value).encode()
     else:
         body = msgspec.json.encode(value) + b"\n"
     response = Response(200, body, f"{media_type};g={group};v={version};as={kind}")

@@ -23,15 +23,6 @@ class UserError(Exception):
         self.hint = hint
 
 
-def yaml_problem(error: Exception) -> str:
-    """What a yaml.YAMLError, or the RecursionError of a text nested too deeply, says, with its place, in one line."""
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    mark = getattr(error, "problem_mark", None)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark is not None else problem
-
-
 class ServerUnreachable(Exception):
     """No answer came, after the retries that the verb allows.
 

@@ -1,7 +1,7 @@
 """Reading a kubeconfig: the cluster and the user of one context, out of one file or several.
 
 Several files (KUBECONFIG) count as one: of entries with the same name, and of current-context, the first is taken.
-Paths in a file are relative to its folder. Source: client-go tools/clientcmd. May import PyYAML and `errors`.
+Paths in a file are relative to its folder. Source: client-go tools/clientcmd. May import `yaml_text` and `errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.kube.errors import UserError, yaml_problem
+from kubeloop.kube.errors import UserError
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def _choices(plural: str, entries: Mapping[str, Entry]) -> str:
 
 
 def _content(path: str) -> dict[str, Any]:
-    import yaml
+    from kubeloop.kube import yaml_text
 
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -101,9 +101,9 @@ def _content(path: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a kubeconfig, nor any text", hint="it is YAML in UTF-8") from None
     try:
-        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"kubeconfig {path} is not valid YAML: {yaml_problem(error)}", hint="check the file") from None
+        content, _ = yaml_text.read_first(text)
+    except yaml_text.UnreadableYaml as error:
+        raise UserError(f"kubeconfig {path} is not valid YAML: {error.place}", hint="check the file") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a kubeconfig", hint="it has clusters, contexts and users")
     return content

@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from kubeloop.kube import yaml_text
 from kubeloop.kube.errors import UserError
 
 _NAME = "kubeloop"
@@ -32,7 +31,7 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            yaml.safe_dump(config, file, sort_keys=False)
+            file.write(yaml_text.write(config, sort_keys=False))
         partial.rename(target)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -59,10 +58,10 @@ def _new() -> dict[str, Any]:
 def _existing(path: Path) -> dict[str, Any]:
     empty = _new()
     try:
-        config = yaml.safe_load(path.read_text())
+        config, _ = yaml_text.read_first(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return empty
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, UnicodeDecodeError, yaml_text.UnreadableYaml):
         config = "unreadable"
     if config is None:
         return empty

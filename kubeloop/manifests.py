@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
+from kubeloop.kube import yaml_text
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.discovery import ResourceMap
-from kubeloop.kube.errors import ApiError, NotFound, UserError, yaml_problem
+from kubeloop.kube.errors import ApiError, NotFound, UserError
 from kubeloop.kube.resources import Resource
 from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from kubeloop.tracing.requests import ApplyTrace
@@ -226,15 +226,25 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
     """All objects of a YAML or JSON text. `source` names it in errors. Raises UserError."""
-    try:
-        documents = list(yaml.load_all(text, Loader=_Loader))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{source}: {yaml_problem(error)}", hint="this is no valid YAML") from None
+    documents = _documents(source, text)
     for number, document in enumerate(documents, start=1):
         if document is None:
             continue
         place = source if len(documents) == 1 else f"{source}, document {number}"
         yield from _objects(place, document)
+
+
+def _documents(source: str, text: str) -> list[Any]:
+    try:
+        documents, repeated = yaml_text.read_all(text)
+    except yaml_text.UnreadableYaml as error:
+        try:
+            return [msgspec.json.decode(text)]  # "\ud83d\ude00" is JSON and no YAML
+        except msgspec.DecodeError:
+            raise UserError(f"{source}: {error.place}", hint="this is no valid YAML") from None
+    if repeated:
+        raise UserError(f"{source}: {repeated[0]}", hint="take one of the two out")
+    return documents
 
 
 def _objects(source: str, document: Any) -> Iterator[Manifest]:
@@ -253,24 +263,3 @@ def _objects(source: str, document: Any) -> Iterator[Manifest]:
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         raise UserError(f"{source}: metadata.name not set", hint=f"give the {document['kind']} a name")
     yield Manifest(source, document)
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: dates stay text, and a key that stands twice is an error."""
-
-
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    mapping: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be a string", key_node.start_mark)
-        key = key_node.value
-        if key in mapping:
-            raise yaml.constructor.ConstructorError(None, None, f'key "{key}" already set in map', key_node.start_mark)
-        mapping[key] = loader.construct_object(value_node, deep=True)
-    return mapping
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _loader, node: node.value)

@@ -18,7 +18,8 @@ import yaml
 from kubeloop.devcluster.stages.jq import JqError, Query
 from kubeloop.devcluster.stages.template import Template
 from kubeloop.devcluster.stages.template_syntax import Arity, TemplateError
-from kubeloop.kube.errors import UserError, yaml_problem
+from kubeloop.kube import yaml_text
+from kubeloop.kube.errors import UserError
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.stages.expressions import Expression
@@ -154,9 +155,10 @@ def _read(path: Path) -> list[Stage]:
     except UnicodeDecodeError:
         raise UserError(f"{path} is no text", hint="--stages takes a YAML file of KWOK stages") from None
     try:
-        documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: {yaml_problem(error)}", hint="correct the YAML") from None
+        with yaml_text.errors():
+            documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
+    except yaml_text.UnreadableYaml as error:
+        raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
     stages = [_stage(_Place(path, document)) for document in documents if not _empty(document)]
     if not stages:
         raise UserError(f"{path}: no stages in it", hint=f"a stage has apiVersion {API_VERSION} and kind Stage")

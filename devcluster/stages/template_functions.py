@@ -13,9 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import yaml
-
 from kubeloop.devcluster.stages.template_syntax import Arity
+from kubeloop.kube import yaml_text
 
 
 class FunctionError(Exception):
@@ -211,8 +210,7 @@ def _quote_json(value: Any) -> str:
 
 
 def _yaml(value: Any, indent: Any = 0) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=False, sort_keys=True, allow_unicode=True)
-    text = text.removesuffix("...\n")  # PyYAML ends a bare scalar with it
+    text = yaml_text.write(value)
     levels = int(_number(indent))
     return f"\n{text}".replace("\n", "\n" + "  " * levels) if levels > 0 else text
 

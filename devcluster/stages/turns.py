@@ -11,13 +11,11 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, TypeVar
 
-import yaml
-
 from kubeloop.devcluster.simulation import Agenda, Appointment
-from kubeloop.devcluster.stages.documents import read_document
 from kubeloop.devcluster.stages.files import Stage
 from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds
 from kubeloop.devcluster.stages.template import Template
+from kubeloop.kube import yaml_text
 from kubeloop.kube.clock import Clock
 
 JSON = dict[str, Any]
@@ -110,9 +108,10 @@ class Turns(Generic[Subject]):
 def rendered(template: Template, obj: JSON, context: dict[str, Callable[..., Any]]) -> Any:
     """What a template makes of an object. Raises StageFailed, TemplateError."""
     try:
-        return read_document(template.render(_copied(obj), context))
-    except yaml.YAMLError as error:
-        raise StageFailed(f"the template makes no YAML: {error}") from None
+        document, _ = yaml_text.read_first(template.render(_copied(obj), context))
+    except yaml_text.UnreadableYaml as error:
+        raise StageFailed(f"the template makes no YAML: {error.place}") from None
+    return document
 
 
 def _copied(value: Any) -> Any:

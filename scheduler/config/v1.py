@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import yaml
 from msgspec.structs import replace
 
+from kubeloop.kube import yaml_text
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
-from kubeloop.kube.errors import UserError, yaml_problem
+from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import JSON, Struct, without_nulls
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
@@ -163,11 +163,13 @@ class _Configuration(_Strict, frozen=True):
 def load_configuration(text: str) -> SchedulerConfiguration:
     """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+        document, repeated = yaml_text.read_first(text)
+    except yaml_text.UnreadableYaml as error:
         raise UserError(
-            f"the scheduler configuration is not YAML: {yaml_problem(error)}", hint="check its indentation"
+            f"the scheduler configuration is not YAML: {error.place}", hint="check its indentation"
         ) from None
+    if repeated:
+        raise UserError(f"the scheduler configuration: {repeated[0]}", hint="take one of the two out")
     if not isinstance(document, dict):
         raise UserError("the scheduler configuration is not a map", hint=f"it begins with apiVersion: {API_VERSION}")
     return read_configuration(document)
@@ -449,7 +451,7 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSON]:
 
 def configuration_text(config: SchedulerConfiguration) -> str:
     """The same as YAML."""
-    return yaml.safe_dump(configuration_document(config), sort_keys=True)
+    return yaml_text.write(configuration_document(config))
 
 
 def _profile_document(profile: Profile) -> dict[str, JSON]:

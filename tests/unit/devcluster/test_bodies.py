@@ -11,7 +11,6 @@ from kubeloop.devcluster.bodies import parse_json
 from kubeloop.devcluster.json_syntax import json_error, shown
 from kubeloop.devcluster.patching import PatchError, json_patch
 from kubeloop.devcluster.typed import conversion_error, type_error
-from kubeloop.devcluster.yaml_bodies import read_yaml
 from kubeloop.kube import schema
 
 DEPLOYMENT = schema.type_for("apps", "v1", "Deployment")
@@ -55,37 +54,6 @@ def test_of_a_body_its_beginning_is_shown():
     assert shown(b"") == "<empty>"
     assert shown(b'{"kind": "ConfigMap", "apiVersion": "v1"}') == '{"kind": "ConfigMap", "apiVers ...'
     assert shown(b"[1]") == "5b315d"
-
-
-@pytest.mark.parametrize(("text", "value"), [
-    ("y", True), ("Off", False), ("012", 10), ("0x1F", 31), ("0b11", 3), ("1_000", 1000), ("08", 8), ("1e3", 1000),
-    ("1:30", "1:30"), ("2020-01-01", "2020-01-01"), ("~", None), ("", None), ("'1'", "1"), ("1.5", 1.5), ("-5", -5),
-    (".5", 0.5), ("nope", "nope"),
-])  # fmt: skip
-def test_a_scalar_is_what_it_is_to_go(text: str, value: Any):
-    read = read_yaml(f"a: {text}".encode())[0]["a"]
-    assert read == value
-    assert type(read) is type(value)
-
-
-def test_keys_are_text_and_the_second_document_is_nobodys():
-    assert read_yaml(b"1: a\non: b\nc: d\n---\ne: f\n") == ({"1": "a", "true": "b", "c": "d"}, [])
-
-
-def test_a_key_that_is_there_twice_is_told_with_its_line():
-    assert read_yaml(b"a: 1\nb:\n  c: 1\n  c: 2\n") == ({"a": 1, "b": {"c": 2}}, ['line 4: key "c" already set in map'])
-
-
-@pytest.mark.parametrize(("text", "told"), [
-    (b"a: *b", "yaml: unknown anchor 'b' referenced"),
-    (b"a: b: c", "yaml: mapping values are not allowed in this context"),
-    (b"a:\n\tb: c", "yaml: line 2: found character that cannot start any token"),
-    (b"a: &x [*x]", "yaml: document contains excessive aliasing"),
-    (b"a: .inf", "json: unsupported value: Inf"),
-])  # fmt: skip
-def test_yaml_that_cannot_be_read_is_told_as_by_go(text: bytes, told: str):
-    with pytest.raises(ValueError, match="^" + told.replace(".", r"\.") + "$"):
-        read_yaml(text)
 
 
 def container(**fields: Any) -> dict[str, Any]:

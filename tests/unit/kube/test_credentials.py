@@ -13,6 +13,7 @@ import pytest
 import yaml
 from kubernetes_asyncio import client, config
 
+from kubeloop.kube import yaml_text
 from kubeloop.kube.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.credentials import connect, connect_token
 from kubeloop.kube.endpoint import endpoint_at
@@ -49,7 +50,7 @@ def kubeconfig(tmp_path):
             "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "dev", "context": {"cluster": "c", "user": "u"}}],
         }
-        path.write_text(yaml.safe_dump(content))
+        path.write_text(yaml_text.write(content))
         return str(path)
 
     return write

@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.yaml_text import read_first
 from kubeloop.kubeconfig import write_kubeconfig
 
 CLUSTER = {"server": "https://127.0.0.1:1", "token": "secret", "certificate_pem": b"PEM"}
@@ -41,6 +42,14 @@ def test_other_clusters_in_the_file_are_kept(tmp_path):
         ("prod", "https://prod"),
         ("kubeloop", "https://127.0.0.1:1"),
     ]
+
+
+def test_text_of_others_that_looks_like_a_number_to_kubectl_stays_text(tmp_path):
+    path = tmp_path / "config"
+    path.write_text("kind: Config\nusers:\n- name: 'y'\n  user: {token: '1e3', username: '0o17'}\n")
+    write_kubeconfig(path, **CLUSTER)
+    users = read_first(path.read_text())[0]["users"]
+    assert users[0] == {"name": "y", "user": {"token": "1e3", "username": "0o17"}}
 
 
 def test_a_file_that_is_linked_to_stays_where_it_is(tmp_path):

@@ -29,10 +29,19 @@ def test_documents_files_folders_and_lists_are_read_in_order(tmp_path):
     assert manifests[1].source == f"{two}, document 2"
 
 
-def test_dates_stay_text_and_numbers_stay_numbers(tmp_path):
-    path = write(tmp_path / "a.yaml", POD + "spec: {since: 2026-01-01, day: 2026-01-01T00:00:00Z, n: 3, flag: on}\n")
+def test_json_may_say_a_character_in_two_halves(tmp_path):
+    path = write(
+        tmp_path / "a.json",
+        r'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": {"a": "\ud83d\ude00"}}}',
+    )
     (manifest,) = read_manifests([path])
-    assert manifest.body["spec"] == {"since": "2026-01-01", "day": "2026-01-01T00:00:00Z", "n": 3, "flag": True}
+    assert manifest.body["metadata"]["annotations"] == {"a": "\U0001f600"}
+
+
+def test_scalars_are_read_as_kubectl_reads_them(tmp_path):
+    path = write(tmp_path / "a.yaml", POD + "spec: {since: 2026-01-01, at: 12:30, mode: 0o17, many: 1e3, flag: y}\n")
+    (manifest,) = read_manifests([path])
+    assert manifest.body["spec"] == {"since": "2026-01-01", "at": "12:30", "mode": 15, "many": 1000, "flag": True}
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,18 @@ def test_what_is_wrong_is_named_with_the_next_thing_to_try(command, arguments, p
     assert hint in second
 
 
+def test_a_key_that_stands_twice_is_told_with_its_line(tmp_path, capsys):
+    path = written(tmp_path, "kind: a\nkind: b\n")
+    assert run(["run", "--config", str(path)]) == 2
+    told = 'the scheduler configuration: line 2: key "kind" already set in map'
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {path}: {told}"
+
+
 def test_what_is_no_yaml_is_told_in_one_line_with_its_place(tmp_path, capsys):
     path = written(tmp_path, "a: [1")
     assert run(["run", "--config", str(path)]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"error: {path}: the scheduler configuration is not YAML: line 1, column ")
+    assert first.startswith(f"error: {path}: the scheduler configuration is not YAML: line 2, column 1: ")
     assert second == "  hint: check its indentation"
 
 
