@@ -15,10 +15,10 @@ import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.accepting import Clause, chosen
-from kubeloop.devcluster.openapi_paths import Paths, group_name, tag_of, title
+from kubeloop.devcluster.openapi_paths import Paths, group_name, tag_of
 from kubeloop.devcluster.openapi_protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi_protobuf import encode
-from kubeloop.devcluster.openapi_types import Schemas
+from kubeloop.devcluster.openapi_types import Schemas, title
 from kubeloop.devcluster.paths import KEY_SET_TYPE
 from kubeloop.devcluster.registry import api_groups, group_versions, of_version
 from kubeloop.devcluster.request import JSON_TYPE

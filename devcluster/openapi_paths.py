@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.discovery import subresource_kind, subresource_verbs
-from kubeloop.devcluster.openapi_types import Schemas
+from kubeloop.devcluster.openapi_types import Schemas, title
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.request import JSON_TYPE
 from kubeloop.kube import schema
@@ -136,10 +136,6 @@ _PARAMETER_TEXTS = {
     "watch": "Whether to stream changes instead of listing.",
 }
 _IN_PATH = re.compile(r"\{(\w+)\}")
-
-
-def title(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def group_name(group: str) -> str:

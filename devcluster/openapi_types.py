@@ -96,13 +96,13 @@ _NOT_SERVED = [tuple(each.split("/")) for each in _OTHER_VERSIONS.split()]
 _NOT_KNOWN_BESIDE_CUSTOM = ("admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io")
 
 
-def _union(discriminator: str, *fields: str) -> JSON:
-    named: JSON = {"fields-to-discriminateBy": {name: _title(name) for name in fields}}
-    return {"discriminator": discriminator, **named} if discriminator else named
-
-
-def _title(text: str) -> str:
+def title(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _union(discriminator: str, *fields: str) -> JSON:
+    named: JSON = {"fields-to-discriminateBy": {name: title(name) for name in fields}}
+    return {"discriminator": discriminator, **named} if discriminator else named
 
 
 _UNIONS = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.json_syntax import json_error
+from kubeloop.devcluster.validation.conditions import conditions
 from kubeloop.devcluster.validation.containers import resource_quantity, resource_requirements
 from kubeloop.devcluster.validation.field import (
     NOT_POSITIVE,
@@ -16,8 +17,6 @@ from kubeloop.devcluster.validation.field import (
     cidr,
     config_key,
     dns_label,
-    dns_subdomain,
-    is_valid_selector,
     label_name,
     label_selector,
     label_value,
@@ -31,13 +30,10 @@ from kubeloop.devcluster.validation.metadata import (
     NOT_STANDARD,
     STANDARD_FINALIZERS,
     kube_finalizers,
-    object_meta,
-    path_segment,
 )
-from kubeloop.devcluster.validation.scheduling import EFFECTS, tolerations
+from kubeloop.devcluster.validation.scheduling import EFFECTS, preemption_policy, tolerations
 
 JSON = dict[str, Any]
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -207,15 +203,22 @@ def config_map_create(errors: Errors, obj: JSON) -> None:
 
 
 def config_map_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    if old.get("immutable"):
-        if not obj.get("immutable"):
-            errors.forbidden("immutable", "field is immutable when `immutable` is set")
-        if obj.get("data", {}) != old.get("data", {}):  # it is defaulted to an empty map
-            errors.forbidden("data", "field is immutable when `immutable` is set")
-        if obj.get("binaryData") != old.get("binaryData"):
-            errors.forbidden("binaryData", "field is immutable when `immutable` is set")
+    defaults: JSON = {"data": {}}
+    _immutable(errors, defaults | obj, defaults | old, "data", "binaryData")
     if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
         config_map_create(errors, obj)
+
+
+def _immutable(errors: Errors, obj: JSON, old: JSON, *names: str) -> None:
+    """What is once immutable stays so, and its data with it."""
+    if not old.get("immutable"):
+        return
+    wrong = "field is immutable when `immutable` is set"
+    if not obj.get("immutable"):
+        errors.forbidden("immutable", wrong)
+    for name in names:
+        if obj.get(name) != old.get(name):
+            errors.forbidden(name, wrong)
 
 
 _SECRET_KEYS = {
@@ -263,11 +266,7 @@ _NOT_A_MAP = "json: cannot unmarshal {} into Go value of type map[string]interfa
 
 def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.immutable("type", obj.get("type", ""), old.get("type", ""))
-    if old.get("immutable"):
-        if not obj.get("immutable"):
-            errors.forbidden("immutable", "field is immutable when `immutable` is set")
-        if obj.get("data") != old.get("data"):
-            errors.forbidden("data", "field is immutable when `immutable` is set")
+    _immutable(errors, obj, old, "data")
     if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):
         secret_create(errors, obj)
 
@@ -299,45 +298,6 @@ def disruption_budget_update(errors: Errors, obj: JSON, old: JSON) -> None:
         disruption_budget_create(errors, obj)
 
 
-_CONDITION_STATUSES = ("False", "True", "Unknown")
-_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-_REASON_MATCHES = re.compile(_REASON).fullmatch
-_NO_REASON = (
-    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
-    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name', or 'MY_NAME', or "
-    f"'MyName', or 'ReasonA,ReasonB', or 'ReasonA:ReasonB', regex used for validation is '{_REASON}')"
-)
-
-
-def conditions(errors: Errors, path: str, given: Sequence[JSON]) -> None:
-    """meta/v1 Conditions. Source: apimachinery pkg/apis/meta/v1/validation ValidateConditions."""
-    seen: set[str] = set()
-    for i, condition in enumerate(given):
-        where, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
-        if kind in seen:
-            errors.duplicate(f"{where}.type", kind)
-        seen.add(kind)
-        errors.invalid_each(f"{where}.type", kind, qualified_name(kind))
-        if condition.get("status", "") not in _CONDITION_STATUSES:
-            errors.not_supported(f"{where}.status", condition.get("status", ""), _CONDITION_STATUSES)
-        if condition.get("observedGeneration", 0) < 0:
-            told = "must be greater than or equal to zero"
-            errors.invalid(f"{where}.observedGeneration", condition["observedGeneration"], told)
-        if not condition.get("lastTransitionTime"):
-            errors.required(f"{where}.lastTransitionTime")
-        if not reason:
-            errors.required(f"{where}.reason")
-        elif not _REASON_MATCHES(reason):
-            errors.invalid(f"{where}.reason", reason, _NO_REASON)
-        if len(reason) > _MAX_REASON:
-            errors.too_long(f"{where}.reason", _MAX_REASON)
-        if len(condition.get("message", "")) > _MAX_MESSAGE:
-            errors.too_long(f"{where}.message", _MAX_MESSAGE)
-
-
-_MAX_REASON, _MAX_MESSAGE = 1024, 32 * 1024
-
-
 def disruption_budget_status(errors: Errors, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status", {})
@@ -352,6 +312,11 @@ def lease_create(errors: Errors, obj: JSON) -> None:
     if seconds is not None and seconds <= 0:
         errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     errors.not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
+
+
+def lease_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    lease_create(errors, obj)
 
 
 def runtime_class_create(errors: Errors, obj: JSON) -> None:
@@ -378,11 +343,6 @@ def runtime_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
 
 
-def lease_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    del old
-    lease_create(errors, obj)
-
-
 _SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
@@ -403,206 +363,10 @@ def priority_class_create(errors: Errors, obj: JSON) -> None:
             errors.forbidden("metadata.name", told)
     elif value > _HIGHEST_USER_PRIORITY:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
-    policy = obj.get("preemptionPolicy")
-    if policy == "":
-        errors.required("preemptionPolicy")
-    elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
-        errors.not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
+    preemption_policy(errors, "preemptionPolicy", obj.get("preemptionPolicy"))
 
 
 def priority_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
     if obj.get("value", 0) != old.get("value", 0):
         errors.forbidden("value", "may not be changed in an update.")
     errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))
-
-
-def role_create(errors: Errors, obj: JSON) -> None:
-    _rules(errors, obj, namespaced=True)
-
-
-def cluster_role_create(errors: Errors, obj: JSON) -> None:
-    _rules(errors, obj, namespaced=False)
-    aggregation = obj.get("aggregationRule")
-    if aggregation is not None:
-        selectors = aggregation.get("clusterRoleSelectors", ())
-        if not selectors:
-            errors.required("aggregationRule.clusterRoleSelectors", f"{_SELECTORS} if aggregationRule is non-nil")
-        for i, each in enumerate(selectors):
-            where = f"aggregationRule.clusterRoleSelectors[{i}]"
-            label_selector(errors, where, each)
-            if not is_valid_selector(each):
-                errors.invalid(where, None, "invalid label selector.")
-
-
-_SELECTORS = "at least one clusterRoleSelector required"
-
-
-def _rules(errors: Errors, obj: JSON, *, namespaced: bool) -> None:
-    """Source: rbac validation.ValidatePolicyRule."""
-    for i, rule in enumerate(obj.get("rules") or ()):
-        where = f"rules[{i}]"
-        groups, resources, urls = (rule.get(name) for name in ("apiGroups", "resources", "nonResourceURLs"))
-        if not rule.get("verbs"):
-            errors.required(f"{where}.verbs", "verbs must contain at least one value")
-        if urls:
-            if namespaced:
-                told = "namespaced rules cannot apply to non-resource URLs"
-                errors.invalid(f"{where}.nonResourceURLs", urls, told)
-            if groups or resources or rule.get("resourceNames"):
-                told = "rules cannot apply to both regular resources and non-resource URLs"
-                errors.invalid(f"{where}.nonResourceURLs", urls, told)
-            continue
-        if not groups:
-            errors.required(f"{where}.apiGroups", "resource rules must supply at least one api group")
-        if not resources:
-            errors.required(f"{where}.resources", "resource rules must supply at least one resource")
-
-
-def role_binding_create(errors: Errors, obj: JSON) -> None:
-    _binding(errors, obj, ("Role", "ClusterRole"))
-
-
-def cluster_role_binding_create(errors: Errors, obj: JSON) -> None:
-    _binding(errors, obj, ("ClusterRole",))
-
-
-_RBAC = "rbac.authorization.k8s.io"
-
-
-def _binding(errors: Errors, obj: JSON, kinds: Sequence[str]) -> None:
-    reference = obj.get("roleRef", {})
-    if reference.get("apiGroup", "") != _RBAC:
-        errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
-    if reference.get("kind", "") not in kinds:
-        errors.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
-    if name := reference.get("name", ""):
-        errors.invalid_each("roleRef.name", name, path_segment(name))
-    else:
-        errors.required("roleRef.name")
-    for i, subject in enumerate(obj.get("subjects", ())):
-        _subject(errors, f"subjects[{i}]", subject, namespaced=len(kinds) > 1)
-
-
-def _subject(errors: Errors, where: str, subject: JSON, *, namespaced: bool) -> None:
-    name, kind, group = (subject.get(each, "") for each in ("name", "kind", "apiGroup"))
-    if not name:
-        errors.required(f"{where}.name")
-    if kind == "ServiceAccount":
-        if name:
-            errors.invalid_each(f"{where}.name", name, dns_subdomain(name))
-        if group:
-            errors.not_supported(f"{where}.apiGroup", group, ("",))
-        if not namespaced and not subject.get("namespace"):
-            errors.required(f"{where}.namespace")
-    elif kind in ("User", "Group"):
-        if group != _RBAC:
-            errors.not_supported(f"{where}.apiGroup", group, (_RBAC,))
-    else:
-        errors.not_supported(f"{where}.kind", kind, ("ServiceAccount", "User", "Group"))
-
-
-def role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    role_binding_create(errors, obj)
-    _same_role(errors, obj, old)
-
-
-def cluster_role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    cluster_role_binding_create(errors, obj)
-    _same_role(errors, obj, old)
-
-
-def _same_role(errors: Errors, obj: JSON, old: JSON) -> None:
-    if obj.get("roleRef") != old.get("roleRef"):
-        errors.invalid("roleRef", obj.get("roleRef"), "cannot change roleRef", "rbac/v1.RoleRef")
-
-
-def event_create(errors: Errors, obj: JSON) -> None:
-    """An event of the core group: those without eventTime come from older recorders, and little is asked of them."""
-    _event(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
-
-
-def event_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    del old
-    event_create(errors, obj)
-
-
-def new_event_create(errors: Errors, obj: JSON) -> None:
-    """An event of events.k8s.io, which has to be complete."""
-    _event(errors, obj, obj.get("regarding", {}), "reportingController")
-    object_meta(errors, obj["metadata"], namespaced=True, name_check=dns_subdomain)
-    _event_series(errors, obj.get("series"))
-    if obj.get("eventTime") is None:
-        errors.required("eventTime")
-    if obj.get("type", "") not in ("Normal", "Warning"):
-        errors.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
-    for name, told in _DEPRECATED_IN_EVENTS.items():
-        if obj.get(name):
-            errors.invalid(told, "", "needs to be unset")
-
-
-_DEPRECATED_IN_EVENTS = {
-    "deprecatedFirstTimestamp": "firstTimestamp",
-    "deprecatedLastTimestamp": "lastTimestamp",
-    "deprecatedCount": "count",
-    "deprecatedSource": "source",
-}
-_FIXED_IN_EVENTS: tuple[tuple[str, str, Any, str], ...] = (
-    ("regarding", "involvedObject", None, "core/v1.ObjectReference"),
-    ("reason", "reason", "", ""),
-    ("note", "message", "", ""),
-    ("deprecatedSource", "source", None, "core/v1.EventSource"),
-    ("deprecatedFirstTimestamp", "firstTimestamp", None, ""),
-    ("deprecatedLastTimestamp", "lastTimestamp", None, ""),
-    ("deprecatedCount", "count", 0, ""),
-    ("reason", "reason", "", ""),
-    ("type", "type", "", ""),
-    ("eventTime", "eventTime", None, ""),
-    ("action", "action", "", ""),
-    ("related", "related", None, "core/v1.ObjectReference"),
-    ("reportingController", "reportingController", "", ""),
-    ("reportingInstance", "reportingInstance", "", ""),
-)
-"""What no update through events.k8s.io changes: field, its name in messages, what stands for none, type. The reason is
-looked at twice, as in kube-apiserver."""
-
-
-def new_event_update(errors: Errors, obj: JSON, old: JSON) -> None:
-    _event(errors, obj, obj.get("regarding", {}), "reportingController")
-    if obj.get("series") != old.get("series"):
-        _event_series(errors, obj.get("series"))
-    for name, told, absent, type_name in _FIXED_IN_EVENTS:
-        errors.immutable(told, obj.get(name, absent), old.get(name, absent), type_name)
-
-
-def _event_series(errors: Errors, series: JSON | None) -> None:
-    if series is None:
-        return
-    if series.get("count", 0) < 2:
-        errors.invalid("series.count", "", "should be at least 2")
-    if series.get("lastObservedTime") is None:
-        errors.required("series.lastObservedTime")
-
-
-def _event(errors: Errors, obj: JSON, involved: JSON, controller_field: str) -> None:
-    theirs, ours = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
-    timed = obj.get("eventTime") is not None
-    if theirs:
-        strange = not timed and theirs != ours
-    else:
-        strange = ours not in (("default", "kube-system") if timed else ("", "default"))
-    if strange:
-        errors.invalid("involvedObject.namespace", theirs, "does not match event.namespace")
-    if not timed:
-        return
-    controller = obj.get(controller_field, "")
-    if not controller:
-        errors.required(controller_field)
-    label_name(errors, controller_field, controller)
-    for name in ("reportingInstance", "action", "reason"):
-        text = obj.get(name, "")
-        if not text:
-            errors.required(name)
-        elif len(text) > 128:
-            errors.invalid(name, "", "can have at most 128 characters")
-    if len(obj.get("message") or obj.get("note") or "") > 1024:
-        errors.invalid("message", "", "can have at most 1024 characters")

@@ -10,6 +10,7 @@ from typing import Any
 
 from kubeloop.devcluster.validation.field import (
     NOT_NEGATIVE,
+    PROTOCOLS,
     Errors,
     config_key,
     dns_label,
@@ -29,7 +30,6 @@ JSON = dict[str, Any]
 Volumes = Mapping[str, JSON]
 NameCheck = Callable[[Errors, str, str], None]
 
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _COUNTED = frozenset(
     {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps", "persistentvolumeclaims",
@@ -196,8 +196,8 @@ def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
         protocol = port.get("protocol", "")
         if not protocol:
             errors.required(f"{where}.protocol")
-        elif protocol not in _PROTOCOLS:
-            errors.not_supported(f"{where}.protocol", protocol, _PROTOCOLS)
+        elif protocol not in PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
 
 
 def host_port_conflicts(errors: Errors, path: str, containers: Sequence[JSON]) -> None:

@@ -191,6 +191,7 @@ class Errors(list[JSON]):
 
 
 NOT_NEGATIVE = "must be greater than or equal to 0"
+PROTOCOLS = ("SCTP", "TCP", "UDP")
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
 

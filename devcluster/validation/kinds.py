@@ -11,6 +11,7 @@ from kubeloop.devcluster.validation import (
     claims,
     cluster,
     csi,
+    events,
     job_statuses,
     jobs,
     network,
@@ -20,6 +21,7 @@ from kubeloop.devcluster.validation import (
     pods,
     policies,
     quotas,
+    rbac,
     services,
     storage,
     workloads,
@@ -119,10 +121,10 @@ RULES: dict[tuple[str, str], Rule] = {
         create=quotas.quota_create, update=quotas.quota_update, status=quotas.quota_status_update
     ),
     ("", "Event"): Rule(
-        create=cluster.event_create, update=cluster.event_update, core=False, own_metadata=False, parts="s"
+        create=events.event_create, update=events.event_update, core=False, own_metadata=False, parts="s"
     ),
     ("events.k8s.io", "Event"): Rule(
-        create=cluster.new_event_create, update=cluster.new_event_update, core=False, own_metadata=False
+        create=events.new_event_create, update=events.new_event_update, core=False, own_metadata=False
     ),
     ("apps", "Deployment"): Rule(
         create=workloads.deployment_create, update=workloads.deployment_update, status=workloads.deployment_status
@@ -226,19 +228,17 @@ RULES: dict[tuple[str, str], Rule] = {
         core=False,
         parts="ws",
     ),
-    (_RBAC, "Role"): Rule(
-        name=path_segment, create=cluster.role_create, update=_again(cluster.role_create), parts="wsu"
-    ),
+    (_RBAC, "Role"): Rule(name=path_segment, create=rbac.role_create, update=_again(rbac.role_create), parts="wsu"),
     (_RBAC, "ClusterRole"): Rule(
-        name=path_segment, create=cluster.cluster_role_create, update=_again(cluster.cluster_role_create), parts="wsu"
+        name=path_segment, create=rbac.cluster_role_create, update=_again(rbac.cluster_role_create), parts="wsu"
     ),
     (_RBAC, "RoleBinding"): Rule(
-        name=path_segment, create=cluster.role_binding_create, update=cluster.role_binding_update, parts="wsu"
+        name=path_segment, create=rbac.role_binding_create, update=rbac.role_binding_update, parts="wsu"
     ),
     (_RBAC, "ClusterRoleBinding"): Rule(
         name=path_segment,
-        create=cluster.cluster_role_binding_create,
-        update=cluster.cluster_role_binding_update,
+        create=rbac.cluster_role_binding_create,
+        update=rbac.cluster_role_binding_update,
         parts="wsu",
     ),
 }

@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
+    PROTOCOLS,
     Errors,
     cidr,
     dns_label,
@@ -30,7 +31,6 @@ from kubeloop.devcluster.validation.metadata import path_segment
 from kubeloop.devcluster.validation.services import reachable_ip
 
 JSON = dict[str, Any]
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def _segment(errors: Errors, path: str, name: str, *, needed: bool = True) -> None:
@@ -169,10 +169,8 @@ def ingress_status(errors: Errors, obj: JSON, old: JSON) -> None:
 
 _CONTROLLER_LENGTH = 250
 _SCOPES = ("Cluster", "Namespace")
-_PATH_ERROR = regex_error(
-    "Invalid path",
-    r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+",
-)
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
 
 
 def ingress_class_create(errors: Errors, obj: JSON) -> None:
@@ -196,7 +194,7 @@ def domain_prefixed_path(errors: Errors, path: str, text: str) -> None:
         return
     for wrong in dns_subdomain(domain):
         errors.invalid(path, domain, wrong)
-    if not re.fullmatch(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", rest):
+    if not re.fullmatch(_HTTP_PATH, rest):
         errors.invalid(path, rest, _PATH_ERROR)
 
 

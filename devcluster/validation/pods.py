@@ -56,18 +56,8 @@ def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> boo
 
 
 def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
-    mountable = {}
-    if "volumes" in spec:
-        mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
-    if "resourceClaims" in spec:
-        _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
-    of_containers.containers(errors, f"{path}.containers", spec, mountable)
-    if "initContainers" in spec:
-        of_containers.init_containers(errors, f"{path}.initContainers", spec, mountable)
-    if "ephemeralContainers" in spec:
-        of_containers.ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
-    if "resources" in spec:
-        _pod_resources(errors, f"{path}.resources", spec)
+    """A pod's spec, in Kubernetes' order: that of the messages."""
+    _contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
     if spec.get("hostNetwork"):
         _host_network(errors, path, spec, in_pod=in_pod)
     restart_policy = spec.get("restartPolicy", "")
@@ -93,6 +83,33 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_
         scheduling.topology_spread(errors, f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"])
     security.host_processes(errors, path, spec)
     security.host_users(errors, path, spec)
+    _names(errors, path, spec)
+    scheduling.preemption_policy(errors, f"{path}.preemptionPolicy", spec.get("preemptionPolicy"))
+    if spec.get("overhead"):
+        of_containers.resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
+    if "os" in spec:
+        security.operating_system(errors, path, spec)
+    of_containers.file_reference_volumes(errors, path, spec)
+
+
+def _contents(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
+    """Volumes, claims and containers."""
+    mountable = {}
+    if "volumes" in spec:
+        mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
+    if "resourceClaims" in spec:
+        _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
+    of_containers.containers(errors, f"{path}.containers", spec, mountable)
+    if "initContainers" in spec:
+        of_containers.init_containers(errors, f"{path}.initContainers", spec, mountable)
+    if "ephemeralContainers" in spec:
+        of_containers.ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
+    if "resources" in spec:
+        _pod_resources(errors, f"{path}.resources", spec)
+
+
+def _names(errors: Errors, path: str, spec: JSON) -> None:
+    """Names that the pod has or refers to, and what stands between them in Kubernetes' order."""
     if "hostnameOverride" in spec:
         _hostname_override(errors, f"{path}.hostnameOverride", spec)
     for name in ("serviceAccountName", "nodeName"):
@@ -110,20 +127,10 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_
         ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
         for j, name in enumerate(alias.get("hostnames", ())):
             errors.invalid_each(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain(name))
-    if name := spec.get("priorityClassName"):
-        errors.invalid_each(f"{path}.priorityClassName", name, dns_subdomain(name))
-    if (name := spec.get("runtimeClassName")) is not None:
-        errors.invalid_each(f"{path}.runtimeClassName", name, dns_subdomain(name))
-    policy = spec.get("preemptionPolicy")
-    if policy == "":
-        errors.required(f"{path}.preemptionPolicy")
-    elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
-        errors.not_supported(f"{path}.preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
-    if spec.get("overhead"):
-        of_containers.resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
-    if "os" in spec:
-        security.operating_system(errors, path, spec)
-    of_containers.file_reference_volumes(errors, path, spec)
+    if priority_class := spec.get("priorityClassName"):
+        errors.invalid_each(f"{path}.priorityClassName", priority_class, dns_subdomain(priority_class))
+    if (runtime_class := spec.get("runtimeClassName")) is not None:
+        errors.invalid_each(f"{path}.runtimeClassName", runtime_class, dns_subdomain(runtime_class))
 
 
 def _hostname_override(errors: Errors, path: str, spec: JSON) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.devcluster.validation.cluster import conditions
+from kubeloop.devcluster.validation.conditions import conditions
 from kubeloop.devcluster.validation.field import (
     Errors,
     dns_1035_label,

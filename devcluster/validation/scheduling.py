@@ -22,6 +22,13 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _INVALID_OPERATOR = "not a valid selector operator"
 
 
+def preemption_policy(errors: Errors, path: str, policy: str | None) -> None:
+    if policy == "":
+        errors.required(path)
+    elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
+        errors.not_supported(path, policy, ("PreemptLowerPriority", "Never"))
+
+
 def tolerations(errors: Errors, path: str, values: Sequence[JSON]) -> None:
     for i, each in enumerate(values):
         where = f"{path}[{i}]"

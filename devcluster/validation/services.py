@@ -8,6 +8,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from kubeloop.devcluster.validation.field import (
+    PROTOCOLS,
     Errors,
     cidr,
     dns_label,
@@ -21,7 +22,6 @@ from kubeloop.devcluster.validation.field import (
 )
 
 JSON = dict[str, Any]
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")
 _POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
@@ -130,8 +130,8 @@ def _ports(errors: Errors, ports: Sequence[JSON]) -> None:
             errors.required(f"{where}.name")
         errors.invalid_each(f"{where}.port", port.get("port", 0), port_number(port.get("port", 0)))
         protocol = port.get("protocol", "")
-        if protocol not in _PROTOCOLS:
-            errors.not_supported(f"{where}.protocol", protocol, _PROTOCOLS)
+        if protocol not in PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
         port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
         if "appProtocol" in port:
             errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))

@@ -80,18 +80,12 @@ def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) 
     """inline: that of a volume which only a VolumeAttachment tells of."""
     if inline:
         _inline(errors, path, spec)
-    modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
+    modes = spec.get("accessModes") or ()
     if not modes:
         errors.required(f"{path}.accessModes")
     access_modes(errors, f"{path}.accessModes", modes)
-    if not capacity and not inline:
-        errors.required(f"{path}.capacity")
-    if list(capacity) != ["storage"] and not inline:
-        errors.not_supported(f"{path}.capacity", spec.get("capacity"), ("storage",))
-    for name, quantity in sorted(capacity.items()) if not inline else ():
-        basic_quantity(errors, f"{path}.capacity[{name}]", quantity)
-        if parse_quantity(quantity).sign <= 0:
-            errors.invalid(f"{path}.capacity[{name}]", quantity, NOT_POSITIVE)
+    if not inline:
+        _capacity(errors, f"{path}.capacity", spec.get("capacity"))
     policy = spec.get("persistentVolumeReclaimPolicy", "")
     if inline and policy not in ("", "Retain"):
         errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {_INLINE}")
@@ -104,18 +98,7 @@ def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) 
         errors.required(f"{path}.nodeAffinity.required", "must specify required node constraints")
     elif affinity is not None:
         node_selector(errors, f"{path}.nodeAffinity.required", affinity["required"])
-    kinds = [name for name in _IN_ORDER if name in spec]
-    for kind in kinds[:1]:
-        _SOURCES[kind](errors, f"{path}.{TOLD_AS.get(kind, kind)}", spec[kind])
-        if kind == "local" and (affinity is None or inline):
-            errors.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
-    for kind in kinds[1:]:
-        if kind == "flexVolume":  # the one that may stand beside another
-            _SOURCES[kind](errors, f"{path}.flexVolume", spec[kind])
-        else:
-            errors.forbidden(f"{path}.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
-    if not kinds:
-        errors.required(path, "must specify a volume type")
+    _source(errors, path, spec, has_affinity=affinity is not None and not inline)
     if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
         wrong = "may not be 'recycle' for a hostPath mount of '/'"
         errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", wrong)
@@ -134,6 +117,33 @@ def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) 
         class_name(errors, f"{path}.volumeAttributesClassName", attributes)
         if "csi" not in spec:
             errors.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
+
+
+def _capacity(errors: Errors, path: str, capacity: JSON | None) -> None:
+    if not capacity:
+        errors.required(path)
+    if list(capacity or ()) != ["storage"]:
+        errors.not_supported(path, capacity, ("storage",))
+    for name, quantity in sorted((capacity or {}).items()):
+        basic_quantity(errors, f"{path}[{name}]", quantity)
+        if parse_quantity(quantity).sign <= 0:
+            errors.invalid(f"{path}[{name}]", quantity, NOT_POSITIVE)
+
+
+def _source(errors: Errors, path: str, spec: JSON, *, has_affinity: bool) -> None:
+    """What the volume is made of: one source, beside which a flexVolume may stand."""
+    kinds = [name for name in _IN_ORDER if name in spec]
+    for kind in kinds[:1]:
+        _SOURCES[kind](errors, f"{path}.{TOLD_AS.get(kind, kind)}", spec[kind])
+        if kind == "local" and not has_affinity:
+            errors.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
+    for kind in kinds[1:]:
+        if kind == "flexVolume":
+            _SOURCES[kind](errors, f"{path}.flexVolume", spec[kind])
+        else:
+            errors.forbidden(f"{path}.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
+    if not kinds:
+        errors.required(path, "must specify a volume type")
 
 
 _INLINE = "in the context of inline volumes"

@@ -151,18 +151,7 @@ def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]
     found += [
         f"{metadata_path}.annotations[{key}]: {_ANNOTATIONS[key]}" for key in sorted(annotations) if key in _ANNOTATIONS
     ]
-    for i, volume in enumerate(spec.get("volumes", ())):
-        where = f"{path}.volumes[{i}]"
-        found += [
-            f"{where}.{'storageOS' if kind == 'storageos' else kind}: {_VOLUMES[kind]}"
-            for kind in _VOLUMES
-            if kind in volume
-        ]
-        template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
-        if template is not None:
-            found += _claim(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
-    for volume in spec.get("volumes", ()):
-        found += overlapping_paths(volume)
+    found += _volumes(spec, path)
     found += _repeated(spec.get("hostAliases", ()), f"{path}.hostAliases", "ip")
     found += _repeated(spec.get("imagePullSecrets", ()), f"{path}.imagePullSecrets", "name")
     found += [
@@ -171,23 +160,7 @@ def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]
         if not secret.get("name")
     ]
     found += _fractions(spec.get("overhead", {}), f"{path}.overhead", ("memory", "ephemeral-storage"))
-    profiles = spec.get("securityContext") or {}
-    if SECCOMP_OF_POD in annotations and profiles.get("seccompProfile") is None:
-        found.append(f"{metadata_path}.annotations[{SECCOMP_OF_POD}]: {_USE_SECCOMP}")
-    for where, container in every_container(path, spec):
-        found += _container(container, where)
-        own, name = container.get("securityContext", {}), container.get("name", "")
-        if SECCOMP_OF_CONTAINER + name in annotations and own.get("seccompProfile") is None:
-            found.append(f"{metadata_path}.annotations[{SECCOMP_OF_CONTAINER}{name}]: {_USE_SECCOMP}")
-        annotation = annotations.get(APP_ARMOR + name) if metadata_path != "metadata" else None
-        of_pod = profiles.get("appArmorProfile")
-        if (
-            annotation is not None
-            and "appArmorProfile" not in own
-            and (not of_pod or of_pod != app_armor_of(annotation))
-        ):
-            told = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-            found.append(f"{metadata_path}.annotations[{APP_ARMOR}{name}]: {told}")
+    found += _profiles_and_containers(annotations, spec, metadata_path, path)
     found += _ports(spec, path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         told = "must be >= 0; negative values are invalid and will be treated as 1"
@@ -198,6 +171,38 @@ def _pod(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> list[str]
     for i, alias in enumerate(spec.get("hostAliases", ())):
         found += filter(None, [ip_warning(f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))])
     return found
+
+
+def _volumes(spec: JSON, path: str) -> Iterator[str]:
+    for i, volume in enumerate(spec.get("volumes", ())):
+        where = f"{path}.volumes[{i}]"
+        for kind, told in _VOLUMES.items():
+            if kind in volume:
+                yield f"{where}.{'storageOS' if kind == 'storageos' else kind}: {told}"
+        template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
+        if template is not None:
+            yield from _claim(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
+    for volume in spec.get("volumes", ()):
+        yield from overlapping_paths(volume)
+
+
+def _profiles_and_containers(annotations: JSON, spec: JSON, metadata_path: str, path: str) -> Iterator[str]:
+    """Annotations that set profiles, of the pod and of each container, and what else is to be said of containers."""
+    of_pod = spec.get("securityContext") or {}
+    if SECCOMP_OF_POD in annotations and of_pod.get("seccompProfile") is None:
+        yield f"{metadata_path}.annotations[{SECCOMP_OF_POD}]: {_USE_SECCOMP}"
+    for where, container in every_container(path, spec):
+        yield from _container(container, where)
+        own, name = container.get("securityContext", {}), container.get("name", "")
+        if SECCOMP_OF_CONTAINER + name in annotations and own.get("seccompProfile") is None:
+            yield f"{metadata_path}.annotations[{SECCOMP_OF_CONTAINER}{name}]: {_USE_SECCOMP}"
+        annotation = annotations.get(APP_ARMOR + name) if metadata_path != "metadata" else None
+        if annotation is None or "appArmorProfile" in own:
+            continue
+        profile = of_pod.get("appArmorProfile")
+        if not profile or profile != app_armor_of(annotation):
+            told = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            yield f"{metadata_path}.annotations[{APP_ARMOR}{name}]: {told}"
 
 
 def _node_labels(spec: JSON, path: str) -> Iterator[str]:

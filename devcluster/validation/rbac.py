@@ -1,0 +1,111 @@
+"""Roles and their bindings. Source: pkg/apis/rbac/validation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kubeloop.devcluster.validation.field import Errors, dns_subdomain, is_valid_selector, label_selector
+from kubeloop.devcluster.validation.metadata import path_segment
+
+JSON = dict[str, Any]
+
+
+def role_create(errors: Errors, obj: JSON) -> None:
+    _rules(errors, obj, namespaced=True)
+
+
+def cluster_role_create(errors: Errors, obj: JSON) -> None:
+    _rules(errors, obj, namespaced=False)
+    aggregation = obj.get("aggregationRule")
+    if aggregation is not None:
+        selectors = aggregation.get("clusterRoleSelectors", ())
+        if not selectors:
+            errors.required("aggregationRule.clusterRoleSelectors", f"{_SELECTORS} if aggregationRule is non-nil")
+        for i, each in enumerate(selectors):
+            where = f"aggregationRule.clusterRoleSelectors[{i}]"
+            label_selector(errors, where, each)
+            if not is_valid_selector(each):
+                errors.invalid(where, None, "invalid label selector.")
+
+
+_SELECTORS = "at least one clusterRoleSelector required"
+
+
+def _rules(errors: Errors, obj: JSON, *, namespaced: bool) -> None:
+    """Source: rbac validation.ValidatePolicyRule."""
+    for i, rule in enumerate(obj.get("rules") or ()):
+        where = f"rules[{i}]"
+        groups, resources, urls = (rule.get(name) for name in ("apiGroups", "resources", "nonResourceURLs"))
+        if not rule.get("verbs"):
+            errors.required(f"{where}.verbs", "verbs must contain at least one value")
+        if urls:
+            if namespaced:
+                told = "namespaced rules cannot apply to non-resource URLs"
+                errors.invalid(f"{where}.nonResourceURLs", urls, told)
+            if groups or resources or rule.get("resourceNames"):
+                told = "rules cannot apply to both regular resources and non-resource URLs"
+                errors.invalid(f"{where}.nonResourceURLs", urls, told)
+            continue
+        if not groups:
+            errors.required(f"{where}.apiGroups", "resource rules must supply at least one api group")
+        if not resources:
+            errors.required(f"{where}.resources", "resource rules must supply at least one resource")
+
+
+def role_binding_create(errors: Errors, obj: JSON) -> None:
+    _binding(errors, obj, ("Role", "ClusterRole"))
+
+
+def cluster_role_binding_create(errors: Errors, obj: JSON) -> None:
+    _binding(errors, obj, ("ClusterRole",))
+
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _binding(errors: Errors, obj: JSON, kinds: Sequence[str]) -> None:
+    reference = obj.get("roleRef", {})
+    if reference.get("apiGroup", "") != _RBAC:
+        errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
+    if reference.get("kind", "") not in kinds:
+        errors.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+    if name := reference.get("name", ""):
+        errors.invalid_each("roleRef.name", name, path_segment(name))
+    else:
+        errors.required("roleRef.name")
+    for i, subject in enumerate(obj.get("subjects", ())):
+        _subject(errors, f"subjects[{i}]", subject, namespaced=len(kinds) > 1)
+
+
+def _subject(errors: Errors, where: str, subject: JSON, *, namespaced: bool) -> None:
+    name, kind, group = (subject.get(each, "") for each in ("name", "kind", "apiGroup"))
+    if not name:
+        errors.required(f"{where}.name")
+    if kind == "ServiceAccount":
+        if name:
+            errors.invalid_each(f"{where}.name", name, dns_subdomain(name))
+        if group:
+            errors.not_supported(f"{where}.apiGroup", group, ("",))
+        if not namespaced and not subject.get("namespace"):
+            errors.required(f"{where}.namespace")
+    elif kind in ("User", "Group"):
+        if group != _RBAC:
+            errors.not_supported(f"{where}.apiGroup", group, (_RBAC,))
+    else:
+        errors.not_supported(f"{where}.kind", kind, ("ServiceAccount", "User", "Group"))
+
+
+def role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    role_binding_create(errors, obj)
+    _same_role(errors, obj, old)
+
+
+def cluster_role_binding_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    cluster_role_binding_create(errors, obj)
+    _same_role(errors, obj, old)
+
+
+def _same_role(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj.get("roleRef") != old.get("roleRef"):
+        errors.invalid("roleRef", obj.get("roleRef"), "cannot change roleRef", "rbac/v1.RoleRef")
