@@ -65,7 +65,7 @@ from kubeloop.devcluster.subresources import PodSubresources
 from kubeloop.devcluster.table import check_include_object, table
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import granted, with_usual_duration
-from kubeloop.devcluster.waiting import Later
+from kubeloop.devcluster.waiting import Later, Waiting
 from kubeloop.devcluster.watch import Watcher
 from kubeloop.devcluster.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.writing import Writing, check_version
@@ -104,6 +104,7 @@ class Rest:
         bookmark_seconds: float,
         watch_buffer: int,
         addresses: ServiceAddresses,
+        waiting: Waiting,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -112,7 +113,8 @@ class Rest:
         self._keys = keys
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
-        self.policies = Policies(store)
+        self._waiting = waiting
+        self.policies = Policies(store, waiting)
         admission = Admission(store, clock, self.policies)
         self._writing = Writing(store, admission, addresses, clock=clock, rng=rng)
         self.deleting = Deleting(store, admission, clock)
@@ -519,6 +521,7 @@ class Rest:
             following = list_page(table, self._store.revision, chosen)
             items += following.items
         objects = all_from_stored(target, [stored.object for stored in items])  # before anything is done
+        self._waiting.allowed = False
         for listed in items:
             if (stored := table.get(listed.key)) is not None:  # a list of the past names what may have changed since
                 self.deleting.delete(stored_form(target), stored, options)

@@ -12,7 +12,7 @@ import random
 import re
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from ipaddress import IPv4Network
 from time import perf_counter
 from typing import Any
@@ -37,7 +37,7 @@ from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
 from kubeloop.devcluster.token_keys import TokenKey
 from kubeloop.devcluster.tokens import ISSUER
-from kubeloop.devcluster.waiting import Later, Waiting
+from kubeloop.devcluster.waiting import Later, RequestClock, Waiting
 from kubeloop.devcluster.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.durations import duration_text
@@ -52,7 +52,7 @@ _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
-_MOST_WAITS = 9
+_MOST_WAITS = 20
 _COLLECTED_AT_ONCE = 500  # about 2 ms
 
 
@@ -94,15 +94,19 @@ class ApiServer:
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._answers = 0
         self._metrics = RequestMetrics(self.store, clock.now().timestamp())
+        self._rng = rng
+        self._waiting = Waiting()
+        self._request_clock = RequestClock(clock)
         self._rest = Rest(
             self.store,
-            clock=clock,
+            clock=self._request_clock,
             rng=rng,
             authentication=self._authentication,
             keys=self._keys,
             bookmark_seconds=bookmark_seconds,
             watch_buffer=watch_buffer,
             addresses=self._bootstrap.addresses,
+            waiting=self._waiting,
         )
         self._began = clock.now()
         self._service_range = service_range
@@ -111,7 +115,6 @@ class ApiServer:
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        self._waiting = Waiting()
         self._definitions = Definitions(self.store, self._rest.deleting, clock, self._waiting, self._rest.end_watches)
         self._rest.policies.definitions = self._definitions
         self._bootstrap.local_services.settle()
@@ -134,7 +137,7 @@ class ApiServer:
     async def handle(self, request: Request) -> Response:
         """Answer one request, whatever it is. Raises AnswerLost only, if faults are asked for."""
         if request.later is not None:
-            return await self._answer_after(request, request.later)
+            return await self._answer_again(request)
         faults = self._faults
         if faults is None or faults.spares(request.headers.get("user-agent", "")):
             return self.answer(request)
@@ -148,27 +151,38 @@ class ApiServer:
         """Answer one request, unless it takes time, or things go wrong on purpose: then `handle` is to be asked."""
         return self._unless_later(request) if self._faults is None else None
 
-    def _unless_later(self, request: Request) -> Response | None:
-        """The answer; None, and `request.later`, if it has to wait for something."""
+    def _unless_later(self, request: Request, results: dict[Hashable, Any] | None = None) -> Response | None:
+        """The answer; None, and `request.later`, if it has to wait for something. results: what it has waited for."""
         request.later = None
-        self._waiting.allowed = True
+        self._waiting.begin(results or {})
         try:
             return self.answer(request)
         except Later as later:
             request.later = later
             return None
         finally:
-            self._waiting.allowed = False
+            self._waiting.end()
 
-    async def _answer_after(self, request: Request, later: Later) -> Response:
+    async def _answer_again(self, request: Request) -> Response:
+        """Answer what has to wait, as often as it has to: at one time and with one fortune, so that names, uids,
+        addresses and times that it is given, and were waited with, stay.
+        """
+        moment, seed, results = self.clock.now(), self._rng.getrandbits(128), dict[Hashable, Any]()
         for _ in range(_MOST_WAITS):
-            await self._waiting.finish(later)
             request.warnings.clear()
-            response = self._unless_later(request)
+            outside = self._rng.getstate()
+            self._rng.seed(seed)
+            self._request_clock.held = moment
+            try:
+                response = self._unless_later(request, results)
+            finally:
+                self._rng.setstate(outside)
+                self._request_clock.held = None
             if response is not None:
                 return response
             assert request.later is not None
-            later = request.later
+            results[request.later.key] = await request.later.work()
+        request.warnings.clear()
         return self.answer(request)  # what it is about is another thing each time
 
     def answer(self, request: Request) -> Response:

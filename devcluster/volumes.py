@@ -35,6 +35,7 @@ from kubeloop.devcluster.volume_matching import (
     mismatch,
     phase_of,
 )
+from kubeloop.devcluster.waiting import Waiting
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.resources import (
     NODES,
@@ -70,7 +71,7 @@ class SimulatedVolumes:
         self._clock = clock
         self._rng = rng
         self._events = KubeletEvents(store, clock=clock, rng=rng)
-        self._admission = Admission(store, clock, Policies(store))
+        self._admission = Admission(store, clock, Policies(store, Waiting()))
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to look at, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys

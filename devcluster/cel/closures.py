@@ -41,7 +41,7 @@ class Run:
 
     __slots__ = ("context", "cost", "limit", "variables")
 
-    def __init__(self, variables: list[Any], limit: int, context: Any) -> None:
+    def __init__(self, variables: list[Any], limit: float, context: Any) -> None:
         self.variables = variables
         self.context = context
         self.cost = 0

@@ -124,8 +124,12 @@ class Program:
         self.used = frozenset(compiler.used)
         """The variables that it names."""
 
-    def run(self, values: Mapping[str, Any], limit: int = PER_CALL_LIMIT, context: Any = None) -> Outcome:
-        """Evaluate with these values of the variables; those that are left out have none."""
+    def run(self, values: Mapping[str, Any], limit: float = PER_CALL_LIMIT, context: Any = None) -> Outcome:
+        """Evaluate with these values of the variables; those that are left out have none.
+
+        limit: of the cost, where it is lower than PER_CALL_LIMIT.
+        """
+        limit = min(limit, PER_CALL_LIMIT)
         variables = [values.get(name, MISSING) for name in self._names]
         variables += [None] * (self._slots - len(variables))
         run = Run(variables, limit, context)

@@ -7,7 +7,6 @@ pkg/apiserver/schema/cel.
 
 from __future__ import annotations
 
-import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -16,7 +15,7 @@ import msgspec
 
 from kubeloop.devcluster.cel.estimates import MOST, estimate
 from kubeloop.devcluster.cel.objects import View
-from kubeloop.devcluster.cel.program import EXCEEDED, PER_CALL_LIMIT, Outcome, Program
+from kubeloop.devcluster.cel.program import EXCEEDED, Program
 from kubeloop.devcluster.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.cel.types import BOOL, MAX_REQUEST_BYTES, STRING, Declared, Type, declared, optional_of
 from kubeloop.devcluster.cel.values import NONE, CelError, Optional
@@ -24,6 +23,7 @@ from kubeloop.devcluster.custom.structural import EMBEDDED, LIST_KEYS, LIST_TYPE
 from kubeloop.devcluster.custom.values import Correlation
 from kubeloop.devcluster.errors import quoted
 from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.waiting import Allowance
 
 JSON = dict[str, Any]
 
@@ -259,7 +259,7 @@ class RuleTree:
     def _run_one(self, found: Findings, rule: Rule, values: JSON, value: Any, path: str, correlation: Ratchet) -> bool:
         """False: no rule may be run after this one."""
         assert rule.program is not None
-        outcome = found.run(rule.program, values)
+        outcome = found.allowance.run(rule.program, values)
         if outcome.cost > found.budget:
             told = f"validation failed due to running out of cost budget, {_NO_MORE}"
             return found.stop(path, self._type, told)
@@ -307,7 +307,7 @@ def _joined(path: str, below: str) -> str:
 
 def _message(found: Findings, message: Program, values: JSON, path: str, type_: str) -> str | None:
     """What a messageExpression says; "" if it fails, None if it costs too much."""
-    outcome = found.run(message, values)
+    outcome = found.allowance.run(message, values)
     if outcome.cost > found.budget:
         told = f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}"
         found.stop(path, type_, told)
@@ -351,32 +351,20 @@ class Ratchet:
         return self if self._here is None else Ratchet(self._here.item(index), self._here)
 
 
-class TakesLong(Exception):
-    """Rules cost more than they were allowed to at once."""
-
-
 class Findings:
     """errors: causes; warnings: what unchanged values have against rules; budget: what is left of it.
 
-    allowance: units that may be used at once; each rule that is run counts some beside its cost.
+    allowance: of what is run.
     """
 
     __slots__ = ("allowance", "budget", "errors", "exhausted", "warnings")
 
-    def __init__(self, allowance: float = math.inf) -> None:
-        self.allowance = allowance
+    def __init__(self, allowance: Allowance | None = None) -> None:
+        self.allowance = allowance or Allowance()
         self.errors = Errors()
         self.warnings: list[str] = []
         self.budget = BUDGET
         self.exhausted = False
-
-    def run(self, program: Program, values: JSON) -> Outcome:
-        """Raises TakesLong."""
-        outcome = program.run(values, int(min(PER_CALL_LIMIT, self.allowance)))
-        self.allowance -= outcome.cost + _RUN_COST
-        if self.allowance < 0:
-            raise TakesLong
-        return outcome
 
     def stop(self, path: str, type_: str, told: str) -> bool:
         self.errors.invalid(path or _NO_PATH, type_, told)
@@ -403,10 +391,7 @@ class Findings:
             self.warnings += [f"{each['field']}: {each['message']}" for each in errors]
 
 
-_RUN_COST = 10
-
-
-def check_object(tree: RuleTree, obj: JSON, old: JSON | None, allowance: float = math.inf) -> Findings:
+def check_object(tree: RuleTree, obj: JSON, old: JSON | None, allowance: Allowance | None = None) -> Findings:
     """Run all rules on an object, and on what it was before if it is updated. Raises TakesLong."""
     found = Findings(allowance)
     ratchet = Ratchet(None if old is None else Correlation(old, obj, tree.schema))

@@ -7,7 +7,6 @@ pkg/registry/customresource.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from datetime import datetime
@@ -42,7 +41,7 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
-from kubeloop.devcluster.waiting import Later, Waiting
+from kubeloop.devcluster.waiting import Waiting
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.custom.rules import Findings, RuleTree
@@ -56,7 +55,6 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 
 _MAX_INT32 = (1 << 31) - 1
 _NOT_SET = -(1 << 31)
-_AT_ONCE = 20_000  # units of cost, or some 10 ms
 _BLOCKING = (
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 )  # fmt: skip
@@ -320,7 +318,7 @@ class Version:
 
     def _ran_rules(self, obj: JSON, old: JSON | None) -> Findings:
         """Raises Later for what takes long."""
-        from kubeloop.devcluster.custom.rules import RuleTree, TakesLong, check_object  # only who has rules needs CEL
+        from kubeloop.devcluster.custom.rules import RuleTree, check_object  # only who has rules needs CEL
 
         if self._rules is None:
             self._rules = RuleTree(self.schema, root=True)
@@ -332,13 +330,7 @@ class Version:
             before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
             return rules, before, msgspec.json.encode({**obj, "metadata": seen})
 
-        ran: Findings | None = self._waiting.result(key)
-        if ran is not None:
-            return ran
-        try:
-            return check_object(rules, obj, old, _AT_ONCE if self._waiting.allowed else math.inf)
-        except TakesLong:
-            raise Later(key(), lambda: self._waiting.in_thread(lambda: check_object(rules, obj, old))) from None
+        return self._waiting.worked_out(key, lambda allowance: check_object(rules, obj, old, allowance))
 
     def _check_scale(self, found: Errors, obj: JSON, *, only_status: bool = False) -> None:
         if self._scale is None:

@@ -21,6 +21,7 @@ from kubeloop.devcluster.registry import (
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.routes import Route
 from kubeloop.devcluster.storage import Change, Store
+from kubeloop.devcluster.waiting import Waiting
 from kubeloop.kube.resources import NAMESPACES, Resource
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ class Policies:
     whose objects may be parameters, once there are any.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, waiting: Waiting) -> None:
         self._store = store
+        self._waiting = waiting
         self.asked: Request | None = None
         self.definitions: Definitions | None = None
         self._surroundings: Surroundings | None = None
@@ -159,7 +161,8 @@ class Policies:
 
         self._changed = False
         if self._surroundings is None:
-            self._surroundings = Surroundings(self._store, Matcher(self._store, self._others), self._served)
+            matcher = Matcher(self._store, self._others)
+            self._surroundings = Surroundings(self._store, matcher, self._served, self._waiting)
         self._validating = self._bound(_VALIDATING, self._validating, validating.Policy)
         self._mutating = self._bound(_MUTATING, self._mutating, mutating.Policy)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.cel.program import PER_CALL_LIMIT
 from kubeloop.devcluster.cel.types import unescape
 from kubeloop.devcluster.cel.values import CelError, Container, no_overload
 from kubeloop.devcluster.policies.environment import Expression
+from kubeloop.devcluster.waiting import Allowance
 
 JSON = dict[str, Any]
 
@@ -38,11 +38,12 @@ class Result:
 class Variables(Container):
     """A policy's own variables. cost: of those that have been worked out since somebody last looked."""
 
-    __slots__ = ("_expressions", "_found", "_values", "cost")
+    __slots__ = ("_allowance", "_expressions", "_found", "_values", "cost")
     is_map = True
 
-    def __init__(self, expressions: Mapping[str, Expression]) -> None:
+    def __init__(self, expressions: Mapping[str, Expression], allowance: Allowance) -> None:
         self._expressions = expressions
+        self._allowance = allowance
         self._found: dict[str, Any] = {}
         self._values: JSON = {}
         self.cost = 0
@@ -73,7 +74,7 @@ class Variables(Container):
         expression = self._expressions[name]
         if expression.program is None:
             return CelError(f'composited variable "{name}" fails to compile: {expression.error}')
-        outcome = expression.program.run(self._values, PER_CALL_LIMIT)
+        outcome = self._allowance.run(expression.program, self._values)
         self.cost += outcome.cost
         if outcome.error:
             return CelError(f'composited variable "{name}" fails to evaluate: {outcome.error}')
@@ -84,10 +85,17 @@ class Variables(Container):
 
 
 def evaluate(
-    expressions: Iterable[Expression | None], values: JSON, own: Mapping[str, Expression], budget: int
+    expressions: Iterable[Expression | None],
+    values: JSON,
+    own: Mapping[str, Expression],
+    budget: int,
+    allowance: Allowance,
 ) -> tuple[Sequence[Result | None], int]:
-    """(a result for each expression, None where there is none; what is left of the budget). Raises OutOfBudget."""
-    variables = Variables(own)
+    """(a result for each expression, None where there is none; what is left of the budget).
+
+    Raises OutOfBudget; TakesLong where the allowance ends before.
+    """
+    variables = Variables(own, allowance)
     values = variables.within(values)
     results: list[Result | None] = []
     for each in expressions:
@@ -97,7 +105,7 @@ def evaluate(
         if each.program is None:
             results.append(Result(None, f"compilation error: {each.error}"))
             continue
-        outcome = each.program.run(values, PER_CALL_LIMIT)
+        outcome = allowance.run(each.program, values)
         budget -= outcome.cost + variables.cost
         variables.cost = 0
         if budget < 0:

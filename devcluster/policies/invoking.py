@@ -18,6 +18,7 @@ from kubeloop.devcluster.policies.matching import Matcher
 from kubeloop.devcluster.policies.parameters import WrongConfiguration, kind_of_parameters, parameters
 from kubeloop.devcluster.registry import Served
 from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.waiting import Allowance, Waiting
 
 JSON = dict[str, Any]
 FindKind = Callable[[str, str], Served | None]
@@ -39,11 +40,12 @@ class Conditions:
             environment.compile(each.get("expression", ""), BOOLEAN) for each in conditions
         ]
 
-    def hold(self, values: JSON) -> bool:
-        """Do all hold? They know no namespace. Raises ConditionFailed, OutOfBudget."""
+    def hold(self, values: JSON, allowance: Allowance) -> bool:
+        """Do all hold? They know no namespace. Raises ConditionFailed, OutOfBudget, TakesLong."""
         if not self._expressions:
             return True
-        results, _ = evaluate(self._expressions, {**values, "namespaceObject": None}, self.own, MATCH_BUDGET)
+        values = {**values, "namespaceObject": None}
+        results, _ = evaluate(self._expressions, values, self.own, MATCH_BUDGET, allowance)
         found = [each for each in results if each is not None]
         if any(each.value is False and not each.error for each in found):
             return False
@@ -81,6 +83,7 @@ class Surroundings:
     store: Store
     matcher: Matcher
     find: FindKind
+    waiting: Waiting
 
     def invocations(
         self, policy: Compiled, bindings: Sequence[JSON], request: Attributes, fail: Callable[[str, str], None]

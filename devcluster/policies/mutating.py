@@ -7,9 +7,11 @@ field that a policy sets is not noted. Source: policy/mutating/dispatcher.go, po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.conversions import to_stored
@@ -20,8 +22,9 @@ from kubeloop.devcluster.policies.environment import Environment, Expression
 from kubeloop.devcluster.policies.evaluation import BUDGET, OutOfBudget, evaluate
 from kubeloop.devcluster.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
 from kubeloop.devcluster.policies.objects import APPLIED, MUTATION, OPERATIONS
-from kubeloop.devcluster.policies.patches import WrongPatch, applied, patched
+from kubeloop.devcluster.policies.patches import WrongPatch, WrongResult, applied, patched
 from kubeloop.devcluster.registry import Served
+from kubeloop.devcluster.waiting import Allowance, Waiting
 
 JSON = dict[str, Any]
 
@@ -35,7 +38,7 @@ class Policy:
         self.ignores_failures = spec.get("failurePolicy") == "Ignore"
         self.is_run_again = spec.get("reinvocationPolicy") == "IfNeeded"
         environment = Environment(has_params=spec.get("paramKind") is not None)
-        self.conditions = Conditions(spec, environment)
+        self._conditions = Conditions(spec, environment)
         environment.library = MUTATION
         self._mutations: list[Expression] = []
         for each in spec.get("mutations") or ():
@@ -43,12 +46,36 @@ class Policy:
             text = (each.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
             self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
 
-    def __len__(self) -> int:
-        return len(self._mutations)
+    def run(self, values: JSON, asked: Served, matched: Served, allowance: Allowance, *, only_look: bool) -> Step:
+        """Make one change after the other. Raises TakesLong.
 
-    def mutated(self, index: int, values: JSON, served: Served) -> JSON:
-        """What a mutation makes of the variable `object`. Raises WrongPatch, OutOfBudget, StatusError 500."""
-        results, _ = evaluate([self._mutations[index]], values, self.conditions.own, BUDGET)
+        values: as Surroundings.values, with params. asked, matched: what the request names, and as what the policy sees
+        it. only_look: do no more than to see whether the conditions hold.
+        """
+        values = {**values, "authorizer": Authorizer()}
+        step = Step(values["object"])
+        try:
+            if not self._conditions.hold(values, allowance) or only_look:
+                return step
+        except (ConditionFailed, OutOfBudget) as error:
+            step.wrong.append(str(error))
+            return step
+        step.has_run = True
+        for each in self._mutations:
+            try:
+                changed = self._mutated(each, {**values, "object": step.object}, matched, allowance)
+                _check_version(asked, matched)
+                step.object, step.is_dirty = changed, True
+            except (WrongPatch, OutOfBudget) as error:
+                step.wrong.append(str(error))
+            except WrongResult as error:
+                step.broken = str(error)
+                break
+        return step
+
+    def _mutated(self, mutation: Expression, values: JSON, served: Served, allowance: Allowance) -> JSON:
+        """What a mutation makes of the variable `object`."""
+        results, _ = evaluate([mutation], values, self._conditions.own, BUDGET, allowance)
         result = results[0]
         assert result is not None
         if result.error:
@@ -56,6 +83,20 @@ class Policy:
         if type(result.value) is list:
             return patched(served, values["object"], result.value)
         return applied(served, values["object"], result.value)
+
+
+@dataclass(slots=True)
+class Step:
+    """What one policy has made of an object.
+
+    has_run: did its conditions hold? wrong: what could not be done; broken: why nothing more can be, "" if it can.
+    """
+
+    object: JSON
+    has_run: bool = False
+    is_dirty: bool = False
+    wrong: list[str] = field(default_factory=list)
+    broken: str = ""
 
 
 class Run(NamedTuple):
@@ -82,7 +123,7 @@ def mutate(
 ) -> Outcome:
     """Run all policies, each with its bindings. only: in the second round, what is run again.
 
-    Raises StatusError for a policy that cannot be run, unless that is to be ignored.
+    Raises StatusError for a policy that cannot be run, unless that is to be ignored; Later for one that takes long.
     """
     wrong: list[tuple[str, str, str, str]] = []
     chosen: list[tuple[Policy, Invocation]] = []
@@ -97,29 +138,32 @@ def mutate(
     is_dirty = False
     for policy, each in chosen:
         run = _run_of(policy, each)
-        values = {**surroundings.values(request, each.matched), "params": each.params, "authorizer": Authorizer()}
-        try:
-            if not policy.conditions.hold(values) or (only is not None and run not in only):
-                continue
-        except (ConditionFailed, OutOfBudget) as error:
-            if not policy.ignores_failures:
-                wrong.append((policy.name, each.binding, str(error), "Invalid"))
+        values = {**surroundings.values(request, each.matched), "params": each.params}
+        only_look = only is not None and run not in only
+        step = _step(policy, values, request.served, each.matched, surroundings.waiting, only_look=only_look)
+        if step.broken:
+            raise errors.internal_error(step.broken)
+        if not policy.ignores_failures:
+            wrong += [(policy.name, each.binding, why, "Invalid") for why in step.wrong]
+        if not step.has_run:
             continue
-        for index in range(len(policy)):
-            try:
-                changed = policy.mutated(index, values, each.matched)
-                _check_version(request.served, each.matched)
-                values["object"], is_dirty = changed, True
-            except (WrongPatch, OutOfBudget) as error:
-                if not policy.ignores_failures:
-                    wrong.append((policy.name, each.binding, str(error), "Invalid"))
-        request = replace(request, object=_stored(request.served, each.matched, values["object"]))
+        is_dirty = is_dirty or step.is_dirty
+        request = replace(request, object=_stored(request.served, each.matched, step.object))
         if policy.is_run_again:
             again.add(run)
     if wrong:
         raise _refused(request, wrong)
     assert request.object is not None, "policies are run on what is written"
     return Outcome(request.object, frozenset(again) if is_dirty else None)
+
+
+def _step(policy: Policy, values: JSON, asked: Served, matched: Served, waiting: Waiting, *, only_look: bool) -> Step:
+    """Run one policy. Raises Later."""
+
+    def key() -> Hashable:
+        return policy, asked, matched, only_look, msgspec.json.encode(values)
+
+    return waiting.worked_out(key, lambda allowance: policy.run(values, asked, matched, allowance, only_look=only_look))
 
 
 def _check_version(asked: Served, matched: Served) -> None:

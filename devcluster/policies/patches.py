@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster import decoding, errors, patching
+from kubeloop.devcluster import decoding, patching
 from kubeloop.devcluster.apply import atomic_paths, overlaid
 from kubeloop.devcluster.bodies import strict_text
 from kubeloop.devcluster.defaulting import apply_defaults
@@ -20,8 +20,12 @@ class WrongPatch(Exception):
     """A mutation that does not fit the object."""
 
 
+class WrongResult(Exception):
+    """What a mutation has made is no object of its kind."""
+
+
 def applied(served: Served, obj: JSON, wishes: Made) -> JSON:
-    """An object with what an Object{...} says; lists without keys cannot be part of it. Raises WrongPatch."""
+    """An object with what an Object{...} says, in which are no lists without keys. Raises WrongPatch, WrongResult."""
     if wrong := wishes.wrong_names():
         raise WrongPatch(f"type mismatch: {wrong}")
     config = {**as_json(wishes), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
@@ -43,7 +47,7 @@ def _type_error(served: Served, config: JSON) -> str:
 
 
 def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
-    """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, StatusError 500."""
+    """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, WrongResult."""
     steps: list[JSON | None] = []
     for each in operations:
         value = each.fields.get("value")
@@ -63,15 +67,15 @@ def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
         raise WrongPatch(f"JSON Patch: {error}") from error
     found, unknown = _decoded(served, result)
     if unknown:
-        raise errors.internal_error(f"strict decoding error: {strict_text(unknown)}")
+        raise WrongResult(f"strict decoding error: {strict_text(unknown)}")
     return found
 
 
 def _decoded(served: Served, obj: JSON) -> tuple[JSON, list[str]]:
-    """(the object in the server's form, with its defaults; what is unknown in it)."""
+    """(the object in the server's form, with its defaults; what is unknown in it). Raises WrongResult."""
     try:
         found, unknown = decoding.decode(served.resource, obj)
     except decoding.DecodeError as error:
-        raise errors.internal_error(str(error)) from error
+        raise WrongResult(str(error)) from error
     apply_defaults(served.resource, found)
     return found, unknown

@@ -6,16 +6,19 @@ refuse requests; there is no audit log to write them to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kubeloop.devcluster import errors
 from kubeloop.devcluster.policies.attributes import Attributes
 from kubeloop.devcluster.policies.authorizer import Authorizer
 from kubeloop.devcluster.policies.environment import BOOLEAN, TEXT, TEXT_OR_NULL, Environment
 from kubeloop.devcluster.policies.evaluation import BUDGET, OutOfBudget, Result, evaluate
-from kubeloop.devcluster.policies.invoking import ConditionFailed, Conditions, Surroundings
+from kubeloop.devcluster.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
+from kubeloop.devcluster.waiting import Allowance
 
 JSON = dict[str, Any]
 
@@ -59,28 +62,31 @@ class Policy:
         annotations = spec.get("auditAnnotations") or ()
         self._annotations = [environment.compile(each.get("valueExpression", ""), TEXT_OR_NULL) for each in annotations]
 
-    def judge(self, values: JSON) -> Verdict:
-        """Run it on a request, with one object of parameters or none.
+    def judge(self, values: JSON, allowance: Allowance) -> Verdict:
+        """Run it on a request, with one object of parameters or none. Raises TakesLong.
 
         values: of the variables object, oldObject, request, namespaceObject and params.
         """
         asked = {**values, "authorizer": Authorizer()}
+        own = self._conditions.own
         try:
-            if not self._conditions.hold(asked):
+            if not self._conditions.hold(asked, allowance):
                 return Verdict()
-            found, left = evaluate(self._rules, asked, self._conditions.own, BUDGET)
-            denials = self._denials(found, values, left)
-            notes, _ = evaluate(self._annotations, asked, self._conditions.own, BUDGET)
+            found, left = evaluate(self._rules, asked, own, BUDGET, allowance)
+            denials = self._denials(found, values, left, allowance)
+            notes, _ = evaluate(self._annotations, asked, own, BUDGET, allowance)
         except (OutOfBudget, ConditionFailed) as error:
             return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
         failed = [Decision(each.error) for each in notes if each is not None and each.error]
         return Verdict(denials, [] if self.ignores_failures else failed)
 
-    def _denials(self, found: Sequence[Result | None], values: JSON, budget: int) -> list[Decision]:
+    def _denials(
+        self, found: Sequence[Result | None], values: JSON, budget: int, allowance: Allowance
+    ) -> list[Decision]:
         spent = ""
         messages: Sequence[Result | None] = ()
         try:
-            messages, _ = evaluate(self._messages, values, self._conditions.own, budget)
+            messages, _ = evaluate(self._messages, values, self._conditions.own, budget, allowance)
         except OutOfBudget as error:
             spent = f"failed messageExpression: {error}"
         denials = []
@@ -118,6 +124,15 @@ class _Refusal:
         return f"ValidatingAdmissionPolicy '{self.policy}'{by} denied request: {self.decision.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A policy, and what it is asked about."""
+
+    policy: Policy
+    invocation: Invocation
+    values: JSON
+
+
 def validate(
     bound: Sequence[tuple[Policy, Sequence[JSON]]],
     request: Attributes,
@@ -126,38 +141,56 @@ def validate(
 ) -> None:
     """Ask all policies, each with its bindings. warnings: grows by what they say.
 
-    Raises StatusError if one refuses the request.
+    Raises StatusError if one refuses the request, Later if asking takes long.
     """
+    found = [each for policy, bindings in bound for each in _asked(policy, bindings, request, surroundings)]
+    questions = [each for each in found if isinstance(each, _Question)]
+
+    def key() -> Hashable:
+        return tuple(each.policy for each in questions), msgspec.json.encode([each.values for each in questions])
+
+    def judge(allowance: Allowance) -> list[Verdict]:
+        return [each.policy.judge(each.values, allowance) for each in questions]
+
     refusals: list[_Refusal] = []
-    for policy, bindings in bound:
-        _ask(policy, bindings, request, warnings, surroundings, refusals)
+    verdicts = iter(surroundings.waiting.worked_out(key, judge) if questions else ())
+    for each in found:
+        if isinstance(each, _Refusal):
+            refusals.append(each)
+        else:
+            refusals += _consequences(each, next(verdicts), warnings)
     if refusals:
         raise _refused(request, refusals[0])
 
 
-def _ask(
-    policy: Policy,
-    bindings: Sequence[JSON],
-    request: Attributes,
-    warnings: list[str],
-    surroundings: Surroundings,
-    refusals: list[_Refusal],
-) -> None:
+def _asked(
+    policy: Policy, bindings: Sequence[JSON], request: Attributes, surroundings: Surroundings
+) -> list[_Question | _Refusal]:
+    """What a policy is asked about a request, and what is wrong with its configuration."""
+    found: list[_Question | _Refusal] = []
+
     def fail(binding: str, why: str) -> None:
-        refusals.append(_Refusal(policy.name, binding, Decision(why)))
+        found.append(_Refusal(policy.name, binding, Decision(why)))
 
     values: JSON | None = None
     for each in surroundings.invocations(policy, bindings, request, fail):
         values = values or surroundings.values(request, each.matched)
-        verdict = policy.judge({**values, "params": each.params})
-        for decision in verdict.denials:
-            for action in each.actions:
-                if action == "Deny":
-                    refusals.append(_Refusal(policy.name, each.binding, decision))
-                elif action == "Warn":
-                    by = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{each.binding}'"
-                    warnings.append(f"Validation failed for {by}: {decision.message}")
-        refusals += [_Refusal(policy.name, each.binding, decision) for decision in verdict.always]
+        found.append(_Question(policy, each, {**values, "params": each.params}))
+    return found
+
+
+def _consequences(question: _Question, verdict: Verdict, warnings: list[str]) -> Iterator[_Refusal]:
+    """What the binding makes of a verdict. warnings: grows by what it only warns of."""
+    policy, binding = question.policy.name, question.invocation.binding
+    for decision in verdict.denials:
+        for action in question.invocation.actions:
+            if action == "Deny":
+                yield _Refusal(policy, binding, decision)
+            elif action == "Warn":
+                by = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}'"
+                warnings.append(f"Validation failed for {by}: {decision.message}")
+    for decision in verdict.always:
+        yield _Refusal(policy, binding, decision)
 
 
 def _refused(request: Attributes, refusal: _Refusal) -> errors.StatusError:
