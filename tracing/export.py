@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import ssl
 import threading
 import time
@@ -75,19 +76,24 @@ def export_settings(environ: Mapping[str, str]) -> ExportSettings:
     protocol = otlp("PROTOCOL")
     if protocol not in ("", "http/protobuf"):
         log.warning("spans are exported by http/protobuf only", extra={"protocol": protocol})
-    queue = _number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS)
+
+    def batching(name: str, default: float) -> float:
+        return _number(f"OTEL_BSP_{name}", environ.get(f"OTEL_BSP_{name}", "").strip(), default)
+
+    queue = batching("MAX_QUEUE_SIZE", QUEUE_SPANS)
     return ExportSettings(
         url=url,
         headers=_headers(otlp("HEADERS")),
-        attempt_seconds=_timeout(otlp("TIMEOUT")),
+        # The specification counts milliseconds, the Python SDK seconds; as the SDK's users have set it: seconds.
+        attempt_seconds=_number(f"{_VARIABLE}TIMEOUT", otlp("TIMEOUT"), ATTEMPT_SECONDS),
         is_gzip=otlp("COMPRESSION") == "gzip",
         certificate=otlp("CERTIFICATE"),
         client_certificate=otlp("CLIENT_CERTIFICATE"),
         client_key=otlp("CLIENT_KEY"),
         queue_spans=int(queue),
-        batch_spans=int(min(queue, _number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS))),
-        delay_seconds=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", DELAY_SECONDS * 1000) / 1000,
-        batch_seconds=_number(environ, "OTEL_BSP_EXPORT_TIMEOUT", BATCH_SECONDS * 1000) / 1000,
+        batch_spans=int(min(queue, batching("MAX_EXPORT_BATCH_SIZE", BATCH_SPANS))),
+        delay_seconds=batching("SCHEDULE_DELAY", DELAY_SECONDS * 1000) / 1000,
+        batch_seconds=batching("EXPORT_TIMEOUT", BATCH_SECONDS * 1000) / 1000,
     )
 
 
@@ -304,22 +310,13 @@ def _headers(text: str) -> dict[str, str]:
     return headers
 
 
-def _timeout(text: str) -> float:
-    """The specification counts milliseconds, the Python SDK seconds; as the SDK's users have set it: seconds."""
-    try:
-        return float(text) if text else ATTEMPT_SECONDS
-    except ValueError:
-        log.warning("OTEL_EXPORTER_OTLP_TIMEOUT is no number", extra={"value": text})
-        return ATTEMPT_SECONDS
-
-
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    text = environ.get(name, "").strip()
+def _number(name: str, text: str, default: float) -> float:
+    """`text`: what the variable `name` says."""
     try:
         number = float(text) if text else default
     except ValueError:
         number = -1.0
-    if number <= 0:
+    if not 0 < number < math.inf:
         log.warning("%s is no positive number", name, extra={"value": text})
         return default
     return number

@@ -127,11 +127,8 @@ class Journal:
             key = next(self._to_copy, None)
             if key is None:
                 self.write_out()
-                path, descriptor = self._old
-                self._old = None
-                self._written = set()
-                path.unlink(missing_ok=True)
-                os.close(descriptor)
+                if self._descriptor >= 0:  # else the disk is full, and both files are closed
+                    self._leave_old()
                 return
             kept = self._live.get(key)
             if kept is not None and key not in self._written:
@@ -143,12 +140,13 @@ class Journal:
         self.write_out()
         if self._descriptor < 0:
             return
-        if self._old is not None:
-            os.close(self._old[1])
         if not self._live:
             self._path.unlink(missing_ok=True)
             if self._old is not None:
                 self._old[0].unlink(missing_ok=True)
+        if self._old is not None:
+            os.close(self._old[1])
+            self._old = None
         os.close(self._descriptor)
         self._descriptor = -1
         self._live.clear()
@@ -216,14 +214,25 @@ class Journal:
             kind, content = _RECONCILE if type(kept) is ReconcileRecord else _TRACE, _encode((key, kept))
         frames += (_frame.pack(len(content), kind), content)
 
+    def _leave_old(self) -> None:
+        """All that counts stands in the new file."""
+        assert self._old is not None
+        path, descriptor = self._old
+        self._old = None
+        self._written = set()
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
     def _rotate(self) -> None:
+        self.write_out()
+        if self._descriptor < 0:
+            return
         try:
             path, descriptor = self._new_file()
         except OSError as error:
             log.warning("the journal of traces cannot be renewed, it grows", extra={"error": str(error)})
             self._rotate_bytes *= 2
             return
-        self.write_out()
         self._old = self._path, self._descriptor
         self._path, self._descriptor = path, descriptor
         self._to_copy = iter([*self._live])
@@ -232,9 +241,14 @@ class Journal:
         self._number += 1
         path = self._folder / f"{os.getpid()}-{self._number}{_SUFFIX}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        header = _encode({"format": _FORMAT, "server": self._server})
-        os.write(descriptor, _frame.pack(len(header), _HEADER) + header)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            header = _encode({"format": _FORMAT, "server": self._server})
+            os.write(descriptor, _frame.pack(len(header), _HEADER) + header)
+        except OSError:
+            path.unlink()
+            os.close(descriptor)
+            raise
         return path, descriptor
 
     # --- reading ---------------------------------------------------------------------------------------------------

@@ -245,3 +245,15 @@ def test_an_endpoint_that_is_no_url_is_the_users_mistake():
 def test_a_certificate_that_is_not_there_is_the_users_mistake():
     with pytest.raises(UserError, match="certificates"):
         OtlpSink(ExportSettings("https://c/v1/traces", certificate="/no/such/file"))
+
+
+def test_numbers_that_make_no_sense_count_as_the_defaults(caplog):
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "-3",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "nan",
+        "OTEL_BSP_SCHEDULE_DELAY": "inf",
+        "OTEL_BSP_EXPORT_TIMEOUT": "soon",
+    }
+    assert export_settings(environ) == ExportSettings(url="http://collector/v1/traces")
+    assert len(caplog.records) == 4

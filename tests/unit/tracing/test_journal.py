@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.tracing import journal as journal_module
 from kubeloop.tracing.journal import Journal
 from kubeloop.tracing.lifecycle import AttemptFacts
 
@@ -204,6 +206,35 @@ async def test_the_file_is_renewed_and_loses_nothing_on_the_way(
     after.pods.everything_seen()
     await after.flush()
     assert {trace.root.attributes["k8s.pod.name"] for trace in found.traces} == {w.metadata.name for w in waiting}
+
+
+@pytest.mark.parametrize("writes", range(8))
+async def test_a_disk_that_is_full_at_any_moment_costs_the_journal_and_no_file_is_closed_twice(
+    make_tracing, pod, hand_clock, tmp_path, monkeypatch, writes
+):
+    tracing = make_tracing(hand_clock)
+    journal = Journal(tmp_path, SERVER, rotate_bytes=100)
+    tracing.keep_journal(journal)
+    write, left = os.write, writes
+
+    def limited(descriptor, content):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content)
+
+    monkeypatch.setattr(journal_module.os, "write", limited)
+    before = set(os.listdir("/proc/self/fd"))
+    for number in range(10):
+        request(tracing, pod, hand_clock, f"first-{number}")
+        await tracing.flush()
+        journal.write_out()
+        request(tracing, pod, hand_clock, f"then-{number}")
+        await tracing.flush()
+        journal.step()
+    journal.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
