@@ -21,6 +21,7 @@ from kubeloop.devcluster.policies.active import Policies
 from kubeloop.devcluster.registry import INGRESS_CLASSES, LIMIT_RANGES, served
 from kubeloop.devcluster.runtime_classes import apply_runtime_class, check_overhead
 from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.quantity import parse_quantity
 from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS, STORAGE_CLASSES, Resource
@@ -28,7 +29,6 @@ from kubeloop.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, RESOURCE
 JSON = dict[str, Any]
 
 _IMMORTAL = ("default", "kube-system", "kube-public")
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _DEFAULT_CLASSES = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -244,8 +244,8 @@ class Admission:
                 value, policy = default["value"], default.get("preemptionPolicy", policy)
         elif (found := self._store.get(PRIORITY_CLASSES, "", name)) is not None:
             value, policy = found["value"], found.get("preemptionPolicy", policy)
-        elif name in _SYSTEM_PRIORITIES:
-            value = _SYSTEM_PRIORITIES[name]
+        elif name in SYSTEM_CLASSES:
+            value = SYSTEM_CLASSES[name]
         else:
             raise errors.forbidden(PODS, errors.told_name(pod), f"no PriorityClass with name {name} was found")
         if spec.get("priority") not in (None, value):

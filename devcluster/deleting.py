@@ -112,10 +112,11 @@ class Deleting:
         if not wrong_uid and not wrong_version:
             return
         if resource is NAMESPACES:
-            field, given = ("UID", uid) if wrong_uid else ("ResourceVersion", version)
-            found = metadata["uid" if wrong_uid else "resourceVersion"]
-            why = f"Precondition failed: {field} in precondition: {given}, {field} in object meta: {found}"
-            raise errors.conflict(resource, name, why)
+            if wrong_uid:
+                raise errors.failed_precondition(resource, name, "UID", str(uid), metadata["uid"])
+            raise errors.failed_precondition(
+                resource, name, "ResourceVersion", str(version), metadata["resourceVersion"]
+            )
         if wrong_uid:
             why = (
                 f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). The object "

@@ -137,6 +137,14 @@ def conflict(resource: Resource[Any], name: str, why: str = MODIFIED, *, subreso
     )
 
 
+def failed_precondition(
+    resource: Resource[Any], name: str, field: str, given: str, found: str, *, subresource: str = ""
+) -> StatusError:
+    """409 for a write that is meant for another object, or for another version of it. field: UID or ResourceVersion."""
+    why = f"Precondition failed: {field} in precondition: {given}, {field} in object meta: {found}"
+    return conflict(resource, name, why, subresource=subresource)
+
+
 def kind_conflict(group: str, kind: str, name: str, why: str) -> StatusError:
     """Conflicts that Kubernetes words with the kind instead of the resource (failed preconditions)."""
     return StatusError(

@@ -399,8 +399,7 @@ class Rest:
             if not target.create_on_update:
                 raise errors.not_found(resource, found.name)
             if given := body.obj["metadata"].get("uid"):
-                why = f"Precondition failed: UID in precondition: {given}, UID in object meta: "
-                raise errors.conflict(resource, found.name, why)
+                raise errors.failed_precondition(resource, found.name, "UID", given, "")
             check_version(body.obj["metadata"].get("resourceVersion"))
             if not dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)

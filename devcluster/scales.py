@@ -104,8 +104,7 @@ def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str 
     """Raises StatusError 409 if it is another one than the object's."""
     found = obj["metadata"]["uid"]
     if uid != found:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-        raise errors.conflict(resource, obj["metadata"]["name"], why, subresource=subresource)
+        raise errors.failed_precondition(resource, obj["metadata"]["name"], "UID", uid, found, subresource=subresource)
 
 
 # --- reading and writing ----------------------------------------------------------------------------------------------

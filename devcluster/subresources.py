@@ -43,17 +43,7 @@ class PodSubresources:
 
     def bind(self, name: str, namespace: str, binding: JSON, *, dry_run: bool) -> None:
         """Set the pod's node, and the condition PodScheduled. Raises StatusError."""
-        target = binding.get("target", {})
-        causes = []
-        if target.get("kind") not in ("", None, "Node"):
-            text = f'Unsupported value: {quoted(target["kind"])}: supported values: "Node", "<empty>"'
-            causes.append(errors.cause("FieldValueNotSupported", "target.kind", text))
-        if not target.get("name"):
-            causes.append(errors.cause("FieldValueRequired", "target.name", "Required value"))
-        if causes:
-            # Go's error aggregate, which no Status words: an internal error with the bare text
-            texts = [f"{cause['field']}: {cause['message']}" for cause in causes]
-            raise errors.internal(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+        node_name = _target(binding)
         if not name:
             raise errors.bad_request("Name parameter required.")
         before = self._store.table(PODS).get(f"{namespace}/{name}")
@@ -61,27 +51,8 @@ class PodSubresources:
             raise errors.not_found(PODS, name)
         pod, metadata = before.object, before.object["metadata"]
         given = binding.get("metadata", {})
-        if given.get("uid") and given["uid"] != metadata["uid"]:
-            raise errors.conflict(
-                PODS,
-                name,
-                f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {metadata['uid']}",
-            )
-        if given.get("resourceVersion") and given["resourceVersion"] != metadata["resourceVersion"]:
-            raise errors.conflict(
-                PODS,
-                name,
-                f"Precondition failed: ResourceVersion in precondition: {given['resourceVersion']}, "
-                f"ResourceVersion in object meta: {metadata['resourceVersion']}",
-            )
-        if "deletionTimestamp" in metadata:
-            raise self._conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
-        node = pod["spec"].get("nodeName")
-        if node:
-            raise self._conflict(name, f'pod {name} is already assigned to node "{node}"')
-        if pod["spec"].get("schedulingGates"):
-            raise self._conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
-        bound = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}}
+        _check_bindable(name, pod, given)
+        bound = {**pod, "spec": {**pod["spec"], "nodeName": node_name}}
         annotations = given.get("annotations") or {}
         labels = given.get("labels") or {}
         new_metadata = {**metadata}
@@ -92,22 +63,17 @@ class PodSubresources:
         bound["metadata"] = new_metadata
         bound["status"] = _with_condition(pod["status"], rfc3339(self._clock.now()))
         bound["status"].pop("nominatedNodeName", None)  # it has served its purpose
-        self._topology_labels(bound, target["name"])
+        self._topology_labels(bound, node_name)
         if not dry_run:
             self._store.table(PODS).update(before, bound)
 
     def _topology_labels(self, pod: JSON, node_name: str) -> None:
         """PodTopologyLabels admission (KEP-4742): zone and region of the node become labels of the pod."""
-
         node = self._store.get(NODES, "", node_name)
         labels = (node or {}).get("metadata", {}).get("labels", {})
         found = {key: labels[key] for key in _TOPOLOGY if key in labels}
         if found:
             pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **found}
-
-    @staticmethod
-    def _conflict(name: str, why: str) -> errors.StatusError:
-        return errors.conflict(PODS, name, why, subresource="binding")
 
     # --- eviction -----------------------------------------------------------------------------------------------------
 
@@ -206,6 +172,38 @@ class PodSubresources:
             )
         if not allowed:
             raise _too_many(_why_none(name, status), 0)
+
+
+def _target(binding: JSON) -> str:
+    """The node that a Binding names. Raises StatusError 500 with the bare texts: Kubernetes words no Status for them."""
+    target = binding.get("target", {})
+    causes = []
+    if target.get("kind") not in ("", None, "Node"):
+        text = f'Unsupported value: {quoted(target["kind"])}: supported values: "Node", "<empty>"'
+        causes.append(f"target.kind: {text}")
+    if not target.get("name"):
+        causes.append("target.name: Required value")
+    if causes:
+        raise errors.internal(causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]")
+    name: str = target["name"]
+    return name
+
+
+def _check_bindable(name: str, pod: JSON, given: JSON) -> None:
+    """given: the metadata of the Binding. Raises StatusError 409."""
+    metadata = pod["metadata"]
+    for key, field in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        if given.get(key) and given[key] != metadata[key]:
+            raise errors.failed_precondition(PODS, name, field, given[key], metadata[key])
+    why = ""
+    if "deletionTimestamp" in metadata:
+        why = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif node := pod["spec"].get("nodeName"):
+        why = f'pod {name} is already assigned to node "{node}"'
+    elif pod["spec"].get("schedulingGates"):
+        why = f"pod {name} has non-empty .spec.schedulingGates"
+    if why:
+        raise errors.conflict(PODS, name, why, subresource="binding")
 
 
 def _why_none(name: str, status: JSON) -> str:

@@ -201,11 +201,7 @@ class Writing:
         resource, before = served.resource, old["metadata"]
         uid = metadata.get("uid")
         if uid and uid != before["uid"] and not patched:
-            raise errors.conflict(
-                resource,
-                before["name"],
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}",
-            )
+            raise errors.failed_precondition(resource, before["name"], "UID", uid, before["uid"])
         version = metadata.get("resourceVersion")
         check_version(version)
         if not version or version == "0":

@@ -19,6 +19,7 @@ import msgspec
 
 from kubeloop.devcluster.made import Made
 from kubeloop.devcluster.registry import group_versions
+from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
 
 JSON = dict[str, Any]
 
@@ -52,20 +53,15 @@ def namespaces() -> Iterator[Made]:
         yield Made(name, labels=labels, beside=beside, status={"phase": "Active"})
 
 
+_CRITICAL = {
+    "system-cluster-critical": "must run in the cluster, but can be moved to another node if necessary.",
+    "system-node-critical": "must not be moved from their current node.",
+}
+
+
 def priority_classes() -> Iterator[Made]:
-    for name, value, description in (
-        (
-            "system-cluster-critical",
-            2_000_000_000,
-            "Used for system critical pods that must run in the cluster, but can be moved to another node if "
-            "necessary.",
-        ),
-        (
-            "system-node-critical",
-            2_000_001_000,
-            "Used for system critical pods that must not be moved from their current node.",
-        ),
-    ):
+    for name, value in SYSTEM_CLASSES.items():
+        description = f"Used for system critical pods that {_CRITICAL[name]}"
         content = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
         yield Made(name, content=content)
 

@@ -343,17 +343,18 @@ def runtime_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))
 
 
-_SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The priority classes that every cluster has, with their values."""
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
 def priority_class_create(errors: Errors, obj: JSON) -> None:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
-        if name not in _SYSTEM_CLASSES:
+        if name not in SYSTEM_CLASSES:
             wrong = f"{name} is not a known system priority class"
-        elif value != _SYSTEM_CLASSES[name]:
-            wrong = f"value of {name} PriorityClass must be {_SYSTEM_CLASSES[name]}"
+        elif value != SYSTEM_CLASSES[name]:
+            wrong = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
         elif obj.get("globalDefault"):
             wrong = f"globalDefault of {name} PriorityClass must be false"
         else:
