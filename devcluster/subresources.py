@@ -175,7 +175,7 @@ class PodSubresources:
 
 
 def _target(binding: JSON) -> str:
-    """The node that a Binding names. Raises StatusError 500 with the bare texts: Kubernetes words no Status for them."""
+    """The node that a Binding names. Raises StatusError 500 with bare texts, as Kubernetes has no Status for them."""
     target = binding.get("target", {})
     causes = []
     if target.get("kind") not in ("", None, "Node"):
