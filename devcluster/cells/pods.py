@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from dataclasses import dataclass
 from datetime import datetime
 
 from kubeloop.devcluster.cells.parts import (
@@ -29,9 +31,20 @@ def _terminated_reason(terminated: JSON) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _last_finish(status: JSON) -> str:
-    finished = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
-    return finished or ""
+@dataclass(slots=True)
+class _Restarts:
+    """How often containers were restarted, and when the last time: a metav1.Time, or ""."""
+
+    count: int = 0
+    last: str = ""
+
+    def add(self, status: JSON) -> None:
+        finished = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or ""
+        self.count += status.get("restartCount", 0)
+        self.last = max(self.last, finished)
+
+    def cell(self, now: datetime) -> str:
+        return f"{self.count} ({since(self.last, now)} ago)" if self.count and self.last else str(self.count)
 
 
 def _init_reason(status: JSON, index: int, count: int) -> str:
@@ -44,6 +57,40 @@ def _init_reason(status: JSON, index: int, count: int) -> str:
     return f"Init:{index}/{count}"
 
 
+def _initializing(pod: JSON, sidecars: Set[str], every: _Restarts, of_sidecars: _Restarts) -> tuple[str, int]:
+    """Why the pod is not initialized, "" if it is, and how many sidecars are ready; counts restarts."""
+    ready = 0
+    for index, each in enumerate(status_of(pod).get("initContainerStatuses") or ()):
+        every.add(each)
+        sidecar = each["name"] in sidecars
+        if sidecar:
+            of_sidecars.add(each)
+        terminated = (each.get("state") or {}).get("terminated")
+        if terminated is not None and terminated.get("exitCode", 0) == 0:
+            continue
+        if not sidecar or not each.get("started"):
+            return _init_reason(each, index, len(spec_of(pod).get("initContainers") or ())), ready
+        ready += bool(each.get("ready"))
+    return "", ready
+
+
+def _running(pod: JSON, reason: str, restarts: _Restarts) -> tuple[str, int]:
+    """What the containers say instead of `reason`, and how many of them are ready; counts restarts."""
+    ready = 0
+    for each in reversed(status_of(pod).get("containerStatuses") or ()):
+        restarts.add(each)
+        state = each.get("state") or {}
+        if waiting := (state.get("waiting") or {}).get("reason"):
+            reason = waiting
+        elif (terminated := state.get("terminated")) is not None:
+            reason = _terminated_reason(terminated)
+        elif each.get("ready") and state.get("running") is not None:
+            ready += 1
+    if reason == "Completed" and ready:  # some containers go on
+        reason = "Running" if is_true(pod, "Ready") else "NotReady"
+    return reason, ready
+
+
 def _pod(pod: JSON, now: datetime) -> Cells:
     spec, status = spec_of(pod), status_of(pod)
     phase = status.get("phase", "")
@@ -51,61 +98,27 @@ def _pod(pod: JSON, now: datetime) -> Cells:
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
-
     init_containers = spec.get("initContainers") or ()
     sidecars = {each["name"] for each in init_containers if each.get("restartPolicy") == "Always"}
-    total = len(spec.get("containers") or ()) + len(sidecars)
-    ready = restarts = sidecar_restarts = 0
-    last_restart = last_sidecar_restart = ""
-    initializing = False
-    for index, each in enumerate(status.get("initContainerStatuses") or ()):
-        count, finished = each.get("restartCount", 0), _last_finish(each)
-        restarts += count
-        last_restart = max(last_restart, finished)
-        sidecar = each["name"] in sidecars
-        if sidecar:
-            sidecar_restarts += count
-            last_sidecar_restart = max(last_sidecar_restart, finished)
-        terminated = (each.get("state") or {}).get("terminated")
-        if terminated is not None and terminated.get("exitCode", 0) == 0:
-            continue
-        if sidecar and each.get("started"):
-            ready += bool(each.get("ready"))
-            continue
-        reason = _init_reason(each, index, len(init_containers))
-        initializing = True
-        break
-
-    if not initializing or is_true(pod, "Initialized"):
-        restarts, last_restart = sidecar_restarts, last_sidecar_restart
-        running = False
-        for each in reversed(status.get("containerStatuses") or ()):
-            restarts += each.get("restartCount", 0)
-            last_restart = max(last_restart, _last_finish(each))
-            state = each.get("state") or {}
-            if waiting := (state.get("waiting") or {}).get("reason"):
-                reason = waiting
-            elif (terminated := state.get("terminated")) is not None:
-                reason = _terminated_reason(terminated)
-            elif each.get("ready") and state.get("running") is not None:
-                running = True
-                ready += 1
-        if reason == "Completed" and running:  # some containers go on
-            reason = "Running" if is_true(pod, "Ready") else "NotReady"
-
+    restarts, of_sidecars = _Restarts(), _Restarts()
+    init_reason, ready = _initializing(pod, sidecars, restarts, of_sidecars)
+    reason = init_reason or reason
+    if not init_reason or is_true(pod, "Initialized"):
+        restarts = of_sidecars  # what has only to be done once counts until then
+        reason, running = _running(pod, reason, restarts)
+        ready += running
     if is_deleted(pod) and status.get("reason") == "NodeLost":
         reason = "Unknown"
     elif is_deleted(pod) and phase not in ("Succeeded", "Failed"):
         reason = "Terminating"
-
     gates = spec.get("readinessGates") or ()
     passed = sum(is_true(pod, gate["conditionType"]) for gate in gates)
     pod_ips = status.get("podIPs") or ()
     return [
         name_of(pod),
-        f"{ready}/{total}",
+        f"{ready}/{len(spec.get('containers') or ()) + len(sidecars)}",
         reason,
-        f"{restarts} ({since(last_restart, now)} ago)" if restarts and last_restart else str(restarts),
+        restarts.cell(now),
         age_of(pod, now),
         (pod_ips[0].get("ip") if pod_ips else "") or NONE,
         spec.get("nodeName") or NONE,
