@@ -283,85 +283,101 @@ class ControlPlane:
 
     def _make(self, name: str) -> Part:
         """One of CONTROLLERS. It registers with the informers as it is made. Raises UserError."""
-        settings, metrics, events = self.settings, self._metrics, self._recorder.for_component
-        reconciles = self.tracing.reconciles
         match name:
             case "deployment":
-                from kubeloop.controllers.deployment.controller import DeploymentController
-
-                return DeploymentController(
-                    self.client,
-                    self.informers,
-                    clock=self._clock,
-                    recorder=events("deployment-controller"),
-                    traces=reconciles,
-                    metrics=metrics,
-                    workers=settings.concurrent_deployment_syncs,
-                )
+                return self._new_deployment_controller()
             case "replicaset" | "replicationcontroller":
-                from kubeloop.controllers.replicaset.controller import ReplicaSetController
-                from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
-
-                sets = name == "replicaset"
-                return ReplicaSetController(
-                    self.client,
-                    self.informers,
-                    clock=self._clock,
-                    recorder=events("replicaset-controller" if sets else "replication-controller"),
-                    traces=reconciles,
-                    pod_traces=self.tracing.pods,
-                    metrics=metrics,
-                    workers=settings.concurrent_replicaset_syncs if sets else settings.concurrent_rc_syncs,
-                    flavour=REPLICA_SET if sets else REPLICATION_CONTROLLER,
-                )
+                return self._new_replica_set_controller(replication=name == "replicationcontroller")
             case "garbagecollector":
-                from kubeloop.controllers.garbagecollector.controller import GarbageCollector
-
-                return GarbageCollector(
-                    self.client,
-                    self.informers,
-                    recorder=events("garbage-collector-controller"),
-                    traces=reconciles,
-                    metrics=metrics,
-                    workers=settings.concurrent_gc_syncs,
-                )
+                return self._new_garbage_collector()
             case "namespace":
-                from kubeloop.controllers.namespace.controller import NamespaceController
-
-                return NamespaceController(
-                    self.client,
-                    self.informers,
-                    clock=self._clock,
-                    traces=reconciles,
-                    metrics=metrics,
-                    workers=settings.concurrent_namespace_syncs,
-                    grace_seconds=settings.namespace_grace_seconds,
-                )
+                return self._new_namespace_controller()
             case "resourcequota":
-                from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
-
-                return ResourceQuotaController(
-                    self.client,
-                    self.informers,
-                    clock=self._clock,
-                    traces=reconciles,
-                    metrics=metrics,
-                    workers=settings.concurrent_resource_quota_syncs,
-                )
+                return self._new_resource_quota_controller()
             case _:
-                from kubeloop.scheduler.scheduler import Scheduler
-
-                self.scheduler = Scheduler(
-                    self.client,
-                    self.informers,
-                    config=settings.scheduler,
-                    clock=self._clock,
-                    rng=self._rng,
-                    recorder=events("default-scheduler"),
-                    traces=self.tracing.pods,
-                    metrics=PrometheusSchedulerMetrics(self._registry),
-                )
+                self.scheduler = self._new_scheduler()
                 return self.scheduler
+
+    def _new_deployment_controller(self) -> Part:
+        from kubeloop.controllers.deployment.controller import DeploymentController
+
+        return DeploymentController(
+            self.client,
+            self.informers,
+            clock=self._clock,
+            recorder=self._recorder.for_component("deployment-controller"),
+            traces=self.tracing.reconciles,
+            metrics=self._metrics,
+            workers=self.settings.concurrent_deployment_syncs,
+        )
+
+    def _new_replica_set_controller(self, *, replication: bool) -> Part:
+        from kubeloop.controllers.replicaset.controller import ReplicaSetController
+        from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
+
+        settings = self.settings
+        return ReplicaSetController(
+            self.client,
+            self.informers,
+            clock=self._clock,
+            recorder=self._recorder.for_component("replication-controller" if replication else "replicaset-controller"),
+            traces=self.tracing.reconciles,
+            pod_traces=self.tracing.pods,
+            metrics=self._metrics,
+            workers=settings.concurrent_rc_syncs if replication else settings.concurrent_replicaset_syncs,
+            flavour=REPLICATION_CONTROLLER if replication else REPLICA_SET,
+        )
+
+    def _new_garbage_collector(self) -> Part:
+        from kubeloop.controllers.garbagecollector.controller import GarbageCollector
+
+        return GarbageCollector(
+            self.client,
+            self.informers,
+            recorder=self._recorder.for_component("garbage-collector-controller"),
+            traces=self.tracing.reconciles,
+            metrics=self._metrics,
+            workers=self.settings.concurrent_gc_syncs,
+        )
+
+    def _new_namespace_controller(self) -> Part:
+        from kubeloop.controllers.namespace.controller import NamespaceController
+
+        return NamespaceController(
+            self.client,
+            self.informers,
+            clock=self._clock,
+            traces=self.tracing.reconciles,
+            metrics=self._metrics,
+            workers=self.settings.concurrent_namespace_syncs,
+            grace_seconds=self.settings.namespace_grace_seconds,
+        )
+
+    def _new_resource_quota_controller(self) -> Part:
+        from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
+
+        return ResourceQuotaController(
+            self.client,
+            self.informers,
+            clock=self._clock,
+            traces=self.tracing.reconciles,
+            metrics=self._metrics,
+            workers=self.settings.concurrent_resource_quota_syncs,
+        )
+
+    def _new_scheduler(self) -> Scheduler:
+        from kubeloop.scheduler.scheduler import Scheduler
+
+        return Scheduler(
+            self.client,
+            self.informers,
+            config=self.settings.scheduler,
+            clock=self._clock,
+            rng=self._rng,
+            recorder=self._recorder.for_component("default-scheduler"),
+            traces=self.tracing.pods,
+            metrics=PrometheusSchedulerMetrics(self._registry),
+        )
 
     def _follow_pods(self) -> None:
         """Tell the traces of every pod that the informer delivers, before any other part hears of it."""
