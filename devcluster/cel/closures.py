@@ -18,6 +18,7 @@ from kubeloop.devcluster.cel.values import (
     CelError,
     Container,
     CostExceeded,
+    NoOverload,
     Optional,
     Uint,
     equal,
@@ -74,12 +75,30 @@ def in_texts(value: Closure, known: frozenset[str]) -> Closure:
     return contained
 
 
+def refusal(name: str, *values: Any) -> CelError:
+    """What a function of that name says to values that it does not take; "" for those that do not tell."""
+    types = ", ".join(map(type_name, values))
+    return CelError(f"no such overload: {name}({types})") if name else no_overload()
+
+
+WRONG_TYPE = (NoOverload, TypeError)
+"""What functions raise for values of types that they are not for, some of which they find out by trying."""
+
+
 def with_context(
-    function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...], Any], int] | None
+    function: Callable[..., Any],
+    args: list[Closure],
+    cost: Callable[[tuple[Any, ...], Any], int] | None,
+    name: str,
 ) -> Closure:
+    """A call of a function of one's own."""
+
     def call(run: Run) -> Any:
         values = tuple([each(run) for each in args])
-        result = function(run.context, *values)
+        try:
+            result = function(run.context, *values)
+        except WRONG_TYPE:
+            raise refusal(name, *values) from None
         run.cost += 1 if cost is None else cost(values, result)
         return result
 
@@ -87,14 +106,19 @@ def with_context(
 
 
 def applied(
-    function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...]], int] | None
+    function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...]], int] | None, name: str
 ) -> Closure:
+    """A call. name: see refusal()."""
     if len(args) == 1 and cost is None:
         only = args[0]
 
         def unary(run: Run) -> Any:
             run.cost += 1
-            return function(only(run))
+            value = only(run)
+            try:
+                return function(value)
+            except WRONG_TYPE:
+                raise refusal(name, value) from None
 
         return unary
     if len(args) == 2 and cost is None:
@@ -102,7 +126,11 @@ def applied(
 
         def binary(run: Run) -> Any:
             run.cost += 1
-            return function(first(run), second(run))
+            one, other = first(run), second(run)
+            try:
+                return function(one, other)
+            except WRONG_TYPE:
+                raise refusal(name, one, other) from None
 
         return binary
 
@@ -111,7 +139,10 @@ def applied(
         run.cost += 1 if cost is None else cost(values)
         if run.cost > run.limit:
             raise CostExceeded
-        return function(*values)
+        try:
+            return function(*values)
+        except WRONG_TYPE:
+            raise refusal(name, *values) from None
 
     return call
 
@@ -173,6 +204,8 @@ def _index(value: Any, key: Any) -> tuple[Any, bool]:
     if is_list(value):
         if type(key) is float and key.is_integer():
             key = int(key)
+        if type(key) is float:
+            raise CelError(f"unsupported index value {shown(key)} in list")
         if type(key) not in (int, Uint):
             raise CelError(f"unsupported index type '{type_name(key)}' in list")
         return (value[key], True) if 0 <= key < len(value) else (None, False)
@@ -418,7 +451,7 @@ def pairs(value: Any) -> Iterable[tuple[Any, ...]]:
         return enumerate(value)
     if is_map(value):
         return ((key, lookup(value, key)[0]) for key in value)
-    raise CelError(f"unsupported comprehension range type: {type_name(value)}")
+    raise CelError(f"unsupported comprehension range type: {_GO_TYPES.get(type(value), type_name(value))}")
 
 
 _Elements: TypeAlias = Callable[[Any], Iterable[tuple[Any, ...]]]

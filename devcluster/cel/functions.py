@@ -25,6 +25,7 @@ from kubeloop.devcluster.cel.values import (
     CelError,
     Container,
     Duration,
+    NoOverload,
     Optional,
     Timestamp,
     TypeValue,
@@ -32,12 +33,14 @@ from kubeloop.devcluster.cel.values import (
     add,
     compare,
     divide,
+    has_order,
     is_list,
     is_map,
     lookup,
     modulo,
     multiply,
     negate,
+    no_operator,
     no_overload,
     scalar_text,
     subtract,
@@ -50,8 +53,8 @@ from kubeloop.devcluster.errors import quoted
 
 def _refused(value: Any, wanted: str) -> CelError:
     """What a conversion says to a value that it cannot convert."""
-    if type(value) in (str, int, Uint, float):
-        return CelError(f"type conversion error from '{type_name(value)}' to '{wanted}'")
+    if type(value) is str:
+        return CelError(f"type conversion error from 'string' to '{wanted}'")
     return no_overload()
 
 
@@ -281,6 +284,16 @@ def contained(value: Any, container: Any) -> bool:
     raise no_overload()
 
 
+def _ordering(operator: str, holds: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
+    def order(one: Any, other: Any) -> bool:
+        try:
+            return holds(compare(one, other))
+        except NoOverload:
+            raise no_overload() if has_order(one) else no_operator(operator, one) from None
+
+    return order
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_+_": add,
     "_-_": subtract,
@@ -288,10 +301,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_/_": divide,
     "_%_": modulo,
     "-_": negate,
-    "_<_": lambda one, other: compare(one, other) < 0,
-    "_<=_": lambda one, other: compare(one, other) <= 0,
-    "_>_": lambda one, other: compare(one, other) > 0,
-    "_>=_": lambda one, other: compare(one, other) >= 0,
+    "_<_": _ordering("_<_", lambda order: order < 0),
+    "_<=_": _ordering("_<=_", lambda order: order <= 0),
+    "_>_": _ordering("_>_", lambda order: order > 0),
+    "_>=_": _ordering("_>=_", lambda order: order >= 0),
     "@in": contained,
     "size": size,
     "type": type_of,

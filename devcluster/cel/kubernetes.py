@@ -286,7 +286,7 @@ def _or_no_overload(parse: Callable[[Any], Any], value: Any) -> Any:
     try:
         return parse(value)
     except CelError:
-        raise no_overload() from None
+        raise CelError(str(no_overload())) from None
 
 
 def _contains_ip(network: Any, other: Any) -> bool:

@@ -13,6 +13,7 @@ from kubeloop.devcluster.cel.values import (
     NONE,
     CelError,
     Duration,
+    NoOverload,
     Optional,
     Uint,
     add,
@@ -35,14 +36,30 @@ def _items(value: Any) -> list[Any]:
     return list(value)
 
 
+def _ordered_items(values: Any) -> list[Any]:
+    items = _items(values)
+    if items and not has_order(items[0]):
+        raise no_overload()
+    return items
+
+
 def contains(values: Any, value: Any) -> bool:
     """`value in values`"""
     return values.holds(value) if isinstance(values, TypedList) else any(equal(each, value) for each in values)
 
 
+def _in_order(one: Any, other: Any, wanted: int) -> bool:
+    """Is this their order? Values of two types have none."""
+    if not has_order(other):
+        raise CelError(str(no_overload()))
+    try:
+        return compare(one, other) == wanted
+    except CelError:
+        return False
+
+
 def is_sorted(values: Any) -> bool:
-    items = _items(values)
-    return all(compare(one, other) <= 0 for one, other in pairwise(items))
+    return not any(_in_order(one, other, 1) for one, other in pairwise(_ordered_items(values)))
 
 
 _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
@@ -51,20 +68,25 @@ _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 def total(overload: str, values: Any) -> Any:
     """The zero to begin with is that of the overload that was chosen."""
     items = _items(values)
+    if items and type(items[0]) not in (int, Uint, float, Duration):
+        raise no_overload()
     result = _ZEROS.get(overload.split("_")[1] if overload else type_name(items[0]) if items else "int", 0)
-    for each in items:
-        result = add(result, each)
+    try:
+        for each in items:
+            result = add(result, each)
+    except NoOverload as error:
+        raise CelError(str(error)) from None
     return result
 
 
 def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
     def find(values: Any) -> Any:
-        items = _items(values)
+        items = _ordered_items(values)
         if not items:
             raise CelError(f"{name} called on empty list")
         best = items[0]
         for each in items[1:]:
-            if compare(best, each) == sign:
+            if _in_order(best, each, sign):
                 best = each
         return best
 

@@ -28,7 +28,6 @@ _PRODUCTS = {"*": "_*_", "/": "_/_", "%": "_%_"}
 _BEGINNINGS = (
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
 )
-_CONTINUATIONS = "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', '+', '*', '/', '%'}"
 _MAX_INT, _MAX_UINT = (1 << 63) - 1, (1 << 64) - 1
 
 
@@ -82,13 +81,27 @@ class _Parser:
         self._issues.append(Issue(self._next.at if at is None else at, f"Syntax error: {told}"))
         return _Stop()
 
-    def _expect(self, sign: str) -> Token:
-        token = self._accept(sign)
-        if token is None:
-            if self._next.kind == "end":
-                raise self._wrong(f"missing '{sign}' at '<EOF>'")
-            raise self._wrong(f"mismatched input '{self._next.text}' expecting '{sign}'")
-        return token
+    def _expect(self, sign: str, *, or_comma: bool = False) -> Token:
+        """or_comma: there might have been one, too."""
+        token, found = self._accept(sign), self._next
+        if token is not None:
+            return token
+        after = self._tokens[self._at + (found.kind != "end")]
+        wanted = f"{{'{sign}', ','}}" if or_comma else f"'{sign}'"
+        if after.kind == "sign" and after.text == sign:
+            raise self._wrong(f"extraneous input '{found.text}' expecting {wanted}")
+        if not or_comma and (_begins(found) if sign == ":" else found.kind == "end"):
+            raise self._wrong(f"missing '{sign}' at '{found.text}'")
+        raise self._wrong(f"mismatched input '{found.text}' expecting {wanted}")
+
+    def _goes_on(self, closing: str) -> bool:
+        """Is there another element of a list, or entry of a map? Takes the comma before it, or the end."""
+        if self._accept(",") is None:
+            self._expect(closing, or_comma=True)
+            return False
+        if self._next.kind == "end":
+            self._expect(closing)
+        return self._accept(closing) is None
 
     # --- operators ------------------------------------------------------------------------------------------------
 
@@ -96,8 +109,7 @@ class _Parser:
         node = self._expression()
         if self._next.kind != "end":
             alone = self._tokens[self._at + 1].kind == "end"  # one token too many can be left out
-            told = f"{'extraneous' if alone else 'mismatched'} input '{self._next.text}' expecting"
-            raise self._wrong(f"{told} {'<EOF>' if alone else _CONTINUATIONS}")
+            raise self._wrong(f"{'extraneous' if alone else 'mismatched'} input '{self._next.text}' expecting <EOF>")
         return node
 
     def _expression(self) -> Node:
@@ -164,10 +176,16 @@ class _Parser:
                 dot = self._take()
                 optional = self._accept("?")
                 if self._next.kind == "escaped":
-                    raise self._wrong("unsupported syntax: '`'")
+                    self._issues.append(Issue(self._next.at, "unsupported syntax: '`'"))
+                    raise _Stop
+                if self._is("in"):  # no name; what follows is read as `node in ...`
+                    self._wrong("no viable alternative at input '.in'")
+                    return node
                 name = self._take()
+                if name.kind == "constant":
+                    raise self._wrong(f"mismatched input '{name.text}' expecting IDENTIFIER", name.at)
                 if name.kind != "name":
-                    raise self._mismatched_name(name, node)
+                    raise self._no_name(dot, name)
                 if optional is not None:
                     node = Call(dot.at, "_?._", [node, Literal(name.at, name.text)])
                 elif self._is("("):
@@ -183,10 +201,9 @@ class _Parser:
             else:
                 return node
 
-    def _mismatched_name(self, name: Token, _node: Node) -> _Stop:
-        if name.kind == "constant" or name.text == "in":
-            return self._wrong(f"no viable alternative at input '.{name.text}'", name.at)
-        return self._wrong(f"no viable alternative at input '.{'' if name.kind == 'end' else name.text}'", name.at)
+    def _no_name(self, dot: Token, found: Token) -> _Stop:
+        end = found.at + (0 if found.kind == "end" else len(found.text))
+        return self._wrong(f"no viable alternative at input '{self._source[dot.at : end]}'", found.at)
 
     def _call(self, at: int, name: str, args: list[Node], target: Node | None) -> Node:
         try:
@@ -232,10 +249,13 @@ class _Parser:
         if self._accept(".") is not None:
             name = self._take()
             if name.kind != "name":
-                raise self._wrong(f"mismatched input '{name.text}' expecting IDENTIFIER", name.at)
+                raise self._no_name(token, name)
             return self._named(name, token.at, ".")
-        word = "mismatched" if token.kind == "end" else "extraneous"
-        raise self._wrong(f"{word} input '{token.text}' expecting {_BEGINNINGS}")
+        if token.kind != "end" and _begins(self._tokens[self._at + 1]):
+            self._wrong(f"extraneous input '{token.text}' expecting {_BEGINNINGS}")
+            self._take()
+            return self._primary()
+        raise self._wrong(f"mismatched input '{token.text}' expecting {_BEGINNINGS}")
 
     def _named(self, token: Token, at: int, dot: str) -> Node:
         """A variable, a call or a struct."""
@@ -268,18 +288,18 @@ class _Parser:
     def _list(self, at: int) -> ListNode:
         elements: list[Node] = []
         optional: set[int] = set()
-        while self._accept("]") is None:
+        goes_on = self._accept("]") is None
+        while goes_on:
             if self._accept("?") is not None:
                 optional.add(len(elements))
             elements.append(self._expression())
-            if self._accept(",") is None:
-                self._expect("]")
-                break
+            goes_on = self._goes_on("]")
         return ListNode(at, elements, frozenset(optional))
 
     def _entries(self, *, names: bool) -> list[Entry]:
         found: list[Entry] = []
-        while self._accept("}") is None:
+        goes_on = self._accept("}") is None
+        while goes_on:
             optional = self._accept("?") is not None
             key: Node
             if names:
@@ -291,9 +311,7 @@ class _Parser:
                 key = self._expression()
             colon = self._expect(":")
             found.append(Entry(colon.at, key, self._expression(), optional=optional))
-            if self._accept(",") is None:
-                self._expect("}")
-                break
+            goes_on = self._goes_on("}")
         return found
 
     def _number(self, sign: Token | None) -> Node:
@@ -326,3 +344,10 @@ def _balanced(name: str, terms: list[Node], operators: list[int], low: int, high
     left = terms[middle] if middle == low else _balanced(name, terms, operators, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balanced(name, terms, operators, middle + 1, high)
     return Call(operators[middle], name, [left, right])
+
+
+def _begins(token: Token) -> bool:
+    """Can an expression begin with it?"""
+    if token.kind == "sign":
+        return token.text in ("[", "{", "(", ".", "-", "!")
+    return token.kind not in ("end", "escaped")

@@ -34,6 +34,7 @@ from kubeloop.devcluster.cel.closures import (
     pairs,
     present,
     quantified,
+    refusal,
     scalar_equality,
     singles,
     summed,
@@ -64,6 +65,7 @@ from kubeloop.devcluster.cel.values import (
     NONE,
     CelError,
     CostExceeded,
+    NoOverload,
     Optional,
     TypeValue,
     Uint,
@@ -77,6 +79,8 @@ EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
 _WITH_PATTERNS = frozenset({"matches", "find", "findAll"})
+_TELL_NO_TYPES = frozenset({"contains", "endsWith", "matches", "startsWith"})
+"""Functions that do not say to whom they do not apply; nor do operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +229,8 @@ class _Compiler:
     def _call(self, node: Call) -> Closure:
         args = [self.compile(each) for each in ([node.target] if node.target is not None else []) + node.args]
         if node.name in self._library.functions:
-            return with_context(self._library.functions[node.name], args, self._library.costs.get(node.name))
+            function, cost = self._library.functions[node.name], self._library.costs.get(node.name)
+            return with_context(function, args, cost, node.name)
         kinds = [each.type.kind for each in node.args] if node.target is None and len(args) == 2 else []
         if kinds in SAME_NUMBERS and node.name in ORDERS:
             return ordered(args, ORDERS[node.name])
@@ -244,8 +249,11 @@ class _Compiler:
         if args and isinstance(args[0], Constant) and node.name in _CONVERSIONS:
             try:
                 return Constant(function(args[0].value))
+            except NoOverload:
+                raise InstantiationError(str(refusal(node.name, args[0].value))) from None
             except CelError as error:
                 raise InstantiationError(str(error)) from None
+        name = "" if node.name in _TELL_NO_TYPES or not node.name[0].isalpha() else node.name
         if node.name in _WITH_PATTERNS and isinstance(args[1], Constant) and type(args[1].value) is str:
             try:
                 pattern = pattern_of(args[1].value)
@@ -253,7 +261,8 @@ class _Compiler:
                 raise InstantiationError(str(error)) from None
             if node.name == "matches":
                 return matched(args[0], pattern, len(args[1].value))
-        return applied(function, args, costs.CALLS.get(node.name))
+            name = ""
+        return applied(function, args, costs.CALLS.get(node.name), name)
 
     # --- aggregates -----------------------------------------------------------------------------------------------
 
@@ -295,7 +304,7 @@ class _Compiler:
             found: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
                 key, value = key_of(run), value_of(run)
-                if type(key) not in (str, int, Uint, bool, float):
+                if type(key) not in (str, int, Uint, bool, float, type(None)):
                     raise CelError(f"unsupported key type: {type_name(key)}")
                 if optional:
                     if type(value) is not Optional:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from kubeloop.devcluster.cel.values import (
@@ -170,6 +171,7 @@ def trim(text: Any) -> str:
 def join(values: Any, separator: Any = "") -> str:
     if not is_list(values):
         raise no_overload()
+    _texts(separator, *islice(values, 1))
     found = []
     for each in values:
         if type(each) is not str:

@@ -33,8 +33,18 @@ class CostExceeded(Exception):
     """An expression costs more than it may; nothing in it can catch that."""
 
 
-def no_overload() -> CelError:
-    return CelError("no such overload")
+class NoOverload(CelError):
+    """A function does not take what it is given."""
+
+
+def no_overload() -> NoOverload:
+    return NoOverload("no such overload")
+
+
+def no_operator(operator: str, value: Any) -> CelError:
+    """A value has no such operator; those that have methods hide which one was wanted."""
+    told = no_overload()
+    return told if type(value) in (str, Timestamp, Duration) else CelError(f"{told}: {operator}")
 
 
 _READABLE_DIGITS = 40  # Python refuses to read some thousands
@@ -178,6 +188,7 @@ class Container(ABC):
 
     __slots__ = ()
     is_map = False
+    type_name = ""  # of those that are more than that to expressions, too
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -211,7 +222,7 @@ def type_name(value: Any) -> str:
     if found is not None:
         return found
     if isinstance(value, Container):
-        return "map" if value.is_map else "list"
+        return value.type_name or ("map" if value.is_map else "list")
     return str(value.type_name) if isinstance(value, Opaque) else "unknown"
 
 
@@ -401,8 +412,8 @@ def add(one: Any, other: Any) -> Any:
         return joined(other) if joined is not None else [*one, *other]
     if isinstance(one, Opaque):
         return one.operate("+", other)
-    if kind in (bool, type(None), dict, TypeValue):
-        raise CelError("no such overload: _+_")
+    if is_map(one) or kind in (bool, type(None), Optional, TypeValue):
+        raise no_operator("_+_", one)
     raise no_overload()
 
 
@@ -422,7 +433,7 @@ def subtract(one: Any, other: Any) -> Any:
     if isinstance(one, Opaque):
         return one.operate("-", other)
     if kind not in (int, Uint, float, Timestamp, Duration):
-        raise CelError("no such overload: _-_")
+        raise no_operator("_-_", one)
     raise no_overload()
 
 
@@ -439,7 +450,7 @@ def _numeric(
         if isinstance(one, Opaque):
             return one.operate(operator[1], other)
         if kind not in (int, Uint, float) or (kind is float and on_float is None):
-            raise CelError(f"no such overload: {operator}")
+            raise no_operator(operator, one)
         raise no_overload()
 
     return apply
@@ -480,4 +491,4 @@ def negate(value: Any) -> Any:
         return -value
     if kind is Duration:
         return duration(-value.nanoseconds)
-    raise CelError("no such overload") if kind is bool else CelError("no such overload: -_")
+    raise no_overload() if kind is bool else no_operator("-_", value)

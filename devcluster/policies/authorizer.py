@@ -28,6 +28,7 @@ class Authorizer(Container):
 
     __slots__ = ()
     is_map = True
+    type_name = AUTHORIZER.name
 
     def __len__(self) -> int:
         return 1

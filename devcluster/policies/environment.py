@@ -82,11 +82,15 @@ ANYTHING: Results = ()
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One expression. error: why it could not be compiled, "" if it could; program: None if not."""
+    """One expression. error: why it could not be compiled, "" if it could; program: None if not.
+
+    is_right: is it an expression, though it cannot be made a program of?
+    """
 
     text: str
     program: Program | None
     error: str = ""
+    is_right: bool = False
 
 
 @dataclass(slots=True)
@@ -111,7 +115,7 @@ class Environment:
         except ExpressionError as error:
             return Expression(text, None, f"compilation failed: {error}")
         except InstantiationError as error:
-            return Expression(text, None, f"program instantiation failed: {error}")
+            return Expression(text, None, f"program instantiation failed: {error}", is_right=True)
         if results and program.type not in results:
             wanted = _name(results[0]) if len(results) == 1 else f"one of [{' '.join(map(_name, results))}]"
             return Expression(text, None, f"must evaluate to {wanted} but got {_name(program.type)}")

@@ -188,7 +188,9 @@ class _Expressions:
 
 
 def _compiled(errors: Errors, path: str, found: Expression, shown: str = "") -> None:
-    if found.error:
+    if found.is_right:
+        errors.internal(path, found.error)
+    elif found.error:
         errors.invalid(path, shown or found.text, found.error)
 
 
