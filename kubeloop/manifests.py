@@ -16,7 +16,7 @@ import msgspec
 from kubeloop.kube import yaml_text
 from kubeloop.kube.client import Client, PatchType
 from kubeloop.kube.discovery import ResourceMap
-from kubeloop.kube.errors import ApiError, NotFound, UserError
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
 from kubeloop.kube.resources import Resource
 from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
 from kubeloop.tracing.requests import ApplyTrace
@@ -138,8 +138,9 @@ async def _apply_traced(
     namespace = str(manifest.body["metadata"].get("namespace") or default_namespace) if resource.namespaced else ""
     try:
         title, outcome = await _apply_one(client, manifest, resource, default_namespace, traceparent)
-    except UserError as error:
-        trace.end(traceparent, kind, namespace, name, "refused", str(error))
+    except (UserError, ServerUnreachable) as error:
+        outcome = "refused" if isinstance(error, UserError) else "unknown"
+        trace.end(traceparent, kind, namespace, name, outcome, str(error))
         raise
     trace.end(traceparent, kind, namespace, name, outcome)
     return title, outcome

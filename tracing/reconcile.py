@@ -21,6 +21,13 @@ from kubeloop.tracing.spans import Attributes, Link, Span, Trace, span_ids
 MAX_ACTIONS = 100  # named in a span; the rest is counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
 MAX_CAUSES = 10_000  # objects written, of which no reconcile has heard yet
+_NAMED_BY = {
+    "deployment": "k8s.deployment.name",
+    "namespace": "k8s.namespace.name",
+    "replicaset": "k8s.replicaset.name",
+    "replicationmanager": "k8s.replicationcontroller.name",
+}
+"""OpenTelemetry's attribute for the name of what a controller reconciles."""
 
 
 class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
@@ -57,8 +64,8 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
         attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
         if namespace:
             attributes["k8s.namespace.name"] = namespace
-        if self.controller in ("deployment", "replicaset", "namespace"):
-            attributes[f"k8s.{self.controller}.name"] = name
+        if self.controller in _NAMED_BY:
+            attributes[_NAMED_BY[self.controller]] = name
         if self.reason:
             attributes["kubeloop.reason"] = self.reason
         if self.actions:

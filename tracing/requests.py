@@ -32,6 +32,7 @@ class ApplyTrace:
         self._begun: dict[str, int] = {}  # by traceparent
         self._spans: list[Span] = []
         self._objects = 0
+        self._error: str | None = None  # the first
         self._start_ns = clock.time_ns()
         if sampling.begins_any:
             trace_id = new_trace_id(rng)
@@ -51,6 +52,7 @@ class ApplyTrace:
         if self._root is None or not start_ns:
             return
         self._objects += 1
+        self._error = self._error or error or None
         if len(self._spans) >= MAX_OBJECTS:
             return
         attributes: Attributes = {"kubeloop.kind": kind, "kubeloop.name": name, "kubeloop.outcome": outcome}
@@ -73,13 +75,12 @@ class ApplyTrace:
         """All objects are applied, or one was refused."""
         if self._root is None or not self._objects:
             return
-        failures = [span.error for span in self._spans if span.error is not None]
         root = Span(
             name="apply",
             span_id=self._root.span_id,
             start_ns=self._start_ns,
             end_ns=max([self._time_ns(), *(span.end_ns for span in self._spans)]),
             attributes={"kubeloop.objects": self._objects},
-            error=failures[0] if failures else None,
+            error=self._error,
         )
         self._finished(Trace(self._root.trace_id, (root, *self._spans)), self._root.sampled)

@@ -11,10 +11,22 @@ from kubeloop.kube.errors import ServerUnreachable, UserError
 from kubeloop.kube.resources import CONFIG_MAPS
 from kubeloop.manifests import Manifest, apply
 from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.tracing.requests import MAX_OBJECTS, ApplyTrace
+from kubeloop.tracing.sampling import Sampling
+from kubeloop.tracing.spans import Trace
 
 
 def config_map(**metadata: str) -> Manifest:
     return Manifest("app.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
+
+
+def apply_trace(finished: list[Trace]) -> ApplyTrace:
+    return ApplyTrace(
+        clock=SystemClock(),
+        rng=random.Random(1),
+        sampling=Sampling(),
+        finished=lambda trace, _sampled: finished.append(trace),
+    )
 
 
 class Cluster:
@@ -53,6 +65,17 @@ async def test_an_object_without_a_name_is_not_made_twice() -> None:
     with pytest.raises(ServerUnreachable):
         await apply(cluster.client, [config_map(generateName="app-")])
     assert cluster.writes == 1
+
+
+async def test_the_trace_of_an_application_tells_that_an_answer_never_came() -> None:
+    cluster = Cluster(carried_out=True)
+    traces: list[Trace] = []
+    trace = apply_trace(traces)
+    with pytest.raises(ServerUnreachable) as raised:
+        await apply(cluster.client, [config_map(generateName="app-")], trace=trace)
+    (applied,) = traces
+    assert [span.error for span in applied.spans] == [str(raised.value)] * 2
+    assert applied.spans[1].attributes["kubeloop.outcome"] == "unknown"
 
 
 async def test_what_is_there_is_configured_or_left_alone() -> None:
@@ -103,3 +126,14 @@ async def test_a_kind_that_no_definition_has_is_told_of_before_anything_is_sent(
     with pytest.raises(UserError, match="Wheel"):
         await apply(cluster.client, [definition(), of_kind("Gear"), of_kind("Wheel")])
     assert cluster.writes == 0
+
+
+def test_a_refusal_is_told_by_the_root_although_its_object_has_no_span_any_more() -> None:
+    traces: list[Trace] = []
+    trace = apply_trace(traces)
+    for number in range(MAX_OBJECTS + 1):
+        error = "no" if number == MAX_OBJECTS else ""
+        trace.end(trace.begin(), "Pod", "default", f"web-{number}", "refused" if error else "created", error)
+    trace.finish()
+    assert traces[0].root.error == "no"
+    assert len(traces[0].spans) == 1 + MAX_OBJECTS

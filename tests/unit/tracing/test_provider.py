@@ -134,6 +134,20 @@ def test_the_waterfall_of_nothing_says_so():
     assert "no spans" in console.file.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("controller", "attribute"),
+    [
+        ("deployment", "k8s.deployment.name"),
+        ("replicationmanager", "k8s.replicationcontroller.name"),
+        ("namespace", "k8s.namespace.name"),
+    ],
+)
+async def test_a_reconcile_names_its_object_in_opentelemetrys_words(tracing, exported, controller, attribute):
+    tracing.reconciles.reconcile(controller, "web").finish(changed=True)
+    await tracing.flush()
+    assert exported.traces[0].root.attributes[attribute] == "web"
+
+
 async def test_a_reconcile_that_changed_something_is_exported_with_its_actions_and_links(tracing, hand_clock, exported):
     quiet = tracing.reconciles.reconcile("replicaset", "shop/idle", "resync")
     quiet.finish(changed=False)
