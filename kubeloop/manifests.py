@@ -139,8 +139,8 @@ async def _apply_traced(
     try:
         title, outcome = await _apply_one(client, manifest, resource, default_namespace, traceparent)
     except (UserError, ServerUnreachable) as error:
-        outcome = "refused" if isinstance(error, UserError) else "unknown"
-        trace.end(traceparent, kind, namespace, name, outcome, str(error))
+        failed = "refused" if isinstance(error, UserError) else "unknown"
+        trace.end(traceparent, kind, namespace, name, failed, str(error))
         raise
     trace.end(traceparent, kind, namespace, name, outcome)
     return title, outcome
