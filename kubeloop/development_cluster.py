@@ -152,6 +152,7 @@ async def _serve_on(
     simulated = _simulated(api, settings, stages, serving.token, clock, rng)
     ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
     write_kubeconfig(path, server=ready.server, token=serving.token, certificate_pem=certificate.certificate_pem)
+    _tell_of_removed_nodes(api, settings)
     async with HttpServer(api) as http, asyncio.TaskGroup() as group:
         parts = [
             group.create_task(api.run(), name="api-server"),
@@ -166,6 +167,14 @@ async def _serve_on(
         else:
             print(f"development cluster with {len(api.store.list(NODES))} nodes at {ready.server}")
             print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
+
+
+def _tell_of_removed_nodes(api: ApiServer, settings: NodeSettings) -> None:
+    """Whoever asks for three nodes and gets two is told why."""
+    removed = sum(api.store.get(NODES, "", settings.name(index)) is None for index in range(settings.count))
+    if removed:
+        told = f"{removed} of the {settings.count} nodes of --nodes were removed before, and stay removed"
+        print(f"note: {told}; kubeloop nodes add makes others", file=sys.stderr)
 
 
 class Simulated(Protocol):
