@@ -105,28 +105,53 @@ class Scheduler:
         # Those whose failure does not matter come last, as in kube-scheduler.
         whole = WholeObjects(client)
         self.extenders = [Extender(each, whole) for each in sorted(config.extenders, key=lambda each: each.ignorable)]
-        self.frameworks: dict[str, Framework] = {}
-        handles = []
-        for profile in map(self._without_managed_resources, config.profiles):
-            handle = PluginHandle(
-                snapshot=self.snapshot,
-                listers=self.listers,
-                client=client,
-                clock=clock,
-                rng=rng,
-                recorder=recorder,
-                traces=traces,
-                extenders=self.extenders,
-                metrics=metrics,
-                spawn=self._spawn,
-            )
-            handle.framework = Framework(
-                profile, handle, lambda: self.queue.nominator, class_cache=config.class_cache, metrics=metrics
-            )
-            self.frameworks[profile.scheduler_name] = handle.framework
-            handles.append(handle)
+        handles = [
+            self._plugin_handle(profile, clock=clock, rng=rng)
+            for profile in map(self._without_managed_resources, config.profiles)
+        ]
+        self.frameworks = {handle.framework.profile_name: handle.framework for handle in handles}
         hint_maps = {name: HintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()}
-        self.queue = SchedulingQueue(
+        self.queue = self._new_queue(hint_maps)
+        for handle in handles:
+            handle.queue = self.queue
+        if metrics is not None:
+            metrics.attach(SchedulerGauges(self.queue, self.frameworks, self._binding))
+        self._algorithm = Algorithm(
+            self.snapshot,
+            percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
+            tie_break=config.tie_break,
+            extenders=self.extenders,
+            rng=rng,
+            traces=traces,
+        )
+        self._registrations = self._register(informers, hint_maps)
+
+    def _plugin_handle(self, profile: Profile, *, clock: Clock, rng: random.Random) -> PluginHandle:
+        """What the plugins of a profile are given, with its framework; the queue is still to come."""
+        handle = PluginHandle(
+            snapshot=self.snapshot,
+            listers=self.listers,
+            client=self._client,
+            clock=clock,
+            rng=rng,
+            recorder=self._recorder,
+            traces=self._traces,
+            extenders=self.extenders,
+            metrics=self._metrics,
+            spawn=self._spawn,
+        )
+        handle.framework = Framework(
+            profile,
+            handle,
+            lambda: self.queue.nominator,
+            class_cache=self.config.class_cache,
+            metrics=self._metrics,
+        )
+        return handle
+
+    def _new_queue(self, hint_maps: dict[str, HintMap]) -> SchedulingQueue:
+        config, metrics = self.config, self._metrics
+        return SchedulingQueue(
             sort_key=self._sort_key(next(iter(self.frameworks.values())).queue_sort),
             hint_maps=hint_maps,
             pre_enqueue={
@@ -142,22 +167,9 @@ class Scheduler:
             max_backoff_seconds=config.pod_max_backoff_seconds,
             max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
             metrics=metrics,
-            waiting=traces.queued,
+            waiting=self._traces.queued,
             plugin_failed=self._queue_plugin_failed,
         )
-        for handle in handles:
-            handle.queue = self.queue
-        if metrics is not None:
-            metrics.attach(SchedulerGauges(self.queue, self.frameworks, self._binding))
-        self._algorithm = Algorithm(
-            self.snapshot,
-            percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
-            tie_break=config.tie_break,
-            extenders=self.extenders,
-            rng=rng,
-            traces=traces,
-        )
-        self._registrations = self._register(informers, hint_maps)
 
     def _sort_key(self, plugin: QueueSortPlugin) -> Callable[[QueuedPodInfo], Any]:
         if isinstance(plugin, PrioritySort):
