@@ -250,6 +250,8 @@ _MASKS = tuple(
     for pattern, instead in (
         (r"^(\S+ )?[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\n", ""),  # kubectl's own log
         (r"^goroutine \d+ \[.*", "(stack of a kubectl that crashes)"),
+        # its look at all addresses may come between a Service and its IPAddress
+        (r"^Events:\n[^\n]*\n[^\n]*\n(?:[^\n]* ipallocator-repair-controller [^\n]*(?:\n|\Z))+", "Events: <none>\n"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "(uid)"),
         (r"\b20(?!24)\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000( UTC)?)", "(time)"),
         (r"\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} 20(?!24)\d\d \d\d:\d\d:\d\d [+-]\d{4}", "(time)"),
