@@ -140,10 +140,10 @@ class ApiServer:
             return await self._answer_again(request)
         faults = self._faults
         if faults is None or faults.spares(request.headers.get("user-agent", "")):
-            return self.answer(request)
+            return await self._answer_when_known(request)
         if (seconds := faults.latency_seconds()) > 0:
             await asyncio.sleep(seconds)
-        return self._answer_badly(request, faults)
+        return await self._answer_badly(request, faults)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
@@ -162,6 +162,10 @@ class ApiServer:
             return None
         finally:
             self._waiting.end()
+
+    async def _answer_when_known(self, request: Request) -> Response:
+        response = self._unless_later(request)
+        return response if response is not None else await self._answer_again(request)
 
     async def _answer_again(self, request: Request) -> Response:
         """Answer what has to wait, as often as it has to: at one time and with one fortune, so that names, uids,
@@ -287,7 +291,7 @@ class ApiServer:
 
     # --- misbehaving --------------------------------------------------------------------------------------------------
 
-    def _answer_badly(self, request: Request, faults: FaultSource) -> Response:
+    async def _answer_badly(self, request: Request, faults: FaultSource) -> Response:
         write = request.method in ("POST", "PUT", "PATCH", "DELETE")
         match faults.draw(write=write):
             case Fault.SILENCE:
@@ -301,20 +305,20 @@ class ApiServer:
                 )
                 return json_response(failure.code, failure.status, failure.headers)
             case Fault.CONFLICT:
-                return self._conflict(request)
+                return await self._conflict(request)
             case Fault.LOST_ANSWER:
-                self.answer(request)
+                await self._answer_when_known(request)
                 raise AnswerLost
-        response = self.answer(request)
+        response = await self._answer_when_known(request)
         if not isinstance(response.body, bytes):
             response.body = _dropping(response.body, faults)
         return response
 
-    def _conflict(self, request: Request) -> Response:
+    async def _conflict(self, request: Request) -> Response:
         try:
             found = self._route(request)
             if found is None or request.method == "POST":
-                return self.answer(request)
+                return await self._answer_when_known(request)
             failure = errors.conflict(found.served.resource, found.name)
         except errors.StatusError as error:
             failure = error

@@ -386,8 +386,8 @@ def _resized(new: list[JSON], old: list[JSON]) -> list[JSON]:
     if [each.get("name") for each in new] != [each.get("name") for each in old]:
         return new
     return [
-        {**{name: was[name] for name in was if name not in _RESIZED}, **{n: now[n] for n in _RESIZED if n in now}}
-        for now, was in zip(new, old, strict=True)
+        {**{name: was[name] for name in was if name not in _RESIZED}, **{n: each[n] for n in _RESIZED if n in each}}
+        for each, was in zip(new, old, strict=True)
     ]
 
 

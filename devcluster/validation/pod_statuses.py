@@ -138,8 +138,8 @@ def _transitions(errors: Errors, kind: str, status: JSON, before: JSON, spec: JS
         terminated = was.get("state", {}).get("terminated")
         if terminated is None:
             continue
-        for now in _statuses(kind, status):
-            if now.get("name", "") != was.get("name", "") or now.get("state", {}).get("terminated") is not None:
+        for new in _statuses(kind, status):
+            if new.get("name", "") != was.get("name", "") or new.get("state", {}).get("terminated") is not None:
                 continue
             if not _restarts(kind, was.get("name", ""), terminated.get("exitCode", 0), spec):
                 errors.forbidden(f"{_path(kind)}[{i}].state", "may not be transitioned to non-terminated state")

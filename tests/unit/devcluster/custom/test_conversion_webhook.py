@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.faults import Faults
 from kubeloop.devcluster.request import Request
 from kubeloop.devcluster.server import ApiServer
 from kubeloop.kube.clock import SystemClock
@@ -25,8 +26,8 @@ async def webhook() -> AsyncIterator[Webhook]:
 
 
 class Api:
-    def __init__(self) -> None:
-        self.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+    def __init__(self, faults: Faults | None = None) -> None:
+        self.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, faults=faults)
 
     async def ask(self, method: str, path: str, body: Any = None, type_: str = "application/json") -> JSON:
         content = b"" if body is None else json.dumps(body).encode()
@@ -68,6 +69,15 @@ async def test_what_has_been_converted_is_not_converted_again_and_lists_take_one
     assert fresh["code"] == 200
     assert len((await api.ask("GET", V2))["items"]) == 5
     assert webhook.calls == [5]
+
+
+@pytest.mark.parametrize("faults", [None, Faults()], ids=["in the process", "with faults"])
+async def test_who_cannot_be_answered_at_once_waits_for_the_webhook(webhook: Webhook, faults: Faults | None):
+    server = Api(faults).server
+    for path, body in ((CRDS, definition(webhook)), (V2, host("b", "v2"))):
+        request = Request.of("POST", path, {"content-type": "application/json"}, json.dumps(body).encode())
+        response = await server.handle(request)
+        assert response.status == 201, response.body
 
 
 async def test_who_watches_a_version_hears_of_writes_in_another(api: Api):
