@@ -15,11 +15,11 @@ import time
 
 import uvloop
 
-from kubeloop.devcluster.node_objects import NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.resources import LEASES
+from kubeloop.kube.objects.resources import LEASES
 
 
 async def measure(nodes: int, seconds: float) -> dict[str, float]:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import NODES, PODS
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import NODES, PODS
 
 
 @dataclass

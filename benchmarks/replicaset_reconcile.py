@@ -20,12 +20,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kubeloop.controllers.ownership import owned_by
 from kubeloop.controllers.replicaset.controller import BURST_REPLICAS
-from kubeloop.controllers.replicaset.plan import plan_replicas
+from kubeloop.controllers.replicaset.replica_plan import plan_replicas
+from kubeloop.controllers.runtime.owner_references import owned_by
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.objects import Pod, ReplicaSet, convert
-from kubeloop.kube.resources import PODS, REPLICA_SETS
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from support.memory_cluster import MemoryCluster
 from support.set_clock import SetClock
 

@@ -26,17 +26,17 @@ from typing import Any
 import msgspec
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects import Node, Pod, ReplicaSet, Service, convert
+from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
 from kubeloop.scheduler.algorithm import Algorithm
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.v1 import read_configuration
-from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -196,7 +196,7 @@ async def main() -> None:
     start_ns = time.process_time_ns()
     bench.cache.update_snapshot(bench.snapshot)
     first_ms = (time.process_time_ns() - start_ns) / 1e6
-    gc.freeze()  # as kubeloop does after a long collection (kubeloop/garbage.py)
+    gc.freeze()  # as kubeloop does after a long collection (kubeloop/process/python_gc.py)
     print(f"{options.nodes} nodes, {options.pods} pods; first snapshot {first_ms:.0f} ms")
     same, known = itertools.repeat(bench.names[0]), itertools.cycle(bench.names)
     fresh = (f"fresh-{number}" for number in itertools.count())

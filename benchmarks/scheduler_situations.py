@@ -21,16 +21,16 @@ from typing import Any
 import msgspec
 from scheduler_cycle import Bench, node, pod
 
-from kubeloop.garbage import short_collections
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects import Namespace, Node, Pod, convert
-from kubeloop.kube.storage_objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.kube.objects.api_types import Namespace, Node, Pod, convert
+from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.process.python_gc import short_collections
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.fit_error import FitError
 from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 JSON = dict[str, Any]
 _DRIVER = "csi.example.com"

@@ -21,9 +21,9 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from kubeloop.kube.aiohttp_transport import AiohttpTransport
-from kubeloop.kube.asyncio_transport import AsyncioTransport
-from kubeloop.kube.endpoint import Endpoint, endpoint_at
+from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
+from kubeloop.kube.client.asyncio_transport import AsyncioTransport
+from kubeloop.kube.client.endpoint import Endpoint, endpoint_at
 
 BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","labels":{"app":"web"}},"x":"' + b"x" * 2700 + b'"}'
 HEADERS = {"accept": "application/json", "user-agent": "benchmark", "content-type": "application/json"}

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, cast
 
 from kubeloop.informers.reflector import EVERYTHING, Selection
 from kubeloop.informers.shared_informer import Registration, SharedInformer, Transform
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.resources import Resource
+from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
 

@@ -22,12 +22,12 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from kubeloop.informers.access import Metadata
 from kubeloop.informers.backoff import Backoff
-from kubeloop.kube import objects
-from kubeloop.kube.client import Client, UnreadableObject, WatchEvent
+from kubeloop.informers.object_metadata import Metadata
+from kubeloop.kube.client.api_client import Client, UnreadableObject, WatchEvent
 from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
-from kubeloop.kube.resources import Resource
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.resources import Resource
 
 log = logging.getLogger(__name__)
 
@@ -180,12 +180,12 @@ class Reflector(Generic[T]):
     def _take(self, item: msgspec.Raw, items: dict[str, T]) -> None:
         """One item of a list into `items`. One that cannot be read leaves what is known of it as it is."""
         try:
-            obj = self._metadata.freshly_decoded(objects.decode(self._resource.type, item))
+            obj = self._metadata.freshly_decoded(api_types.decode(self._resource.type, item))
             kept = self._cache.keep(obj)
             if kept is not None:
                 items[self._metadata.key(kept)] = kept
         except msgspec.ValidationError as error:
-            key = objects.decode(objects.PartialObjectMetadata, item).key
+            key = api_types.decode(api_types.PartialObjectMetadata, item).key
             log.error("cannot read an object", extra={**self._about(), "key": key, "error": str(error)})
             known = self._cache.known(key)
             if known is not None:
@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
                         if event_type != "BOOKMARK" or not self._filling:
                             self._heard += 1
                         if event_type == "ERROR":
-                            raise _error(cast("WatchEvent[objects.Status]", event))
+                            raise _error(cast("WatchEvent[api_types.Status]", event))
                         if isinstance(obj, UnreadableObject):
                             self._take_unreadable(event_type, obj, items)
                         elif event_type == "BOOKMARK":
@@ -333,7 +333,7 @@ def _cut_when_quiet(reflector: Reflector[Any], cutoff: asyncio.Timeout) -> Itera
         timer.cancel()
 
 
-def _error(event: WatchEvent[objects.Status]) -> Exception:
+def _error(event: WatchEvent[api_types.Status]) -> Exception:
     error = from_status(event.object)
     return error if isinstance(error, TooManyRequests) else _ListAgain(str(error))
 

@@ -14,11 +14,11 @@ import random
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from kubeloop.informers.access import Metadata, is_older
+from kubeloop.informers.object_metadata import Metadata, is_older
 from kubeloop.informers.reflector import EVERYTHING, Reflector, Selection, breathe
 from kubeloop.informers.store import Store
-from kubeloop.kube.client import Client, UnreadableObject
-from kubeloop.kube.resources import Resource
+from kubeloop.kube.client.api_client import Client, UnreadableObject
+from kubeloop.kube.objects.resources import Resource
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
 from typing import Generic, TypeVar
 
-from kubeloop.informers import access
+from kubeloop.informers import object_metadata
 
 T = TypeVar("T")
 
@@ -18,9 +18,9 @@ IndexFunction = Callable[[T], Iterable[str]]
 """The values under which an object is found. Depends on the object alone, and is called again when it changes."""
 
 BUILT_IN_INDEXES: dict[str, Callable[[object], Iterable[str]]] = {
-    "namespace": access.namespace,
-    "owner": access.controller_uid,
-    "node": access.node_name,
+    "namespace": object_metadata.namespace,
+    "owner": object_metadata.controller_uid,
+    "node": object_metadata.node_name,
 }
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeloop.kube import objects
-from kubeloop.kube.objects import Status, StatusDetails
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.api_types import Status, StatusDetails
 
 
 class UserError(Exception):
@@ -191,7 +191,7 @@ def from_answer(code: int, body: bytes, *, retry_after_seconds: int = 0) -> ApiE
     stands in the Status if the body does not say.
     """
     try:
-        status = objects.decode(Status, body)
+        status = api_types.decode(Status, body)
     except msgspec.DecodeError:
         status = Status()
     if status.kind != "Status" or not (status.code or status.reason or status.message):

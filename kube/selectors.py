@@ -11,8 +11,7 @@ from typing import Literal, NoReturn
 
 import msgspec
 
-from kubeloop.kube import objects
-from kubeloop.kube.fielderrors import (
+from kubeloop.kube.field_errors import (
     FieldError,
     forbidden,
     invalid,
@@ -24,6 +23,7 @@ from kubeloop.kube.fielderrors import (
     required,
     together,
 )
+from kubeloop.kube.objects import api_types
 
 Labels = Mapping[str, str]
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
@@ -199,7 +199,7 @@ EVERYTHING = Selector()
 NOTHING = Selector(nothing=True)
 
 
-def selector_from(selector: objects.LabelSelector | None) -> Selector:
+def selector_from(selector: api_types.LabelSelector | None) -> Selector:
     """A metav1.LabelSelector compiled: None selects nothing, an empty one everything. Raises SelectorError."""
     if selector is None:
         return NOTHING
@@ -219,7 +219,7 @@ def selector_from_map(labels: Labels) -> Selector:
     return Selector([Requirement(key, "=", (value,)) for key, value in labels.items()]) if labels else EVERYTHING
 
 
-def label_selector_errors(selector: objects.LabelSelector | None, path: str) -> list[FieldError]:
+def label_selector_errors(selector: api_types.LabelSelector | None, path: str) -> list[FieldError]:
     """What API validation says about a LabelSelector at `path`. Source: apis/meta/v1/validation."""
     errors: list[FieldError] = []
     if selector is None:

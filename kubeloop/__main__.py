@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kubeloop.garbage import importing
+from kubeloop.process.python_gc import importing
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def run(arguments: list[str]) -> int:
     with importing():
         import click
 
-        from kubeloop.cli import commands
+        from kubeloop.cli.main import commands
         from kubeloop.kube.errors import UserError
 
     try:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from kubeloop.scheduler.api.interface import MAX_NODE_SCORE, Code, CycleState, Rows, Scores, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import TieBreak
@@ -25,9 +26,8 @@ from kubeloop.scheduler.fit_error import (
     num_feasible_nodes_to_find,
     rows_of,
 )
-from kubeloop.scheduler.framework.interface import MAX_NODE_SCORE, Code, CycleState, Rows, Scores, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from kubeloop.tracing.lifecycle import AttemptFacts, PodTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
 
 _TOLD_SCORES = 5  # of the best nodes, in the trace
 _MAX_EXTENDER_PRIORITY = 10

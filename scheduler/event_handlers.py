@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from kubeloop.kube.objects import Node, Pod
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.interface import ActionType, ClusterEvent
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import ActionType, ClusterEvent
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
-from kubeloop.kube.objects import Pod
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS
-from kubeloop.scheduler.whole_objects import WholeObjects
+from kubeloop.scheduler.full_objects import WholeObjects
 
 if TYPE_CHECKING:
     import aiohttp

@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from kubeloop.scheduler.api.interface import Code, RowReasons, Rows, Status
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.interface import Code, RowReasons, Rows, Status
 
 EVENT_NOTE_BYTES = 1024
 EXTENDER = "Extender"  # stands for a plugin's name where extenders rejected nodes

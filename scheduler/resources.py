@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from kubeloop.kube.objects import Container, ContainerStatus, Pod, Quantity
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.objects.api_types import Container, ContainerStatus, Pod, Quantity
+from kubeloop.kube.quantities import parse_quantity
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -19,13 +19,15 @@ import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Registration, SharedInformer
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.events import EventSink
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import BY_GROUP_KIND, NODES, PODS
+from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
 from kubeloop.scheduler.algorithm import Algorithm, Placement
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.interface import Code, CycleState, QueueSortPlugin, Status
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
@@ -34,12 +36,11 @@ from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import Extender, ExtenderError
 from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
-from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import Code, CycleState, QueueSortPlugin, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
-from kubeloop.scheduler.gauges import SchedulerGauges
-from kubeloop.scheduler.listed import LISTED
+from kubeloop.scheduler.full_objects import WholeObjects
+from kubeloop.scheduler.listed_resources import LISTED
+from kubeloop.scheduler.metric_gauges import SchedulerGauges
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
@@ -50,8 +51,7 @@ from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.status_patches import StatusPatches
-from kubeloop.scheduler.whole_objects import WholeObjects
-from kubeloop.tracing.lifecycle import AttemptFacts, PodTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
 
 log = logging.getLogger(__name__)
 

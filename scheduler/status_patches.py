@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import PODS
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import PODS
 
 log = logging.getLogger(__name__)
 

@@ -19,19 +19,24 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.objects import Pod
-from kubeloop.tracing.context import ROOT_ANNOTATION, TRACEPARENT_ANNOTATION, parse_root_note, parse_traceparent
-from kubeloop.tracing.journal import Journal
-from kubeloop.tracing.lifecycle import MAX_OPEN, PodTraces
-from kubeloop.tracing.memory import MAX_PODS, TraceMemory
-from kubeloop.tracing.metrics import LostReason, TraceMetrics
-from kubeloop.tracing.phase_times import phase_times
-from kubeloop.tracing.pod_record import PodRecord, pod_trace
-from kubeloop.tracing.reconcile import ReconcileRecord, ReconcileTraces
-from kubeloop.tracing.requests import ApplyTrace
-from kubeloop.tracing.sampling import NO_RULES, TailRules, sampling_from
-from kubeloop.tracing.spans import Trace
-from kubeloop.tracing.tail import ReconcilesAside, rule_that_keeps
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.tracing.journal.journal import Journal
+from kubeloop.tracing.recording.metrics import LostReason, TraceMetrics
+from kubeloop.tracing.recording.phase_times import phase_times
+from kubeloop.tracing.recording.pod_record import PodRecord, pod_trace
+from kubeloop.tracing.recording.pod_recorder import MAX_OPEN, PodTraces
+from kubeloop.tracing.recording.recent_traces import MAX_PODS, TraceMemory
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecord, ReconcileTraces
+from kubeloop.tracing.recording.request_recorder import ApplyTrace
+from kubeloop.tracing.recording.spans import Trace
+from kubeloop.tracing.recording.traceparent import (
+    ROOT_ANNOTATION,
+    TRACEPARENT_ANNOTATION,
+    parse_root_note,
+    parse_traceparent,
+)
+from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules, sampling_from
+from kubeloop.tracing.sampling.tail_rules import ReconcilesAside, rule_that_keeps
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -339,12 +344,12 @@ def _chosen_sink(environ: Mapping[str, str], metrics: TraceMetrics) -> SpanSink 
     if wants_export(environ):
         if "console" in exporters:
             log.warning("OTEL_TRACES_EXPORTER: traces go to one place, by OTLP, and not to the console")
-        from kubeloop.tracing.export import OtlpSink, export_settings
+        from kubeloop.tracing.export.otlp_exporter import OtlpSink, export_settings
 
         return OtlpSink(export_settings(environ), metrics)
     if "console" in exporters:
-        from kubeloop.tracing.console import ConsoleSink
-        from kubeloop.tracing.export import resource_attributes
+        from kubeloop.tracing.export.console import ConsoleSink
+        from kubeloop.tracing.export.otlp_exporter import resource_attributes
 
         return ConsoleSink(resource_attributes())
     return None

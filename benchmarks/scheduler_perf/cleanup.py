@@ -7,9 +7,9 @@ import contextlib
 from collections import defaultdict
 from typing import Any
 
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.errors import ApiError, NotFound
-from kubeloop.kube.resources import (
+from kubeloop.kube.objects.resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,

@@ -14,11 +14,11 @@ import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import (
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import (
     BY_GROUP_KIND,
     CSI_NODES,
     NAMESPACES,

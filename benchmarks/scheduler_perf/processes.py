@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from kubeloop.child import starting_cluster
+from kubeloop.process.apiserver_process import starting_cluster
 from scheduler_perf.figures import Metrics
 
 _STOP_SECONDS = 20.0

@@ -11,33 +11,33 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.claims import Claim, claim_all
-from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache, seconds_of
-from kubeloop.controllers.deployment.rollout import RECREATE
+from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
-from kubeloop.controllers.metrics import ControllerMetrics
-from kubeloop.controllers.ownership import (
+from kubeloop.controllers.runtime.adoption import Claim, claim_all
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, StaleCache, seconds_of
+from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     by_controller,
     controller_of,
     orphans_of,
     owned_by,
 )
-from kubeloop.controllers.reasons import Reasons
-from kubeloop.controllers.statuspatch import changed_fields, pinned
-from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.controllers.runtime.reconcile_reasons import Reasons
+from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
+from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.events import EventSink
-from kubeloop.kube.objects import JSON, Deployment, LabelSelector, OwnerReference, Pod, ReplicaSet
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.objects.api_types import JSON, Deployment, LabelSelector, OwnerReference, Pod, ReplicaSet
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
-from kubeloop.tracing.context import TRACEPARENT_ANNOTATION as TRACEPARENT
-from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 

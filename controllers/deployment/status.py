@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.deployment import replicasets
-from kubeloop.controllers.deployment.replicasets import replicas_of
-from kubeloop.controllers.deployment.rollout import max_unavailable
-from kubeloop.controllers.gonumbers import MAX_INT32
-from kubeloop.kube.objects import Condition, Deployment, DeploymentStatus, ReplicaSet
+from kubeloop.controllers.deployment import replica_sets
+from kubeloop.controllers.deployment.replica_sets import replicas_of
+from kubeloop.controllers.deployment.rolling_update import max_unavailable
+from kubeloop.controllers.runtime.go_numbers import MAX_INT32
+from kubeloop.kube.objects.api_types import Condition, Deployment, DeploymentStatus, ReplicaSet
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"
@@ -156,16 +156,16 @@ def calculate_status(
     deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
 ) -> DeploymentStatus:
     """Counts and the Available condition from the statuses of the ReplicaSets; other conditions as they are."""
-    available = replicasets.available_replicas_sum(all_rss)
+    available = replica_sets.available_replicas_sum(all_rss)
     status = DeploymentStatus(
         observed_generation=deployment.metadata.generation,
-        replicas=replicasets.actual_replicas_sum(all_rss),
-        updated_replicas=replicasets.actual_replicas_sum([new_rs]),
-        ready_replicas=replicasets.ready_replicas_sum(all_rss),
+        replicas=replica_sets.actual_replicas_sum(all_rss),
+        updated_replicas=replica_sets.actual_replicas_sum([new_rs]),
+        ready_replicas=replica_sets.ready_replicas_sum(all_rss),
         available_replicas=available,
         # negative while Pods beyond the wanted number are still running
-        unavailable_replicas=max(0, replicasets.spec_replicas_sum(all_rss) - available),
-        terminating_replicas=replicasets.terminating_replicas_sum(all_rss),
+        unavailable_replicas=max(0, replica_sets.spec_replicas_sum(all_rss) - available),
+        terminating_replicas=replica_sets.terminating_replicas_sum(all_rss),
         conditions=deployment.status.conditions,
         collision_count=deployment.status.collision_count,
     )

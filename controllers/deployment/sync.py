@@ -13,16 +13,16 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.deployment import rollout
+from kubeloop.controllers.deployment import rolling_update
 from kubeloop.controllers.deployment import status as statuses
-from kubeloop.controllers.deployment.podtemplate import (
+from kubeloop.controllers.deployment.pod_template import (
     HASH_LABEL,
     equal_ignore_hash,
     pod_template_hash,
     with_hash_label,
     without_hash_label,
 )
-from kubeloop.controllers.deployment.replicasets import (
+from kubeloop.controllers.deployment.replica_sets import (
     REVISION,
     ROLLBACK_TO,
     active,
@@ -38,18 +38,27 @@ from kubeloop.controllers.deployment.replicasets import (
     revision_of,
     rolled_back_annotations,
 )
-from kubeloop.controllers.deployment.rollout import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
-from kubeloop.controllers.gonumbers import NotANumber, int_or_none
-from kubeloop.controllers.ownership import controller_of, controller_reference
-from kubeloop.controllers.statuspatch import changed_fields, pinned
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
+from kubeloop.controllers.runtime.go_numbers import NotANumber, int_or_none
+from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
+from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.events import EventSink, EventType
-from kubeloop.kube.objects import JSON, Condition, Deployment, DeploymentStatus, Pod, ReplicaSet, Status, to_json
-from kubeloop.kube.resources import DEPLOYMENTS, REPLICA_SETS
-from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
-from kubeloop.tracing.reconcile import Reconcile
+from kubeloop.kube.event_recorder import EventSink, EventType
+from kubeloop.kube.objects.api_types import (
+    JSON,
+    Condition,
+    Deployment,
+    DeploymentStatus,
+    Pod,
+    ReplicaSet,
+    Status,
+    to_json,
+)
+from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
+from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +117,7 @@ def new_replica_set(
     template = with_hash_label(spec.template, template_hash)
     selector = to_json(spec.selector) if spec.selector is not None else {}
     selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: template_hash}
-    size = rollout.new_rs_new_replicas(deployment, old_rss, 0)
+    size = rolling_update.new_rs_new_replicas(deployment, old_rss, 0)
     desired = replicas_of(deployment)
     annotations, _ = new_replica_set_annotations(
         deployment.metadata.annotations, {}, revision, replicas=(desired, desired + max_surge(deployment))
@@ -302,22 +311,22 @@ class DeploymentSync:
         if size == desired:
             return False
         if size < desired:
-            desired = rollout.new_rs_new_replicas(self._d, all_rss, size)
+            desired = rolling_update.new_rs_new_replicas(self._d, all_rss, size)
         scaled, _ = await self._resize(new_rs, desired)
         return scaled
 
     async def _shrink_old_rss(self, all_rss: AllReplicaSets, old_rss: list[ReplicaSet], new_rs: ReplicaSet) -> bool:
-        budget = rollout.plan_scale_down_budget(self._d, all_rss, old_rss, new_rs)
+        budget = rolling_update.plan_scale_down_budget(self._d, all_rss, old_rss, new_rs)
         if budget <= 0:
             return False
         shrunk = False
         try:
             old_rss = by_creation(old_rss)
-            for resize in rollout.plan_unhealthy_cleanup(old_rss, budget):
+            for resize in rolling_update.plan_unhealthy_cleanup(old_rss, budget):
                 _, updated = await self._resize(resize.rs, resize.replicas)
                 old_rss[old_rss.index(resize.rs)] = updated
                 shrunk = True
-            for resize in rollout.plan_old_scale_down(self._d, [*old_rss, new_rs], by_creation(old_rss)):
+            for resize in rolling_update.plan_old_scale_down(self._d, [*old_rss, new_rs], by_creation(old_rss)):
                 await self._resize(resize.rs, resize.replicas)
                 shrunk = True
         except (ApiError, ServerUnreachable, ValueError) as error:
@@ -345,7 +354,7 @@ class DeploymentSync:
 
     async def _is_scaling_event(self) -> bool:
         new_rs, old_rss = await self._find_replica_sets(create=False)
-        return rollout.is_scaling_event(self._d, [*old_rss, new_rs])
+        return rolling_update.is_scaling_event(self._d, [*old_rss, new_rs])
 
     async def _scale(self) -> None:
         """spec.replicas changed, or the Deployment is paused and only its size is kept up."""
@@ -357,7 +366,7 @@ class DeploymentSync:
 
     async def scale_replica_sets(self, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> None:
         """Spread spec.replicas over the ReplicaSets. Stops at the first write that fails, and raises what it raises."""
-        scaling = rollout.plan_scaling(self._d, new_rs, old_rss)
+        scaling = rolling_update.plan_scaling(self._d, new_rs, old_rss)
         for resize in scaling.resizes:
             await self._resize(resize.rs, resize.replicas, forced=scaling.forced)
 
@@ -369,7 +378,7 @@ class DeploymentSync:
         old_size = replicas_of(rs)
         if old_size == size and not forced:
             return False, rs
-        annotations = rollout.changed_replicas_annotations(self._d, rs)
+        annotations = rolling_update.changed_replicas_annotations(self._d, rs)
         if old_size == size and not annotations:
             return False, rs
         updated = await self._patch_rs(rs, annotations, {"replicas": size} if size != old_size else {}, "scale")

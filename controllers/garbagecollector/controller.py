@@ -15,21 +15,28 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.controller import Controller
 from kubeloop.controllers.garbagecollector.graph import FOREGROUND, ORPHAN, Graph, Identity, Node, owner_identity
-from kubeloop.controllers.metrics import ControllerMetrics
-from kubeloop.controllers.partial import metadata_only
-from kubeloop.controllers.ratelimiter import backoff_seconds
-from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
+from kubeloop.controllers.runtime.rate_limiter import backoff_seconds
+from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Registration
-from kubeloop.kube.client import Client, PatchType
-from kubeloop.kube.discovery import ResourceMap
+from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable, UnsupportedMediaType
-from kubeloop.kube.events import EventSink
-from kubeloop.kube.objects import ObjectMeta, ObjectReference, OwnerReference, PartialObjectMetadata, convert, to_json
-from kubeloop.kube.resources import Resource
-from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
+from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.objects.api_types import (
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+    PartialObjectMetadata,
+    convert,
+    to_json,
+)
+from kubeloop.kube.objects.resources import Resource
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
 
 log = logging.getLogger(__name__)
 

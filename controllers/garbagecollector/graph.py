@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from kubeloop.kube.objects import ObjectMeta, OwnerReference
+from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

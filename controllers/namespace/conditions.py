@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from kubeloop.kube.objects import Condition
+from kubeloop.kube.objects.api_types import Condition
 
 
 class DeletionReport(msgspec.Struct):

@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kubeloop.controllers.controller import Controller, seconds_of
-from kubeloop.controllers.metrics import ControllerMetrics
 from kubeloop.controllers.namespace.conditions import DeletionReport, deletion_conditions
 from kubeloop.controllers.namespace.deletion import ContentDeleter, ContentRemains
-from kubeloop.controllers.ratelimiter import ExponentialBackoff, LongestOf, TokenBucket
-from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.controllers.runtime.controller import Controller, seconds_of
+from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, LongestOf, TokenBucket
+from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
-from kubeloop.kube.objects import Condition, Namespace, Pod, to_json
-from kubeloop.kube.resources import NAMESPACES, PODS
-from kubeloop.tracing.reconcile import ReconcileTraces
+from kubeloop.kube.objects.api_types import Condition, Namespace, Pod, to_json
+from kubeloop.kube.objects.resources import NAMESPACES, PODS
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
 
 log = logging.getLogger(__name__)
 

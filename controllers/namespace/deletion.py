@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from kubeloop.controllers.namespace.conditions import DeletionReport
-from kubeloop.controllers.partial import metadata_only
-from kubeloop.kube.client import Client
+from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, MethodNotAllowed, NotFound, ServerUnreachable
-from kubeloop.kube.objects import PartialObjectMetadata
-from kubeloop.kube.resources import PODS, Resource
+from kubeloop.kube.objects.api_types import PartialObjectMetadata
+from kubeloop.kube.objects.resources import PODS, Resource
 
 _FINALIZER_ESTIMATE_SECONDS = 15
 

@@ -13,41 +13,47 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.claims import Claim, claim_all, claim_of
-from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import Controller, ReconcileFailed, StaleCache, seconds_of
-from kubeloop.controllers.expectations import Expectations
-from kubeloop.controllers.metrics import ControllerMetrics
-from kubeloop.controllers.ownership import CONTROLLER_INDEX, by_controller, controller_of, orphans_of, owned_by
-from kubeloop.controllers.pods import is_ready, next_availability_seconds
-from kubeloop.controllers.reasons import Reasons
-from kubeloop.controllers.replicaset.flavour import REPLICA_SET, Flavour
-from kubeloop.controllers.replicaset.plan import ReplicaPlan, plan_replicas, pod_from_template
-from kubeloop.controllers.replicaset.podgroups import Groups, PodFacts, PodGroups, pod_facts
-from kubeloop.controllers.replicaset.ranking import deletion_age_ratios
-from kubeloop.controllers.replicaset.related import (
+from kubeloop.controllers.replicaset.deletion_order import deletion_age_ratios
+from kubeloop.controllers.replicaset.pod_groups import Groups, PodFacts, PodGroups, pod_facts
+from kubeloop.controllers.replicaset.related_pods import (
     HASH_INDEX,
     NodeCounts,
     active_per_node,
     by_template_hash,
     related_pods,
 )
+from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas, pod_from_template
+from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, Flavour
 from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status
-from kubeloop.controllers.slowstart import slow_start_batch
-from kubeloop.controllers.statuspatch import changed_fields, pinned
-from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.controllers.runtime.adoption import Claim, claim_all, claim_of
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, StaleCache, seconds_of
+from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.owner_references import (
+    CONTROLLER_INDEX,
+    by_controller,
+    controller_of,
+    orphans_of,
+    owned_by,
+)
+from kubeloop.controllers.runtime.pod_status import is_ready, next_availability_seconds
+from kubeloop.controllers.runtime.reconcile_reasons import Reasons
+from kubeloop.controllers.runtime.slow_start import slow_start_batch
+from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
+from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.events import EventSink
-from kubeloop.kube.objects import JSON, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
-from kubeloop.kube.resources import PODS
+from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.objects.api_types import JSON, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
-from kubeloop.tracing.context import TRACEPARENT_ANNOTATION as TRACEPARENT
-from kubeloop.tracing.lifecycle import PodTraces
-from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.pod_recorder import PodTraces
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 

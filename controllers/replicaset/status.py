@@ -7,9 +7,9 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.pods import is_available
-from kubeloop.controllers.replicaset.podgroups import Groups
-from kubeloop.kube.objects import Condition, ReplicaSet, ReplicaSetStatus
+from kubeloop.controllers.replicaset.pod_groups import Groups
+from kubeloop.controllers.runtime.pod_status import is_available
+from kubeloop.kube.objects.api_types import Condition, ReplicaSet, ReplicaSetStatus
 
 REPLICA_FAILURE = "ReplicaFailure"
 

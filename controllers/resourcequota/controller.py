@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.controllers.controller import Controller, ReconcileFailed, seconds_of
-from kubeloop.controllers.metrics import ControllerMetrics
-from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, seconds_of
+from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers, ResourceEvents
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.objects import ResourceQuota
-from kubeloop.kube.resources import RESOURCE_QUOTAS
-from kubeloop.tracing.reconcile import Reconcile, ReconcileTraces
+from kubeloop.kube.objects.api_types import ResourceQuota
+from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
 
 if TYPE_CHECKING:
     from kubeloop.controllers.resourcequota.monitors import Monitors
-    from kubeloop.kube.quota_usage import Amounts
+    from kubeloop.kube.objects.quota_usage import Amounts
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class ResourceQuotaController:
             self._recount_later(kind, quota, 0.0)
 
     def _recount_later(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
-        from kubeloop.kube.quota_usage import concerned
+        from kubeloop.kube.objects.quota_usage import concerned
 
         if concerned(kind, quota.spec.hard):
             objects = self._objects.get(quota.key, 0)
@@ -240,7 +240,7 @@ class ResourceQuotaController:
         """What is used by name, and why some of it could not be counted."""
         from kubeloop.controllers.resourcequota.counting import used_of
         from kubeloop.controllers.resourcequota.monitors import kinds_of
-        from kubeloop.kube.quota_usage import concerned
+        from kubeloop.kube.objects.quota_usage import concerned
 
         counted: Amounts = {}
         problems: list[str] = []

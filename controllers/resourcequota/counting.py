@@ -1,7 +1,7 @@
 """What is used in a namespace, counted from what informers hold, and whether a quota's status says so.
 
-The arithmetic of one object is `kubeloop.kube.quota_usage`'s. Source: apiserver pkg/quota/v1 (CalculateUsage) and
-pkg/controller/resourcequota of v1.36.
+The arithmetic of one object is `kubeloop.kube.objects.quota_usage`'s. Source: apiserver pkg/quota/v1
+(CalculateUsage) and pkg/controller/resourcequota of v1.36.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from kubeloop.informers.reflector import breathe
 from kubeloop.informers.shared_informer import SharedInformer
-from kubeloop.kube.objects import Pod, ResourceQuota, Struct, to_json
-from kubeloop.kube.quantity import Quantity, parse_quantity
-from kubeloop.kube.quota_usage import Amounts, attributes_classes, holds_resources, in_scope, usage
-from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
+from kubeloop.kube.objects.api_types import Pod, ResourceQuota, Struct, to_json
+from kubeloop.kube.objects.quota_usage import Amounts, attributes_classes, holds_resources, in_scope, usage
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
+from kubeloop.kube.quantities import Quantity, parse_quantity
 
 MEASURED: dict[str, Resource[Any]] = {each.plural: each for each in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)}
 """Kinds of which a quota counts more than their number. Of all others, metadata is enough."""

@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.partial import metadata_only
 from kubeloop.controllers.resourcequota.counting import MEASURED
+from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers, Registration, ResourceEvents, SharedInformer
-from kubeloop.kube.client import Client
-from kubeloop.kube.discovery import ResourceMap
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.quota_usage import BY_PLURAL, NOT_COUNTED, concerned
-from kubeloop.kube.resources import CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS, Resource
+from kubeloop.kube.objects.quota_usage import BY_PLURAL, NOT_COUNTED, concerned
+from kubeloop.kube.objects.resources import CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS, Resource
 
 log = logging.getLogger(__name__)
 

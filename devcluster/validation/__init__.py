@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.registry import CustomResource
+from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.kinds import RULES, SIMPLE, Rule, Update
 from kubeloop.devcluster.validation.metadata import (
@@ -33,7 +33,7 @@ from kubeloop.devcluster.validation.pod_subresources import refused
 from kubeloop.devcluster.validation.required import required_fields
 from kubeloop.devcluster.validation.warnings import warnings_before, warnings_for
 from kubeloop.kube import schema
-from kubeloop.kube.resources import Resource
+from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.devcluster.validation.containers import container_resource_name
 from kubeloop.devcluster.validation.field import Errors, dns_label
 from kubeloop.devcluster.validation.metadata import path_segment
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 

@@ -14,7 +14,7 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
     struct_differences,
 )
-from kubeloop.kube.quantity import parse_quantity, value
+from kubeloop.kube.quantities import parse_quantity, value
 
 JSON = dict[str, Any]
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")

@@ -7,8 +7,8 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.errors import quoted
-from kubeloop.devcluster.json_syntax import json_error
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.validation.conditions import conditions
 from kubeloop.devcluster.validation.containers import resource_quantity, resource_requirements
 from kubeloop.devcluster.validation.field import (

@@ -24,7 +24,7 @@ from kubeloop.devcluster.validation.field import (
     qualified_name,
 )
 from kubeloop.devcluster.validation.security import container_context, every_container
-from kubeloop.kube.quantity import milli_value, parse_quantity, value
+from kubeloop.kube.quantities import milli_value, parse_quantity, value
 
 JSON = dict[str, Any]
 Volumes = Mapping[str, JSON]

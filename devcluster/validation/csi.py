@@ -11,7 +11,7 @@ from typing import Any
 from kubeloop.devcluster.validation.field import Errors, dns_subdomain, label_selector, qualified_name
 from kubeloop.devcluster.validation.storage import parameters, provisioner, volume_spec
 from kubeloop.devcluster.validation.volumes import csi_driver_name
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 

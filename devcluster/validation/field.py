@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.internal_types import HOST_FIELDS, ORDER, PLAIN
 from kubeloop.kube import schema
 

@@ -7,9 +7,9 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import cidr_warning, ip_warning
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 Told = Callable[[JSON, JSON | None], Iterator[str]]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import Errors, struct_differences
 from kubeloop.devcluster.validation.pod_updates import fixed_annotations
 from kubeloop.devcluster.validation.pods import pod_metadata_and_spec
-from kubeloop.kube.quality_of_service import qos_class
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.objects.qos import qos_class
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 _RESIZABLE = ("cpu", "memory")

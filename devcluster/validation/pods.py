@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.json_syntax import json_error
+from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.validation import containers as of_containers
 from kubeloop.devcluster.validation import scheduling, security, volumes
 from kubeloop.devcluster.validation.field import (
@@ -23,8 +23,8 @@ from kubeloop.devcluster.validation.field import (
 )
 from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.devcluster.validation.profiles import profile_annotations, profiles_agree
-from kubeloop.kube.pod_resources import aggregate, is_pod_level
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")

@@ -22,7 +22,7 @@ from kubeloop.devcluster.validation.field import (
 from kubeloop.devcluster.validation.metadata import path_segment
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.policies.environment import Environment, Expression
+    from kubeloop.devcluster.admission.policies.environment import Environment, Expression
 
 JSON = dict[str, Any]
 
@@ -182,7 +182,7 @@ class _Expressions:
     @property
     def alone(self) -> Environment:
         """Without the policy's variables."""
-        from kubeloop.devcluster.policies.environment import Environment
+        from kubeloop.devcluster.admission.policies.environment import Environment
 
         return Environment(has_params=self._has_params, own=None)
 
@@ -203,7 +203,7 @@ def _match_conditions(errors: Errors, path: str, given: Sequence[JSON], expressi
         if not text:
             errors.required(f"{where}.expression")
         else:
-            from kubeloop.devcluster.policies.environment import BOOLEAN
+            from kubeloop.devcluster.admission.policies.environment import BOOLEAN
 
             _compiled(errors, f"{where}.expression", expressions.alone.compile(text, BOOLEAN))
         if not name:
@@ -216,7 +216,7 @@ def _match_conditions(errors: Errors, path: str, given: Sequence[JSON], expressi
 
 
 def _variables(errors: Errors, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
-    from kubeloop.devcluster.cel.types import RESERVED
+    from kubeloop.devcluster.languages.cel.types import RESERVED
 
     for index, each in enumerate(given):
         where, name, text = f"{path}[{index}]", each.get("name", ""), each.get("expression", "")
@@ -234,7 +234,7 @@ _NOT_SPECIFIED = "expression is not specified"
 
 
 def _validation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.policies.environment import BOOLEAN, TEXT
+    from kubeloop.devcluster.admission.policies.environment import BOOLEAN, TEXT
 
     text, said, message = (given.get(name, "") for name in ("expression", "messageExpression", "message"))
     if not text.strip():
@@ -255,7 +255,7 @@ def _validation(errors: Errors, path: str, given: JSON, expressions: _Expression
 
 
 def _audit_annotations(errors: Errors, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.policies.environment import TEXT_OR_NULL
+    from kubeloop.devcluster.admission.policies.environment import TEXT_OR_NULL
 
     if len(given) > _MAX_ANNOTATIONS:
         told = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
@@ -408,7 +408,7 @@ def _mutation(errors: Errors, path: str, given: JSON, expressions: _Expressions)
 
 
 def _patch(errors: Errors, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.policies.objects import APPLIED, MUTATION, OPERATIONS
+    from kubeloop.devcluster.admission.policies.objects import APPLIED, MUTATION, OPERATIONS
 
     if not text:
         errors.required(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import Errors, local_path
 from kubeloop.devcluster.validation.security import app_armor, every_container
 

@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.containers import (
     resource_quantity,
 )
 from kubeloop.devcluster.validation.field import Errors, qualified_name
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 

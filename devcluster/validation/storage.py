@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.field import (
 from kubeloop.devcluster.validation.metadata import kube_finalizers, object_meta
 from kubeloop.devcluster.validation.scheduling import node_selector
 from kubeloop.devcluster.validation.volumes import SHARED, TOLD_AS, csi_driver_name
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 

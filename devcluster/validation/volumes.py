@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.containers import VOLUME_FIELDS, field_reference, resource_reference
 from kubeloop.devcluster.validation.field import (
@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.field import (
     local_path_not_reserved,
 )
 from kubeloop.devcluster.validation.metadata import annotation_map
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]
 Check = Callable[[Errors, str, JSON], None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kubeloop.devcluster.errors import quoted
+from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import dns_label, ip_warning, label_value
 from kubeloop.devcluster.validation.kind_warnings import DEPRECATED_NODE_LABELS, warnings_of_kind, warnings_of_status
 from kubeloop.devcluster.validation.profiles import (
@@ -17,8 +17,8 @@ from kubeloop.devcluster.validation.profiles import (
     app_armor_warnings,
 )
 from kubeloop.devcluster.validation.security import every_container
-from kubeloop.kube.quantity import milli_value
-from kubeloop.kube.resources import Resource
+from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.quantities import milli_value
 
 JSON = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.revision_data import SentData, compact, is_same_data
+from kubeloop.devcluster.serializer.controller_revision_data import SentData, compact, is_same_data
 from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.field import (
     IMMUTABLE,

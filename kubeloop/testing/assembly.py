@@ -12,17 +12,17 @@ import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.disruption import DisruptionBudgets
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.volumes import SimulatedVolumes
+from kubeloop.devcluster.controllers.disruption import DisruptionBudgets
+from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import Clock
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.options import ClusterOptions
 
 if TYPE_CHECKING:
-    from kubeloop.control_plane import ControlPlane, Settings
-    from kubeloop.series import Registration
+    from kubeloop.process.control_plane import ControlPlane, Settings
+    from kubeloop.process.metric_series import Registration
 
 
 @contextlib.asynccontextmanager
@@ -72,11 +72,11 @@ async def controlled(
     Whatever crashes inside raises out of the context, in an ExceptionGroup. user_agent: faults on purpose spare
     SPARED_USER_AGENT.
     """
-    from kubeloop.control_plane import ControlPlane
-    from kubeloop.kube.authorization import AuthorizedTransport, StaticAuthorization
-    from kubeloop.kube.client import Client
-    from kubeloop.kube.resources import DEPLOYMENTS
-    from kubeloop.series import Registry
+    from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticAuthorization
+    from kubeloop.kube.client.api_client import Client
+    from kubeloop.kube.objects.resources import DEPLOYMENTS
+    from kubeloop.process.control_plane import ControlPlane
+    from kubeloop.process.metric_series import Registry
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = Client(

@@ -15,11 +15,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from kubeloop.devcluster.faults import SPARED_USER_AGENT
-from kubeloop.kube.client import Client
+from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
+from kubeloop.kube.auth.credentials import connect_token
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.credentials import connect_token
-from kubeloop.kube.transport import TransportError
 from kubeloop.testing import clients
 from kubeloop.testing.messages import Address
 from kubeloop.testing.operations import Operations

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kubeloop.kube.objects import Event, Pod
-from kubeloop.kube.resources import Resource
-from kubeloop.progress import is_ready, unfinished_reasons
-from kubeloop.progress import measure as measure_progress
+from kubeloop.cli.progress import is_ready, unfinished_reasons
+from kubeloop.cli.progress import measure as measure_progress
+from kubeloop.kube.objects.api_types import Event, Pod
+from kubeloop.kube.objects.resources import Resource
 
 JSON = Mapping[str, Any]
 Explained = Callable[[Pod], Awaitable[str]]

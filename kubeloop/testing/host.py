@@ -29,15 +29,15 @@ from typing import BinaryIO
 import msgspec
 import uvloop
 
-from kubeloop.devcluster.faults import SPARED_USER_AGENT
-from kubeloop.devcluster.http import HttpServer
-from kubeloop.devcluster.listener import listen, loopback_socket
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.tls import ServerCertificate, make_certificate
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
+from kubeloop.devcluster.server.http import HttpServer
+from kubeloop.devcluster.server.listener import listen, loopback_socket
+from kubeloop.devcluster.server.tls import ServerCertificate, make_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.logs import configure_logging
-from kubeloop.running import RunningProcess, announced, is_alive
+from kubeloop.process.logs import configure_logging
+from kubeloop.process.process_files import RunningProcess, announced, is_alive
 from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
 from kubeloop.testing.options import ClusterOptions
@@ -45,7 +45,7 @@ from kubeloop.testing.options import ClusterOptions
 DIRECTORY_PREFIX = "kubeloop-testing-"
 _PARENT_LOOK_SECONDS = 0.5
 _MAX_LINE_BYTES = 4 << 20
-_CONTROL_PLANE = ("kubeloop.control_plane", "kubeloop.endpoint", "kubeloop.process_pages")
+_CONTROL_PLANE = ("kubeloop.process.control_plane", "kubeloop.process.endpoint", "kubeloop.process.endpoint_pages")
 _SWITCH_SECONDS = 0.0005  # for which importing holds up who waits for the interpreter
 
 
@@ -66,7 +66,7 @@ def _import_control_plane() -> None:
     try:
         for name in _CONTROL_PLANE:
             importlib.import_module(name)
-        from kubeloop.control_plane import CONTROLLERS, import_parts
+        from kubeloop.process.control_plane import CONTROLLERS, import_parts
 
         import_parts(frozenset(CONTROLLERS))
     finally:
@@ -241,9 +241,9 @@ class Host:
         """Run controllers, scheduler and their endpoint until cancelled; sets `ready` when they run. Raises UserError
         for options that one of them refuses."""
         await self._imported.wait()
-        from kubeloop.endpoint import Endpoint
-        from kubeloop.metrics import new_registry
-        from kubeloop.process_pages import add_process_pages
+        from kubeloop.process.endpoint import Endpoint
+        from kubeloop.process.endpoint_pages import add_process_pages
+        from kubeloop.process.metrics import new_registry
 
         registry = new_registry()
         endpoint = Endpoint(registry, clock=self._clock)

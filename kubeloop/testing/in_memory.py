@@ -11,13 +11,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Unpack
 
-from kubeloop.control_plane import ControlPlane
-from kubeloop.devcluster.faults import SPARED_USER_AGENT
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.kube.client import Client
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
-from kubeloop.kube.objects import Deployment, Node, Pod
-from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS
+from kubeloop.kube.objects.api_types import Deployment, Node, Pod
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
+from kubeloop.process.control_plane import ControlPlane
 from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.operations import EXPLAIN_PATH, Operations
@@ -59,7 +59,7 @@ class MemoryCluster(Operations):
     async def _answer(self, path: str, query: Mapping[str, str]) -> Any:
         """What the endpoint of another cluster would answer."""
         if path == EXPLAIN_PATH:
-            from kubeloop.scheduler.explain import explain
+            from kubeloop.scheduler.explain.pending_pod import explain
 
             key = f"{query['namespace']}/{query['pod']}"
             scheduler = self.plane.scheduler

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from kubeloop.devcluster.faults import AnswerLost
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.request import Response as Answer
-from kubeloop.kube.transport import Response, StreamedResponse, TransportError
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import Response as Answer
+from kubeloop.devcluster.server.faults import AnswerLost
+from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
 
 
 class MemoryTransport:

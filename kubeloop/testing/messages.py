@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeloop.kubeconfig import kubeconfig_document
+from kubeloop.process.kubeconfig_file import kubeconfig_document
 from kubeloop.testing.options import ClusterOptions
 
 

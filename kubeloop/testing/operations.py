@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubeloop.kube.client import Client
-from kubeloop.kube.discovery import ResourceMap
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
-from kubeloop.kube.objects import Event, Pod
-from kubeloop.kube.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
-from kubeloop.manifests import Manifest, apply, parse_manifests, read_manifests
+from kubeloop.kube.objects.api_types import Event, Pod
+from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
+from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_manifests
 from kubeloop.testing.conditions import Condition, parse_condition
 from kubeloop.testing.description import why_not
 

@@ -15,10 +15,10 @@ import msgspec
 from kubeloop.kube.errors import UserError
 
 if TYPE_CHECKING:
-    from kubeloop.control_plane import Settings
-    from kubeloop.devcluster.faults import Faults
-    from kubeloop.devcluster.node_objects import NodeSettings
-    from kubeloop.devcluster.stages.files import Stage
+    from kubeloop.devcluster.kubelet.stages.files import Stage
+    from kubeloop.devcluster.server.faults import Faults
+    from kubeloop.devcluster.simulation.node_objects import NodeSettings
+    from kubeloop.process.control_plane import Settings
 
 
 class Options(TypedDict, total=False):
@@ -73,8 +73,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def node_settings(self) -> NodeSettings:
         """Raises UserError."""
-        from kubeloop.amounts import positive_quantity
-        from kubeloop.devcluster.node_objects import NodeSettings
+        from kubeloop.cli.resource_amounts import positive_quantity
+        from kubeloop.devcluster.simulation.node_objects import NodeSettings
 
         return NodeSettings(
             count=self.nodes,
@@ -96,7 +96,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def settings(self) -> Settings:
         """What the control plane runs. Imports plugins of the scheduler's configuration. Raises UserError."""
-        from kubeloop.control_plane import Settings, parse_controllers
+        from kubeloop.process.control_plane import Settings, parse_controllers
         from kubeloop.scheduler.config.types import SchedulerConfiguration
         from kubeloop.scheduler.config.v1 import load_configuration
 
@@ -109,13 +109,13 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Raises UserError."""
         if not self.stages:
             return []
-        from kubeloop.devcluster.stages.files import read_stages
+        from kubeloop.devcluster.kubelet.stages.files import read_stages
 
         return read_stages([Path(path) for path in self.stages])
 
     def misbehaviour(self) -> Faults | None:
         """Raises UserError."""
-        from kubeloop.devcluster.faults import parse_faults
+        from kubeloop.devcluster.server.faults import parse_faults
 
         return parse_faults(self.faults) if self.faults else None
 

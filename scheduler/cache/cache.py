@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Set
 from weakref import WeakKeyDictionary
 
-from kubeloop.kube.objects import Node, Pod
+from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.cache.node_info import ImageState, NodeInfo, PodInfo
 from kubeloop.scheduler.cache.node_tree import NodeTree
 from kubeloop.scheduler.cache.snapshot import Snapshot

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.kube.objects import Node, Taint
+from kubeloop.kube.objects.api_types import Node, Taint
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.cache.class_counts import ClassCounts, RowChanges, moved_columns
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from kubeloop.kube.objects import Node, Pod
-from kubeloop.kube.podaffinity import AffinityTerm
-from kubeloop.kube.quantity import milli_value, value
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.pod_affinity import AffinityTerm
+from kubeloop.kube.quantities import milli_value, value
 from kubeloop.scheduler.cache.pod_classes import (
     NO_AFFINITY,
     AffinityClass,

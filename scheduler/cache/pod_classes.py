@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from kubeloop.kube.objects import Pod, PodAffinity, PodAffinityTerm
-from kubeloop.kube.podaffinity import AffinityTerm
+from kubeloop.kube.objects.api_types import Pod, PodAffinity, PodAffinityTerm
+from kubeloop.kube.pod_affinity import AffinityTerm
 
 
 class LabelClass:

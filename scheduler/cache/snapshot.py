@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kubeloop.scheduler.api.interface import Rows
 from kubeloop.scheduler.cache.class_counts import moved_columns
 from kubeloop.scheduler.cache.columns import Columns
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
-from kubeloop.scheduler.framework.interface import Rows
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo

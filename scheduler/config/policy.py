@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import JSON, without_nulls
+from kubeloop.kube.objects.api_types import JSON, without_nulls
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
     PluginRef,

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kubeloop.kube import yaml_text
+from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import JSON, Struct, without_nulls
+from kubeloop.kube.objects.api_types import JSON, Struct, without_nulls
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
     DEFAULT_SCHEDULER_NAME,
@@ -163,8 +163,8 @@ class _Configuration(_Strict, frozen=True):
 def load_configuration(text: str) -> SchedulerConfiguration:
     """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
     try:
-        document, repeated = yaml_text.read_first(text)
-    except yaml_text.UnreadableYaml as error:
+        document, repeated = yaml.read_first(text)
+    except yaml.UnreadableYaml as error:
         raise UserError(
             f"the scheduler configuration is not YAML: {error.place}", hint="check its indentation"
         ) from None
@@ -451,7 +451,7 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSON]:
 
 def configuration_text(config: SchedulerConfiguration) -> str:
     """The same as YAML."""
-    return yaml_text.write(configuration_document(config))
+    return yaml.write(configuration_document(config))
 
 
 def _profile_document(profile: Profile) -> dict[str, JSON]:

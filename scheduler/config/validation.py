@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
-from kubeloop.kube.fielderrors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
-from kubeloop.kube.nodeselector import NodeSelectorMatcher, NodeSelectorTermMatcher
+from kubeloop.kube.field_errors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
+from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
 from kubeloop.scheduler.config.types import (
     ExtenderConfiguration,
     LeaderElectionConfiguration,

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from kubeloop.scheduler.api import interface
+from kubeloop.scheduler.api.interface import Code, CycleState, Plugin, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework import interface
 from kubeloop.scheduler.framework.explanations import named
-from kubeloop.scheduler.framework.interface import Code, CycleState, Plugin, Status
 from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
 

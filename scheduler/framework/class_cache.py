@@ -14,18 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kubeloop.scheduler.api.interface import MAX_NODE_SCORE, MIN_NODE_SCORE, Code, CycleState, Rows, Scores, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.beside_nominated import BesideNominated
-from kubeloop.scheduler.framework.interface import (
-    MAX_NODE_SCORE,
-    MIN_NODE_SCORE,
-    Code,
-    CycleState,
-    Rows,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
 
 PASSED = np.iinfo(np.int16).max
 """In `first_rejecting`: no row-local filter rejects the node."""

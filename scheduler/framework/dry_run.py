@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kubeloop.scheduler.api.interface import CycleState, Mask, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.framework.interface import CycleState, Mask, Status
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot

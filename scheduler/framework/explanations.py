@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from kubeloop.scheduler.api.interface import Code, CycleState, ExplainRowsPlugin, Plugin, RowReasons, Rows, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import ClassResults
-from kubeloop.scheduler.framework.interface import (
-    Code,
-    CycleState,
-    ExplainRowsPlugin,
-    Plugin,
-    RowReasons,
-    Rows,
-    Status,
-)
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.framework.runtime import Framework

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.api import interface
+from kubeloop.scheduler.api.interface import Plugin
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
-from kubeloop.scheduler.framework import interface
-from kubeloop.scheduler.framework.interface import Plugin
 
 _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "preEnqueue": (interface.PreEnqueuePlugin,),

@@ -15,18 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.fit_error import Diagnosis
-from kubeloop.scheduler.framework import interface
-from kubeloop.scheduler.framework.beside_nominated import BesideNominated
-from kubeloop.scheduler.framework.binding_points import BindingPoints, raised, status_of
-from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
-from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named, of_all
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.scheduler.api import interface
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
     Code,
@@ -39,6 +30,15 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
+from kubeloop.scheduler.fit_error import Diagnosis
+from kubeloop.scheduler.framework.binding_points import BindingPoints, raised, status_of
+from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
+from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named, of_all
+from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
 from kubeloop.scheduler.framework.points import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import make_plugin
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from kubeloop.kube.objects import Pod
-from kubeloop.scheduler.framework.interface import CycleState, Plugin, PreEnqueuePlugin, Status
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.interface import CycleState, Plugin, PreEnqueuePlugin, Status
 from kubeloop.scheduler.metrics import SchedulerMetrics
 
 MEASURED = 10  # of so many cycles one is measured plugin by plugin

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.podaffinity import AffinityTerm
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.cache.columns import LabelColumn
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeloop.kube.objects import NodeAffinity, Struct, TopologySpreadConstraint
+from kubeloop.kube.objects.api_types import NodeAffinity, Struct, TopologySpreadConstraint
 
 
 class ResourceSpec(Struct):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import CycleState, Rows, Scores, Status
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import CycleState, Rows, Scores, Status
+from kubeloop.scheduler.api.results import FEW_ROWS, scores_one_by_one, skip
 from kubeloop.scheduler.plugins.args import NodeResourcesBalancedAllocationArgs
 from kubeloop.scheduler.plugins.resource_scores import Int64, ResourceAmounts, balance, balance_gained, balance_of_node
-from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, scores_one_by_one, skip
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

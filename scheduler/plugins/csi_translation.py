@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kubeloop.kube.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Volume
-from kubeloop.kube.storage_objects import CSINode, PersistentVolume, VolumeNodeAffinity
+from kubeloop.kube.objects.api_types import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Volume
+from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, VolumeNodeAffinity
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"

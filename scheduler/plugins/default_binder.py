@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.resources import PODS
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import CycleState, Status
+from kubeloop.kube.objects.resources import PODS
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import CycleState, Status
+from kubeloop.scheduler.api.results import failed
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import failed
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo

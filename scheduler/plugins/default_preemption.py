@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.kube.objects import Pod, PodDisruptionBudget
+from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
-from kubeloop.scheduler.extender import ExtenderError
-from kubeloop.scheduler.fit_error import fit_error_message
-from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.events import POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.scheduler.api.events import POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     Code,
@@ -33,9 +30,12 @@ from kubeloop.scheduler.framework.interface import (
     PostFilterResult,
     Status,
 )
+from kubeloop.scheduler.api.results import failed, on, unresolvable, unschedulable
+from kubeloop.scheduler.extender import ExtenderError
+from kubeloop.scheduler.fit_error import fit_error_message
+from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.plugins.args import DefaultPreemptionArgs
-from kubeloop.scheduler.plugins.eviction import Evictions
-from kubeloop.scheduler.plugins.verdicts import failed, on, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.preemption_eviction import Evictions
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

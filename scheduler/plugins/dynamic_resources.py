@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import Pod
-from kubeloop.scheduler.framework.events import ADD, NODE, POD, UPDATE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -28,8 +28,8 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.results import failed, on, skip, unresolvable, unschedulable
 from kubeloop.scheduler.plugins.args import DynamicResourcesArgs
-from kubeloop.scheduler.plugins.verdicts import failed, on, skip, unresolvable, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

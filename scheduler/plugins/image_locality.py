@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.kube.objects import Pod
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Rows, Scores
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import MAX_NODE_SCORE, CycleState, Rows, Scores
+from kubeloop.scheduler.api.results import FEW_ROWS, at, scores_one_by_one
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, at, scores_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

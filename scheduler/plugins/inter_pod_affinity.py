@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import Node, Pod
-from kubeloop.kube.podaffinity import AffinityTerm
-from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
-from kubeloop.scheduler.framework.events import NODE, POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.pod_affinity import AffinityTerm
+from kubeloop.scheduler.api.events import NODE, POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     MAX_NODE_SCORE,
     ActionType,
     ClusterEventWithHint,
@@ -31,6 +29,9 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
 from kubeloop.scheduler.plugins.affinity_terms import (
     ExistingTerms,
     IncomingTerm,
@@ -40,7 +41,6 @@ from kubeloop.scheduler.plugins.affinity_terms import (
     incoming_terms,
 )
 from kubeloop.scheduler.plugins.args import InterPodAffinityArgs
-from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects import (
+from kubeloop.kube.objects.api_types import (
     Namespace,
     Pod,
     PodDisruptionBudget,
@@ -18,7 +18,7 @@ from kubeloop.kube.objects import (
     Service,
     StatefulSet,
 )
-from kubeloop.kube.storage_objects import (
+from kubeloop.kube.objects.storage_types import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,

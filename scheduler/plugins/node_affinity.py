@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.kube.nodeselector import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
-from kubeloop.kube.objects import Node, NodeSelectorTerm, Pod
-from kubeloop.scheduler.framework.events import NODE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
+from kubeloop.kube.objects.api_types import Node, NodeSelectorTerm, Pod
+from kubeloop.scheduler.api.events import NODE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -26,9 +26,7 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
-from kubeloop.scheduler.plugins.args import NodeAffinityArgs
-from kubeloop.scheduler.plugins.node_masks import FEW_ROWS, node_selector_mask, required_affinity_rows, term_mask
-from kubeloop.scheduler.plugins.verdicts import (
+from kubeloop.scheduler.api.results import (
     default_normalize,
     explained_per_node,
     failed,
@@ -37,6 +35,8 @@ from kubeloop.scheduler.plugins.verdicts import (
     skip,
     unresolvable,
 )
+from kubeloop.scheduler.plugins.args import NodeAffinityArgs
+from kubeloop.scheduler.plugins.node_masks import FEW_ROWS, node_selector_mask, required_affinity_rows, term_mask
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import Node, Pod
-from kubeloop.scheduler.framework.events import NODE, POD, UPDATE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api.events import NODE, POD, UPDATE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -24,8 +24,8 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.results import always, at, on, skip, unresolvable
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, at, on, skip, unresolvable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

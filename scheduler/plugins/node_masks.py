@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.kube.nodeselector import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
+from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
 from kubeloop.kube.selectors import Requirement, Selector
-from kubeloop.scheduler.framework.interface import Mask, Rows
+from kubeloop.scheduler.api.interface import Mask, Rows
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.framework.events import NODE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.scheduler.api.events import NODE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -18,8 +18,8 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.results import FEW_ROWS, always, on, same_reason, unresolvable, verdicts_one_by_one
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import FEW_ROWS, always, on, same_reason, unresolvable, verdicts_one_by_one
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.kube.objects import Node, Pod
-from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
-from kubeloop.scheduler.framework.events import NODE, POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api.events import NODE, POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -22,8 +21,9 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.results import always, at, counts_on_a_node, on, same_reason, skip, unschedulable
+from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import always, at, counts_on_a_node, on, same_reason, skip, unschedulable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import Node, Pod
-from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
-from kubeloop.scheduler.framework.events import ADD, NODE, POD, UPDATE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     Code,
@@ -29,6 +28,8 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.results import FEW_ROWS, at, counts_on_a_node, on, scores_one_by_one, verdicts_one_by_one
+from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
 from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.resource_scores import (
     LeastAllocated,
@@ -36,14 +37,6 @@ from kubeloop.scheduler.plugins.resource_scores import (
     RequestedToCapacityRatio,
     ResourceAmounts,
     Scorer,
-)
-from kubeloop.scheduler.plugins.verdicts import (
-    FEW_ROWS,
-    at,
-    counts_on_a_node,
-    on,
-    scores_one_by_one,
-    verdicts_one_by_one,
 )
 from kubeloop.scheduler.resources import has_resize_status, pod_requests
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.kube.objects import Pod, Volume
-from kubeloop.kube.storage_objects import CSINode, PersistentVolumeClaim, VolumeAttachment
-from kubeloop.scheduler.framework.events import ADD, DELETE, POD, UPDATE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Pod, Volume
+from kubeloop.kube.objects.storage_types import CSINode, PersistentVolumeClaim, VolumeAttachment
+from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -26,16 +26,8 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.claims import (
-    ClaimError,
-    ClaimNotFound,
-    check_made_for,
-    claim_class,
-    claim_use,
-    get_claim,
-    uses_claim,
-)
 from kubeloop.scheduler.plugins.csi_translation import (
     InTreePlugin,
     TranslationError,
@@ -45,7 +37,15 @@ from kubeloop.scheduler.plugins.csi_translation import (
     translated,
 )
 from kubeloop.scheduler.plugins.listers import Listers
-from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.volume_claims import (
+    ClaimError,
+    ClaimNotFound,
+    check_made_for,
+    claim_class,
+    claim_use,
+    get_claim,
+    uses_claim,
+)
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.kube.nodeselector import RequiredNodeAffinity
-from kubeloop.kube.objects import Node, Pod
+from kubeloop.kube.node_selectors import RequiredNodeAffinity
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.taints import find_untolerated_taint
 from kubeloop.kube.selectors import Selector
-from kubeloop.kube.taints import find_untolerated_taint
-from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
-from kubeloop.scheduler.cache.pod_classes import LabelClass
-from kubeloop.scheduler.framework.events import NODE, POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.scheduler.api.events import NODE, POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     MAX_NODE_SCORE,
     ActionType,
     ClusterEventWithHint,
@@ -37,9 +35,12 @@ from kubeloop.scheduler.framework.interface import (
     ScoreTable,
     Status,
 )
+from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
+from kubeloop.scheduler.cache.pod_classes import LabelClass
 from kubeloop.scheduler.plugins.args import PodTopologySpreadArgs
 from kubeloop.scheduler.plugins.node_masks import required_affinity_rows
-from kubeloop.scheduler.plugins.spread_constraints import (
+from kubeloop.scheduler.plugins.topology_spread_constraints import (
     DO_NOT_SCHEDULE,
     HOSTNAME,
     SCHEDULE_ANYWAY,
@@ -49,8 +50,7 @@ from kubeloop.scheduler.plugins.spread_constraints import (
     compile_constraints,
     with_selector,
 )
-from kubeloop.scheduler.plugins.spread_places import Places, PlacesByClass
-from kubeloop.scheduler.plugins.verdicts import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.topology_spread_score_table import Places, PlacesByClass
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

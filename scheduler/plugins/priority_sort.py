@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeloop.scheduler.framework.handle import Handle
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.plugins.args import NoArgs
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.kube.objects import Pod
-from kubeloop.scheduler.framework.events import POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import ActionType, ClusterEventWithHint, Hint, Status
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.events import POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import ActionType, ClusterEventWithHint, Hint, Status
+from kubeloop.scheduler.api.results import on, unresolvable
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import on, unresolvable
 
 
 class SchedulingGates:

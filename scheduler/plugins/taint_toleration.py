@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import Node, Pod, Taint, Toleration
-from kubeloop.kube.taints import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
-from kubeloop.scheduler.framework.events import NODE, POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
+from kubeloop.kube.objects.taints import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
+from kubeloop.scheduler.api.events import NODE, POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -25,8 +25,7 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
-from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.verdicts import (
+from kubeloop.scheduler.api.results import (
     FEW_ROWS,
     always,
     at,
@@ -37,6 +36,7 @@ from kubeloop.scheduler.plugins.verdicts import (
     unresolvable,
     verdicts_one_by_one,
 )
+from kubeloop.scheduler.plugins.args import NoArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -13,11 +13,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from kubeloop.kube.nodeselector import NodeSelectorMatcher
-from kubeloop.kube.objects import Node, Object, ObjectReference, Pod
-from kubeloop.kube.quantity import value
-from kubeloop.kube.selectors import Selector, selector_from
-from kubeloop.kube.storage_objects import (
+from kubeloop.kube.node_selectors import NodeSelectorMatcher
+from kubeloop.kube.objects.api_types import Node, Object, ObjectReference, Pod
+from kubeloop.kube.objects.storage_types import (
     CSINode,
     CSIStorageCapacity,
     PersistentVolume,
@@ -26,7 +24,11 @@ from kubeloop.kube.storage_objects import (
     TopologySelectorTerm,
     VolumeNodeAffinity,
 )
-from kubeloop.scheduler.plugins.claims import (
+from kubeloop.kube.quantities import value
+from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, is_migrated, translated
+from kubeloop.scheduler.plugins.listers import Lister, Listers
+from kubeloop.scheduler.plugins.volume_claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     ClaimError,
@@ -40,8 +42,6 @@ from kubeloop.scheduler.plugins.claims import (
     volume_class,
     waits_for_consumer,
 )
-from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, is_migrated, translated
-from kubeloop.scheduler.plugins.listers import Lister, Listers
 from kubeloop.scheduler.resources import nano
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

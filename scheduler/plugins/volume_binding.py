@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.kube.client import PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects import Pod, to_json
-from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from kubeloop.kube.storage_objects import (
+from kubeloop.kube.objects.api_types import Pod, to_json
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubeloop.kube.objects.storage_types import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -24,9 +24,9 @@ from kubeloop.kube.storage_objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from kubeloop.scheduler.framework.events import ADD, NODE, UPDATE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.scheduler.api.events import ADD, NODE, UPDATE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -38,17 +38,10 @@ from kubeloop.scheduler.framework.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.results import always, at, failed, on, skip, unresolvable
 from kubeloop.scheduler.plugins.args import VolumeBindingArgs
-from kubeloop.scheduler.plugins.claims import (
-    SELECTED_NODE,
-    ClaimError,
-    is_fully_bound,
-    uses_claim,
-    volume_class,
-)
 from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, migrated_plugins
 from kubeloop.scheduler.plugins.node_masks import node_selector_mask
-from kubeloop.scheduler.plugins.verdicts import always, at, failed, on, skip, unresolvable
 from kubeloop.scheduler.plugins.volume_binder import (
     NODE_CONFLICT,
     NodeVolumes,
@@ -58,6 +51,7 @@ from kubeloop.scheduler.plugins.volume_binder import (
     affinity_on,
     matches_node,
 )
+from kubeloop.scheduler.plugins.volume_claims import SELECTED_NODE, ClaimError, is_fully_bound, uses_claim, volume_class
 from kubeloop.scheduler.resources import nano
 
 if TYPE_CHECKING:

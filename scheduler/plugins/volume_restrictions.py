@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kubeloop.kube.objects import Pod, Volume
-from kubeloop.kube.storage_objects import PersistentVolumeClaim
-from kubeloop.scheduler.framework.events import ADD, NODE, POD
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Pod, Volume
+from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
+from kubeloop.scheduler.api.events import ADD, NODE, POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -24,9 +24,9 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.results import explained_per_node, on, skip, unresolvable, unschedulable
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.claims import ClaimNotFound, get_claim, names_claim
-from kubeloop.scheduler.plugins.verdicts import explained_per_node, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.plugins.volume_claims import ClaimNotFound, get_claim, names_claim
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

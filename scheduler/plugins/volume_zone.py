@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kubeloop.scheduler.cache.columns import ABSENT
-from kubeloop.scheduler.framework.events import ADD, NODE, UPDATE
-from kubeloop.scheduler.framework.handle import Handle
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.scheduler.api.events import ADD, NODE, UPDATE
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -26,16 +25,17 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.results import always, on, skip, unresolvable
+from kubeloop.scheduler.cache.columns import ABSENT
 from kubeloop.scheduler.plugins.args import NoArgs
-from kubeloop.scheduler.plugins.claims import (
+from kubeloop.scheduler.plugins.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
+from kubeloop.scheduler.plugins.volume_claims import (
     WAIT_FOR_FIRST_CONSUMER,
     ClaimError,
     claim_class,
     get_claim,
     names_claim,
 )
-from kubeloop.scheduler.plugins.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
-from kubeloop.scheduler.plugins.verdicts import always, on, skip, unresolvable
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEvent,
     ClusterEventWithHint,

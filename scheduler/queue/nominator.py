@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from kubeloop.kube.objects import Pod
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
 
 _MAX_CHANGES = 4096  # remembered

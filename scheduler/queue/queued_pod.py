@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.kube.objects import Pod
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.interface import ClusterEvent
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.interface import ClusterEvent
 
 
 class QueuedPodInfo:

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeloop.kube.objects import Pod
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.interface import ClusterEvent, Code, Hint, PreEnqueuePlugin
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
-from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import ClusterEvent, Code, Hint, PreEnqueuePlugin
 from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.backoff import BackoffQueue
 from kubeloop.scheduler.queue.heap import PodHeap

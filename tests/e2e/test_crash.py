@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from support.documents import deployment
 from support.driving import SECONDS, Kubeloop, Running
 

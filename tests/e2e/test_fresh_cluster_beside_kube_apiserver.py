@@ -9,7 +9,7 @@ import json
 import time
 from typing import Any
 
-from kubeloop.devcluster.listener import machine_identity
+from kubeloop.devcluster.server.listener import machine_identity
 from support.differential import ApiServer
 from support.real_apiserver import needs_binaries, real_apiserver
 from support.serving import TOKEN, arguments, serving_plainly

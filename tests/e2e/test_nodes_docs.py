@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.node_objects import FAILURE_MODES
-from kubeloop.devcluster.stages import jq, template_functions
-from kubeloop.devcluster.stages.files import CONTEXT
+from kubeloop.devcluster.kubelet.stages.files import CONTEXT
+from kubeloop.devcluster.languages import jq
+from kubeloop.devcluster.languages.gotemplate import functions
+from kubeloop.devcluster.simulation.node_objects import FAILURE_MODES
 from support.driving import ROOT, SECONDS, cluster_up, until
 
 PAGE = (ROOT / "docs" / "nodes.md").read_text()
@@ -191,7 +192,7 @@ def test_the_page_names_all_modes_and_functions(kubeloop):
         "println",
     }
     kwok = {"Quote", "YAML", "NodeConditions", *CONTEXT}
-    assert set(sprig[1].split()) == set(template_functions.ARITIES) - own - kwok
+    assert set(sprig[1].split()) == set(functions.ARITIES) - own - kwok
     known = re.search(r"`\|`, and `(.*?)`", stages, re.DOTALL)
     assert known is not None
     assert set(known[1].split()) == (set(jq._PLAIN) | set(jq._WITH_ARGUMENT)) - {"not", "select"}

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from kubeloop.devcluster import protobuf
-from kubeloop.devcluster.registry import BY_PATH, Served
-from kubeloop.devcluster.request import PROTOBUF_TYPE
-from kubeloop.devcluster.wire import ProtobufError
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE
+from kubeloop.devcluster.api.served_resources import BY_PATH, Served
+from kubeloop.devcluster.serializer.protobuf import codec
+from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from support.differential import VALID
 from support.real_apiserver import needs_binaries, real_apiserver
 from support.serving import TOKEN, arguments, serving_plainly
@@ -94,7 +94,7 @@ def masked(value: Any) -> Any:
 
 def document(answer: Answer) -> Any:
     try:
-        return masked(protobuf.decode(answer.body)) if answer.media_type == PROTOBUF_TYPE else answer.body
+        return masked(codec.decode(answer.body)) if answer.media_type == PROTOBUF_TYPE else answer.body
     except ProtobufError as error:
         return f"{error}: {answer.body!r}"
 
@@ -116,7 +116,7 @@ def test_objects_of_every_kind_are_read_and_answered_alike(servers):
     wrong = []
     for kind, path, obj in valid():
         api_version = served_at(path).resource.api_version
-        body = protobuf.encode({**obj, "apiVersion": api_version, "kind": kind.partition("/")[0]})
+        body = codec.encode({**obj, "apiVersion": api_version, "kind": kind.partition("/")[0]})
         one, other = (ask("POST", f"{path}?dryRun=All", body) for ask in (real, ours))
         if (one[:2], document(one)) != (other[:2], document(other)):
             wrong.append(
@@ -131,7 +131,7 @@ def test_answers_hold_their_fields_in_the_order_and_with_the_zeros_of_go(servers
         real(
             "POST",
             path,
-            protobuf.encode(
+            codec.encode(
                 {**obj, "apiVersion": served_at(path).resource.api_version, "kind": served_at(path).resource.kind}
             ),
         )
@@ -143,8 +143,8 @@ def test_answers_hold_their_fields_in_the_order_and_with_the_zeros_of_go(servers
         path = f"/{'apis/' + resource.group if resource.group else 'api'}/{resource.version}/{resource.plural}"
         listed = real("GET", path)
         assert listed.media_type == PROTOBUF_TYPE
-        assert protobuf.encode(protobuf.decode(listed.body)) == listed.body, path
-        compared += len(protobuf.decode(listed.body).get("items", ()))
+        assert codec.encode(codec.decode(listed.body)) == listed.body, path
+        compared += len(codec.decode(listed.body).get("items", ()))
     assert compared > 100
 
 
@@ -163,20 +163,20 @@ REQUESTS = [
     ("POST", MAPS, b"k8s\x00\x0a\x01", PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("POST", MAPS, b"{}", PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("POST", MAPS, b"{}", PROTOBUF_TYPE, "application/cbor"),
-    ("POST", MAPS, protobuf.encode({"kind": "Pod", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, protobuf.encode({"kind": "ConfigMap", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, protobuf.enveloped("v1", "Nosuch", b""), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, protobuf.enveloped("v1", "ConfigMap", b"\x0a\x05abc"), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, protobuf.enveloped("v1", "ConfigMap", b"\x08\x01"), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.encode({"kind": "Pod", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.encode({"kind": "ConfigMap", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.enveloped("v1", "Nosuch", b""), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.enveloped("v1", "ConfigMap", b"\x0a\x05abc"), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.enveloped("v1", "ConfigMap", b"\x08\x01"), PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("PATCH", f"{MAPS}/nope", b"{}", PROTOBUF_TYPE, PROTOBUF_TYPE),
     (
         "DELETE",
         f"{MAPS}/nope",
-        protobuf.encode({"kind": "DeleteOptions", "apiVersion": "v1"}),
+        codec.encode({"kind": "DeleteOptions", "apiVersion": "v1"}),
         PROTOBUF_TYPE,
         PROTOBUF_TYPE,
     ),
-    ("DELETE", f"{MAPS}/nope", protobuf.encode({"kind": "Pod", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("DELETE", f"{MAPS}/nope", codec.encode({"kind": "Pod", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("GET", "/apis/apps/v1", None, PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("GET", "/apis/batch", None, PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("GET", "/version", None, PROTOBUF_TYPE, PROTOBUF_TYPE),
@@ -187,7 +187,7 @@ def told(answer: Answer) -> Any:
     """What an answer holds: its bytes, or what they say without the line of Go's sources in which a scheme is made."""
     if answer.media_type != PROTOBUF_TYPE or b" is registered for version " not in answer.body:
         return answer.body
-    status = protobuf.decode(answer.body)
+    status = codec.decode(answer.body)
     return {**status, "message": re.sub(r' in scheme "[^"]*"', "", status["message"])}
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kubeloop.kube.quantity import parse_quantity
+from kubeloop.kube.quantities import parse_quantity
 from support.driving import Kubeloop
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 

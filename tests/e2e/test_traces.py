@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.client import Client
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
-from kubeloop.tracing.context import TRACEPARENT_ANNOTATION
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
+from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
 from support.documents import deployment
 from support.driving import SECONDS, Running
 from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from kubeloop.kube.yaml_text import UnreadableYaml, read_first
+from kubeloop.kube.yaml import UnreadableYaml, read_first
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 

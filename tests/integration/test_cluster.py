@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.storage import Change
-from kubeloop.kube.client import PatchType
+from kubeloop.devcluster.storage.store import Change
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock

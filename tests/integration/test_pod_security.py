@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.resources import EVENTS, PODS, REPLICA_SETS
+from kubeloop.kube.objects.resources import EVENTS, PODS, REPLICA_SETS
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.documents import deployment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.kube.resources import PODS, RESOURCE_QUOTAS
+from kubeloop.kube.objects.resources import PODS, RESOURCE_QUOTAS
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.documents import deployment

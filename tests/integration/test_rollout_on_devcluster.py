@@ -10,17 +10,17 @@ import pytest
 
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
-from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
-from kubeloop.devcluster.node_objects import NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers
-from kubeloop.kube.client import Client, PatchType
-from kubeloop.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
+from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 from support.documents import deployment
 
 pytestmark = pytest.mark.virtual_time

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from kubeloop.control_plane import ControlPlane, Settings
-from kubeloop.kube.client import Client
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.transport import Response, Transport
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.credentials import connect
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
-from kubeloop.kube.transport import Response, Transport
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
+from kubeloop.process.control_plane import ControlPlane, Settings
 from kubeloop.tracing.provider import Tracing
 from support.documents import deployment
 from support.driving import SECONDS, Kubeloop

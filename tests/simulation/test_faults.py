@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from kubeloop.devcluster.faults import Faults
-from kubeloop.devcluster.storage import Change
+from kubeloop.devcluster.server.faults import Faults
+from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
-from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from kubeloop.kube.client import PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, RESOURCE_QUOTAS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, RESOURCE_QUOTAS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock

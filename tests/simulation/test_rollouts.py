@@ -13,12 +13,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.controllers.deployment.replicasets import DESIRED_REPLICAS
-from kubeloop.controllers.pods import is_active, is_available, is_ready
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS
+from kubeloop.controllers.runtime.pod_status import is_active, is_available, is_ready
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
-from kubeloop.tracing.lifecycle import NoTraces
-from kubeloop.tracing.reconcile import Reconcile
+from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from support.memory_cluster import MemoryCluster, Pace, deployment, is_running, is_serving
 
 Json = Any

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.request import Request, Response
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubeloop.devcluster.tls import make_certificate
+from kubeloop.devcluster.server.tls import make_certificate
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.credentials import connect
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import PODS
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import PODS
 from support.real_apiserver import RealApiServer
 
 SIZE = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi"}

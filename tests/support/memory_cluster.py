@@ -19,15 +19,15 @@ import msgspec
 
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
-from kubeloop.controllers.replicaset.flavour import REPLICA_SET, REPLICATION_CONTROLLER
-from kubeloop.devcluster.patching import merge_patch
+from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
+from kubeloop.devcluster.serializer.patches import merge_patch
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client import PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ServerUnreachable, from_status
-from kubeloop.kube.objects import Status, convert
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 
 Json = Any
 NAMESPACE = "default"

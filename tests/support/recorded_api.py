@@ -22,14 +22,14 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.claims import ClaimErrors
-from kubeloop.controllers.consistency import compare_resource_versions
-from kubeloop.devcluster.patching import json_patch, merge_patch
+from kubeloop.controllers.runtime.adoption import ClaimErrors
+from kubeloop.controllers.runtime.consistency import compare_resource_versions
+from kubeloop.devcluster.serializer.patches import json_patch, merge_patch
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client import PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, from_status
-from kubeloop.kube.objects import Status, convert
-from kubeloop.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.schema import TypeRef, type_ref
 from support.set_clock import SetClock
 

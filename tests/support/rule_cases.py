@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from kubeloop.devcluster.custom.schema_rules import check_schema
+from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.validation.field import Errors
 from support.custom_resource_requests import Step
 

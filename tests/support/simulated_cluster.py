@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.node_objects import NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.stages.files import Stage
-from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.kubelet.stages.files import Stage
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.resources import EVENTS, NODES, PODS, Resource
+from kubeloop.kube.objects.resources import EVENTS, NODES, PODS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
 
 JSON = dict[str, Any]

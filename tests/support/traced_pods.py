@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
-from kubeloop.endpoint import Endpoint
 from kubeloop.informers.store import Store
-from kubeloop.kube import objects
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.resources import DEPLOYMENTS, PODS
-from kubeloop.trace_pages import trace_pages
-from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from kubeloop.process.endpoint import Endpoint
+from kubeloop.process.trace_pages import trace_pages
 from kubeloop.tracing.provider import Tracing
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 
 class TracedPods:
@@ -24,8 +24,8 @@ class TracedPods:
 
     def __init__(self) -> None:
         self.tracing = Tracing(clock=SystemClock(), rng=random.Random(11), environ={})
-        self.pods: Store[objects.Pod] = Store()
-        self.deployments: Store[objects.Deployment] = Store()
+        self.pods: Store[api_types.Pod] = Store()
+        self.deployments: Store[api_types.Deployment] = Store()
         self.traceparents: dict[str, str] = {}
         self.creator = ""  # traceparent of the reconcile that creates them
 
@@ -87,11 +87,11 @@ class TracedPods:
     def untraced(self, name: str) -> None:
         self._shown(name, node="node-9")
 
-    def _shown(self, name: str, node: str = "") -> objects.Pod:
+    def _shown(self, name: str, node: str = "") -> api_types.Pod:
         traceparent = self.traceparents.get(name, "")
         ready = [{"type": "Ready", "status": "True"}] if node else []
-        pod = objects.convert(
-            objects.Pod,
+        pod = api_types.convert(
+            api_types.Pod,
             {
                 "metadata": {
                     "name": name,

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, Final
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects import Pod
-from kubeloop.tracing.memory import TraceMemory
-from kubeloop.tracing.pod_record import PodRecord
-from kubeloop.tracing.views.answers import Answer
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.tracing.recording.pod_record import PodRecord
+from kubeloop.tracing.recording.recent_traces import TraceMemory
+from kubeloop.tracing.views.feed_json import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 
 MAX_PODS: Final = 30_000  # followed at a time: all that the memory keeps, and as many again without a trace

@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeloop.tracing.views.lines import owner_of, pod_span
 from kubeloop.tracing.views.phases import KEYS, phase_index
-from kubeloop.tracing.views.remarks import title
+from kubeloop.tracing.views.span_titles import title
 
 
 def to_perfetto(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

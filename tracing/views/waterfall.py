@@ -16,7 +16,7 @@ from rich.text import Text
 from kubeloop.tracing.views import units
 from kubeloop.tracing.views.lines import line_of, pod_span
 from kubeloop.tracing.views.phases import PHASES, phase_index
-from kubeloop.tracing.views.remarks import remarks_on, title
+from kubeloop.tracing.views.span_titles import remarks_on, title
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MIN_BAR_COLUMNS = 16

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.http import HttpServer
-from kubeloop.devcluster.listener import loopback_socket
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.http import HttpServer
+from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
 
 TOKEN = "replay"

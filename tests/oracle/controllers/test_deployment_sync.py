@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.deployment.podtemplate import pod_template_hash
+from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 from support import recorded_api
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.claims import CannotAdopt, Claim, ClaimErrors, claim_all, claim_of
-from kubeloop.controllers.deployment import podtemplate, replicasets, rollout, status, sync
+from kubeloop.controllers.deployment import pod_template, replica_sets, rolling_update, status, sync
 from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.gonumbers import InvalidIntOrPercent, NotANumber
-from kubeloop.controllers.pods import is_active, is_terminating
+from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_all, claim_of
+from kubeloop.controllers.runtime.go_numbers import InvalidIntOrPercent, NotANumber
+from kubeloop.controllers.runtime.pod_status import is_active, is_terminating
 from kubeloop.kube.errors import from_status
-from kubeloop.kube.objects import (
+from kubeloop.kube.objects.api_types import (
     Condition,
     Deployment,
     DeploymentStatus,
@@ -23,7 +23,7 @@ from kubeloop.kube.objects import (
     to_json,
 )
 from kubeloop.kube.selectors import SelectorError, selector_from
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 from support import recorded_api
 from support.recorded_api import plain
 
@@ -44,7 +44,7 @@ def conditions(value: Any) -> list[Any]:
 def test_resolve_fenceposts(rows):
     for given, out in rows("resolve_fenceposts"):
         try:
-            resolved = rollout.resolve_fenceposts(given["max_surge"], given["max_unavailable"], given["desired"])
+            resolved = rolling_update.resolve_fenceposts(given["max_surge"], given["max_unavailable"], given["desired"])
             error = None
         except InvalidIntOrPercent as invalid:
             resolved, error = (0, 0), str(invalid)
@@ -54,9 +54,9 @@ def test_resolve_fenceposts(rows):
 def test_max_surge_unavailable(rows):
     for given, out in rows("max_surge_unavailable"):
         deployment = deployment_with(given["replicas"], strategy=given["strategy"])
-        assert rollout.max_surge(deployment) == out["max_surge"], given
-        assert rollout.max_unavailable(deployment) == out["max_unavailable"], given
-        assert rollout.min_available(deployment) == out["min_available"], given
+        assert rolling_update.max_surge(deployment) == out["max_surge"], given
+        assert rolling_update.max_unavailable(deployment) == out["max_unavailable"], given
+        assert rolling_update.min_available(deployment) == out["min_available"], given
 
 
 def test_new_rs_new_replicas(rows):
@@ -64,8 +64,8 @@ def test_new_rs_new_replicas(rows):
         deployment = deployment_with(given["replicas"], strategy=given["strategy"])
         all_rss = [replica_set_with(str(index), size) for index, size in enumerate(given["all_rs_replicas"])]
         try:
-            size, failed = rollout.new_rs_new_replicas(deployment, all_rss, given["new_rs_replicas"]), None
-        except (InvalidIntOrPercent, rollout.UnsupportedStrategy) as error:
+            size, failed = rolling_update.new_rs_new_replicas(deployment, all_rss, given["new_rs_replicas"]), None
+        except (InvalidIntOrPercent, rolling_update.UnsupportedStrategy) as error:
             size, failed = 0, str(error)
         assert (size, failed) == (out["new_replicas"], out["error"]), given
 
@@ -80,9 +80,9 @@ def test_replicaset_proportion(rows):
             },
         )
         annotation = given["max_replicas_annotation"]
-        annotations = {} if annotation is None else {replicasets.MAX_REPLICAS: annotation}
+        annotations = {} if annotation is None else {replica_sets.MAX_REPLICAS: annotation}
         rs = replica_set_with("rs", given["rs_replicas"], metadata={"annotations": annotations})
-        share = rollout.replica_set_proportion(rs, deployment, given["to_add"], given["added"])
+        share = rolling_update.replica_set_proportion(rs, deployment, given["to_add"], given["added"])
         assert share == out["proportion"], given
 
 
@@ -122,20 +122,20 @@ def test_find_replicasets(rows):
     for given, out in rows("find_replicasets"):
         deployment = convert(Deployment, given["deployment"])
         all_rss = [convert(ReplicaSet, rs) for rs in given["replicasets"]]
-        new_rs = replicasets.find_new(deployment, all_rss)
-        old_rss = replicasets.find_old(new_rs, all_rss)
-        latest = replicasets.active_or_latest(new_rs, old_rss)
+        new_rs = replica_sets.find_new(deployment, all_rss)
+        old_rss = replica_sets.find_old(new_rs, all_rss)
+        latest = replica_sets.active_or_latest(new_rs, old_rss)
         assert {
             "active_or_latest": latest and latest.metadata.name,
-            "actual_replicas": replicasets.actual_replicas_sum(all_rss),
-            "available": replicasets.available_replicas_sum(all_rss),
+            "actual_replicas": replica_sets.actual_replicas_sum(all_rss),
+            "available": replica_sets.available_replicas_sum(all_rss),
             "new": new_rs and new_rs.metadata.name,
-            "new_is_saturated": rollout.is_saturated(deployment, new_rs),
+            "new_is_saturated": rolling_update.is_saturated(deployment, new_rs),
             "old_all": [rs.metadata.name for rs in old_rss],
-            "old_with_replicas": [rs.metadata.name for rs in old_rss if replicasets.replicas_of(rs) != 0],
-            "ready": replicasets.ready_replicas_sum(all_rss),
-            "spec_replicas": replicasets.spec_replicas_sum(all_rss),
-            "terminating": replicasets.terminating_replicas_sum(all_rss),
+            "old_with_replicas": [rs.metadata.name for rs in old_rss if replica_sets.replicas_of(rs) != 0],
+            "ready": replica_sets.ready_replicas_sum(all_rss),
+            "spec_replicas": replica_sets.spec_replicas_sum(all_rss),
+            "terminating": replica_sets.terminating_replicas_sum(all_rss),
         } == out
 
 
@@ -144,8 +144,8 @@ def test_set_new_rs_annotations(rows):
         deployment = deployment_with(given["replicas"], strategy=given["strategy"])
         sizes = None
         if not given["exists"]:
-            sizes = (given["replicas"], given["replicas"] + rollout.max_surge(deployment))
-        annotations, changed = replicasets.new_replica_set_annotations(
+            sizes = (given["replicas"], given["replicas"] + rolling_update.max_surge(deployment))
+        annotations, changed = replica_sets.new_replica_set_annotations(
             given["deployment_annotations"] or {},
             given["rs_annotations"] or {},
             given["new_revision"],
@@ -158,18 +158,18 @@ def test_set_new_rs_annotations(rows):
 def test_revisions(rows):
     for given, out in rows("revisions"):
         all_rss = [
-            replica_set_with(metadata={"annotations": {} if text is None else {replicasets.REVISION: text}})
+            replica_set_with(metadata={"annotations": {} if text is None else {replica_sets.REVISION: text}})
             for text in given["revision_annotations"]
         ]
         each = []
         for rs in all_rss:
             try:
-                each.append({"error": None, "revision": replicasets.revision_of(rs)})
+                each.append({"error": None, "revision": replica_sets.revision_of(rs)})
             except NotANumber as error:
                 each.append({"error": str(error), "revision": error.nearest})
         assert each == out["each"], given
-        assert replicasets.max_revision(all_rss) == out["max"], given
-        assert replicasets.last_revision(all_rss) == out["last"], given
+        assert replica_sets.max_revision(all_rss) == out["max"], given
+        assert replica_sets.last_revision(all_rss) == out["last"], given
 
 
 def test_deployment_complete_progressing_timedout(rows):
@@ -252,16 +252,16 @@ async def test_requeue_stuck(rows):
 def test_equal_ignore_hash(rows):
     for given, out in rows("equal_ignore_hash"):
         a, b = given["a"], given["b"]
-        assert podtemplate.equal_ignore_hash(a, b) == out["equal"], given["difference"]
-        equal = podtemplate.canonical(a) == podtemplate.canonical(b)
+        assert pod_template.equal_ignore_hash(a, b) == out["equal"], given["difference"]
+        equal = pod_template.canonical(a) == pod_template.canonical(b)
         assert equal == out["semantic_equal_with_hash"], given["difference"]
 
 
 def test_pod_template_hash(rows):
     for given, out in rows("pod_template_hash"):
         if "hashed_text" in out:
-            assert podtemplate.dump(given["template"]) == out["hashed_text"]
-        value = podtemplate.pod_template_hash(given["template"], given["collision_count"])
+            assert pod_template.dump(given["template"]) == out["hashed_text"]
+        value = pod_template.pod_template_hash(given["template"], given["collision_count"])
         assert value == out["hash"]
         assert sync.replica_set_name(given["deployment_name"], value) == out["replicaset_name"]
 
@@ -280,28 +280,28 @@ def test_replicaset_orders(rows):
             for each in given["replicasets"]
         ]
         assert {
-            "by_creation": [rs.metadata.name for rs in replicasets.by_creation(all_rss)],
-            "by_revision": [rs.metadata.name for rs in replicasets.by_revision(all_rss)],
-            "by_size_newer": [rs.metadata.name for rs in replicasets.by_size_newer(all_rss)],
-            "by_size_older": [rs.metadata.name for rs in replicasets.by_size_older(all_rss)],
+            "by_creation": [rs.metadata.name for rs in replica_sets.by_creation(all_rss)],
+            "by_revision": [rs.metadata.name for rs in replica_sets.by_revision(all_rss)],
+            "by_size_newer": [rs.metadata.name for rs in replica_sets.by_size_newer(all_rss)],
+            "by_size_older": [rs.metadata.name for rs in replica_sets.by_size_older(all_rss)],
         } == out
 
 
 def test_rollback_annotation(rows):
     for given, out in rows("rollback_annotation"):
         annotation = given["annotation"]
-        annotations = {} if annotation is None else {replicasets.ROLLBACK_TO: annotation}
+        annotations = {} if annotation is None else {replica_sets.ROLLBACK_TO: annotation}
         deployment = convert(Deployment, {"metadata": {"annotations": annotations}})
         assert sync.rollback_revision(deployment) == out["revision"], given
 
 
 def test_rollback_template(rows):
     for given, out in rows("rollback_template"):
-        annotations = replicasets.rolled_back_annotations(
+        annotations = replica_sets.rolled_back_annotations(
             given["deployment_annotations"] or {}, given["rs_annotations"] or {}
         )
         assert annotations == (out["deployment_annotations"] or {}), given
-        template = podtemplate.without_hash_label(given["rs_template"])
+        template = pod_template.without_hash_label(given["rs_template"])
         assert plain(template, "core/v1.PodTemplateSpec") == plain(
             out["deployment_template"], "core/v1.PodTemplateSpec"
         )

@@ -7,8 +7,8 @@ from typing import Any
 
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
-from kubeloop.kube.objects import Deployment, Pod, ReplicaSet, convert
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 from support import recorded_api
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
-from kubeloop.controllers.replicaset.ranking import deletion_order
-from kubeloop.kube.resources import PODS, REPLICA_SETS
-from kubeloop.tracing.context import TRACEPARENT_ANNOTATION as TRACEPARENT
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.controllers.replicaset.deletion_order import deletion_order
+from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
+from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import recorded_api as oracle
 
 

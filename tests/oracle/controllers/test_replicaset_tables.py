@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.consistency import ConsistencyStore
-from kubeloop.controllers.controller import StaleCache
-from kubeloop.controllers.expectations import Expectations
-from kubeloop.controllers.pods import is_available, is_ready, next_availability_seconds
-from kubeloop.controllers.ratelimiter import ExponentialBackoff, TokenBucket, controller_rate_limiter
-from kubeloop.controllers.replicaset.plan import pod_from_template
-from kubeloop.controllers.replicaset.podgroups import grouped
-from kubeloop.controllers.replicaset.ranking import (
+from kubeloop.controllers.replicaset.deletion_order import (
     DELETION_COST,
     AgeClasses,
     InvalidDeletionCost,
@@ -25,10 +18,17 @@ from kubeloop.controllers.replicaset.ranking import (
     deletion_order,
     pods_to_delete,
 )
-from kubeloop.controllers.replicaset.related import active_per_node
+from kubeloop.controllers.replicaset.pod_groups import grouped
+from kubeloop.controllers.replicaset.related_pods import active_per_node
+from kubeloop.controllers.replicaset.replica_plan import pod_from_template
 from kubeloop.controllers.replicaset.status import replica_set_status
-from kubeloop.controllers.slowstart import slow_start_batch
-from kubeloop.kube.objects import Pod, ReplicaSet, convert, to_json
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller import StaleCache
+from kubeloop.controllers.runtime.expectations import Expectations
+from kubeloop.controllers.runtime.pod_status import is_available, is_ready, next_availability_seconds
+from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, TokenBucket, controller_rate_limiter
+from kubeloop.controllers.runtime.slow_start import slow_start_batch
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
 from support import recorded_api
 from support.recorded_api import plain
 

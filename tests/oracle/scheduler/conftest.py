@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from kubeloop.informers.store import Store
-from kubeloop.kube import objects, storage_objects
-from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.kube.objects import api_types, storage_types
+from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.algorithm import Algorithm
+from kubeloop.scheduler.api.interface import Code, CycleState, Rows, RowVerdicts, Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -26,29 +27,28 @@ from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.fit_error import FitError, NodeVerdicts
 from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.interface import Code, CycleState, Rows, RowVerdicts, Status
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 _STORES: dict[str, tuple[str, type]] = {
-    "namespaces": ("namespaces", objects.Namespace),
-    "services": ("services", objects.Service),
-    "replicaSets": ("replica_sets", objects.ReplicaSet),
-    "statefulSets": ("stateful_sets", objects.StatefulSet),
-    "replicationControllers": ("replication_controllers", objects.ReplicationController),
-    "podDisruptionBudgets": ("pod_disruption_budgets", objects.PodDisruptionBudget),
-    "persistentVolumes": ("persistent_volumes", storage_objects.PersistentVolume),
-    "persistentVolumeClaims": ("persistent_volume_claims", storage_objects.PersistentVolumeClaim),
-    "storageClasses": ("storage_classes", storage_objects.StorageClass),
-    "csiNodes": ("csi_nodes", storage_objects.CSINode),
-    "csiDrivers": ("csi_drivers", storage_objects.CSIDriver),
-    "csiStorageCapacities": ("csi_storage_capacities", storage_objects.CSIStorageCapacity),
-    "volumeAttachments": ("volume_attachments", storage_objects.VolumeAttachment),
+    "namespaces": ("namespaces", api_types.Namespace),
+    "services": ("services", api_types.Service),
+    "replicaSets": ("replica_sets", api_types.ReplicaSet),
+    "statefulSets": ("stateful_sets", api_types.StatefulSet),
+    "replicationControllers": ("replication_controllers", api_types.ReplicationController),
+    "podDisruptionBudgets": ("pod_disruption_budgets", api_types.PodDisruptionBudget),
+    "persistentVolumes": ("persistent_volumes", storage_types.PersistentVolume),
+    "persistentVolumeClaims": ("persistent_volume_claims", storage_types.PersistentVolumeClaim),
+    "storageClasses": ("storage_classes", storage_types.StorageClass),
+    "csiNodes": ("csi_nodes", storage_types.CSINode),
+    "csiDrivers": ("csi_drivers", storage_types.CSIDriver),
+    "csiStorageCapacities": ("csi_storage_capacities", storage_types.CSIStorageCapacity),
+    "volumeAttachments": ("volume_attachments", storage_types.VolumeAttachment),
 }
 
 

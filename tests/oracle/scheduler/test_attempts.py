@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from kubeloop.informers.store import Store
-from kubeloop.kube import resources
-from kubeloop.kube.objects import Node, Pod, convert
-from kubeloop.kube.resources import PODS, Resource
+from kubeloop.kube.objects import resources
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.kube.objects.resources import PODS, Resource
 from kubeloop.scheduler.algorithm import Placement
+from kubeloop.scheduler.api.interface import CycleState, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.fit_error import FitError
-from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.runtime import SchedulingError
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 
 KINDS: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,

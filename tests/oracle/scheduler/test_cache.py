@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot

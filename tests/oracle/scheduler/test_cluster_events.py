@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.scheduler.api import events
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.event_handlers import NodeEvents, PodEvents
-from kubeloop.scheduler.framework import events
 
 CACHE_CALLS = {
     "add_node": "cache.AddNode",

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
-from kubeloop.kube import objects, storage_objects
-from kubeloop.kube.objects import Pod, convert
-from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import ActionType, ClusterEvent, Hint
+from kubeloop.kube.objects import api_types, storage_types
+from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.interface import ActionType, ClusterEvent, Hint
 
 Records = Callable[[str], Iterator[dict[str, Any]]]
 
@@ -17,14 +17,14 @@ KINDS: dict[str, Any] = {
     "Pod": Pod,
     "AssignedPod": Pod,
     "UnschedulablePod": Pod,
-    "Node": objects.Node,
-    "PersistentVolume": storage_objects.PersistentVolume,
-    "PersistentVolumeClaim": storage_objects.PersistentVolumeClaim,
-    "storage.k8s.io/StorageClass": storage_objects.StorageClass,
-    "storage.k8s.io/CSINode": storage_objects.CSINode,
-    "storage.k8s.io/CSIDriver": storage_objects.CSIDriver,
-    "storage.k8s.io/CSIStorageCapacity": storage_objects.CSIStorageCapacity,
-    "storage.k8s.io/VolumeAttachment": storage_objects.VolumeAttachment,
+    "Node": api_types.Node,
+    "PersistentVolume": storage_types.PersistentVolume,
+    "PersistentVolumeClaim": storage_types.PersistentVolumeClaim,
+    "storage.k8s.io/StorageClass": storage_types.StorageClass,
+    "storage.k8s.io/CSINode": storage_types.CSINode,
+    "storage.k8s.io/CSIDriver": storage_types.CSIDriver,
+    "storage.k8s.io/CSIStorageCapacity": storage_types.CSIStorageCapacity,
+    "storage.k8s.io/VolumeAttachment": storage_types.VolumeAttachment,
 }
 
 
@@ -38,7 +38,7 @@ def actions() -> dict[str, ActionType]:
 def read(resource: str, value: Any) -> Any:
     if value is None:
         return None
-    return convert(KINDS[resource], value) if resource in KINDS else objects.without_nulls(value)
+    return convert(KINDS[resource], value) if resource in KINDS else api_types.without_nulls(value)
 
 
 def answer(plugin: Any, event: ClusterEvent, pod: Pod, old: Any, new: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.objects import Node, convert
+from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.snapshot import Snapshot
 

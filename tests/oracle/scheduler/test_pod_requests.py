@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kubeloop.kube.objects import Pod, convert
+from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, is_scalar_resource
 from kubeloop.scheduler.resources import pod_limits, pod_requests, resource_list
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.kube.quantity import QuantityError, parse_quantity
+from kubeloop.kube.quantities import QuantityError, parse_quantity
 
 
 def test_quantities_parse_print_and_round_as_in_kubernetes(records):

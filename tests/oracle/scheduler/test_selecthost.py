@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from kubeloop.scheduler.api.interface import Code, Status
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, event_note, num_feasible_nodes_to_find
-from kubeloop.scheduler.framework.interface import Code, Status
 
 
 def fit_error(record: dict[str, Any]) -> FitError:

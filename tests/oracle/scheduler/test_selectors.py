@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube import objects
-from kubeloop.kube.nodeselector import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
-from kubeloop.kube.objects import convert
-from kubeloop.kube.podaffinity import AffinityTerm
+from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.taints import find_untolerated_taint, tolerates, toleration_errors
+from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.selectors import (
     SelectorError,
     label_selector_errors,
@@ -19,7 +20,6 @@ from kubeloop.kube.selectors import (
     parse_label_selector,
     selector_from,
 )
-from kubeloop.kube.taints import find_untolerated_taint, tolerates, toleration_errors
 
 Record = dict[str, Any]
 SELECTORS = "scheduler/selectors.jsonl.gz"
@@ -41,8 +41,8 @@ def check(records, name: str, kind: str, answer: Callable[[Record], Record]) -> 
     assert wrong == []
 
 
-def label_selector(value: Any) -> objects.LabelSelector | None:
-    return None if value is None else convert(objects.LabelSelector, value)
+def label_selector(value: Any) -> api_types.LabelSelector | None:
+    return None if value is None else convert(api_types.LabelSelector, value)
 
 
 def test_label_selectors_match_print_and_fail_as_in_kubernetes(records):
@@ -90,7 +90,7 @@ def test_field_selector_strings_parse_print_and_fail_as_in_kubernetes(records):
 
 def test_node_selectors_match_whole_and_lazily_as_in_kubernetes(records):
     def answer(record: Record) -> Record:
-        matcher = NodeSelectorMatcher(convert(objects.NodeSelector, record["nodeSelector"]))
+        matcher = NodeSelectorMatcher(convert(api_types.NodeSelector, record["nodeSelector"]))
         node = record["nodeName"], record["nodeLabels"] or {}
         got: Record = {"parseError": None, "lazyError": None, "lazyMatches": matcher.matches(*node)}
         try:
@@ -109,7 +109,7 @@ def test_node_selectors_match_whole_and_lazily_as_in_kubernetes(records):
 
 def test_node_selector_and_required_affinity_of_a_pod_match_as_in_kubernetes(records):
     def answer(record: Record) -> Record:
-        affinity = None if record["affinity"] is None else convert(objects.Affinity, record["affinity"])
+        affinity = None if record["affinity"] is None else convert(api_types.Affinity, record["affinity"])
         required = RequiredNodeAffinity(record["nodeSelector"] or {}, affinity)
         node = record["nodeName"], record["nodeLabels"] or {}
         got: Record = {"matches": required.matches(*node), "error": None}
@@ -126,7 +126,7 @@ def test_preferred_scheduling_terms_score_as_in_kubernetes(records):
     def answer(record: Record) -> Record:
         try:
             preferred = PreferredNodeAffinity(
-                convert(tuple[objects.PreferredSchedulingTerm, ...], record["terms"] or [])
+                convert(tuple[api_types.PreferredSchedulingTerm, ...], record["terms"] or [])
             )
         except SelectorError as error:
             return {"error": str(error)}
@@ -137,8 +137,8 @@ def test_preferred_scheduling_terms_score_as_in_kubernetes(records):
 
 def test_tolerations_tolerate_and_validate_as_in_kubernetes(records):
     def answer(record: Record) -> Record:
-        toleration = convert(objects.Toleration, record["toleration"])
-        taint = convert(objects.Taint, record["taint"])
+        toleration = convert(api_types.Toleration, record["toleration"])
+        taint = convert(api_types.Taint, record["taint"])
         got: Record = {
             "tolerates": tolerates(toleration, taint),
             "toleratesWithComparisonOperators": tolerates(toleration, taint, comparison_operators=True),
@@ -153,11 +153,11 @@ def test_tolerations_tolerate_and_validate_as_in_kubernetes(records):
 
 def test_the_first_untolerated_taint_is_that_of_kubernetes(records):
     def answer(record: Record) -> Record:
-        taints = convert(tuple[objects.Taint, ...], record["taints"] or [])
-        tolerations = convert(tuple[objects.Toleration, ...], record["tolerations"] or [])
+        taints = convert(tuple[api_types.Taint, ...], record["taints"] or [])
+        tolerations = convert(tuple[api_types.Toleration, ...], record["tolerations"] or [])
         taint = find_untolerated_taint(taints, tolerations)
         return {
-            "firstUntoleratedTaint": None if taint is None else objects.to_json(taint),
+            "firstUntoleratedTaint": None if taint is None else api_types.to_json(taint),
             "untolerated": taint is not None,
         }
 
@@ -167,7 +167,7 @@ def test_the_first_untolerated_taint_is_that_of_kubernetes(records):
 def test_pod_affinity_terms_select_the_pods_of_kubernetes(records):
     def answer(record: Record) -> Record:
         try:
-            term = AffinityTerm(record["ownerNamespace"], convert(objects.PodAffinityTerm, record["term"]))
+            term = AffinityTerm(record["ownerNamespace"], convert(api_types.PodAffinityTerm, record["term"]))
         except SelectorError as error:
             return {"error": str(error)}
         return {

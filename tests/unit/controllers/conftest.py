@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster import errors
-from kubeloop.devcluster.request import Request, Response, json_response
-from kubeloop.devcluster.storage import Change, Store
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request, Response, json_response
+from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Resource
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
 

@@ -9,10 +9,10 @@ from collections import Counter
 
 import pytest
 
-from kubeloop.controllers.controller import Controller, StaleCache
-from kubeloop.controllers.workqueue import WorkQueue
+from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
-from kubeloop.kube.objects import Status
+from kubeloop.kube.objects.api_types import Status
 
 pytestmark = pytest.mark.virtual_time
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.deployment import replicasets, rollout, status
+from kubeloop.controllers.deployment import replica_sets as replicasets
+from kubeloop.controllers.deployment import rolling_update, status
 from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.deployment.podtemplate import pod_template_hash, with_hash_label
-from kubeloop.kube.objects import Deployment, DeploymentStatus, ReplicaSet, convert
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
+from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 from support import recorded_api
 from support.set_clock import SetClock
 
@@ -110,15 +111,17 @@ def test_sizes_in_annotations_are_digits_alone():
 def test_a_negative_size_in_an_annotation_makes_no_scaling_event():
     deployment = convert(Deployment, web())
     odd = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "-3"}))
-    assert not rollout.is_scaling_event(deployment, [odd])
-    assert rollout.is_scaling_event(deployment, [convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "4"}))])
+    assert not rolling_update.is_scaling_event(deployment, [odd])
+    assert rolling_update.is_scaling_event(
+        deployment, [convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "4"}))]
+    )
 
 
 def test_saturation_reads_the_annotation_with_a_sign():
     deployment = convert(Deployment, web())
     for text, saturated in (("3", True), ("+3", True), ("4", False), ("x", False), ("", False)):
         rs = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: text}, available=3))
-        assert rollout.is_saturated(deployment, rs) == saturated, text
+        assert rolling_update.is_saturated(deployment, rs) == saturated, text
 
 
 def test_progress_that_has_no_time_is_long_past_its_deadline():

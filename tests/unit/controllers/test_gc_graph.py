@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.controllers.garbagecollector.graph import AbsentOwners, Graph, Identity
-from kubeloop.kube.objects import ObjectMeta, OwnerReference
+from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

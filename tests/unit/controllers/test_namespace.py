@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.namespace import NamespaceController
-from kubeloop.devcluster import errors
-from kubeloop.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, Resource
+from kubeloop.devcluster.api import errors
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.reconcile import ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
 
 pytestmark = pytest.mark.virtual_time
 WIDGETS: Resource[dict[str, Any]] = Resource("example.com", "v1", "Widget", "widgets", True, dict)

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.controllers.ownership import owned_by
-from kubeloop.controllers.replicaset.flavour import as_replica_set
-from kubeloop.controllers.replicaset.plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
-from kubeloop.controllers.replicaset.podgroups import PodGroups, grouped
-from kubeloop.kube.objects import Pod, ReplicaSet, ReplicationController, convert
+from kubeloop.controllers.replicaset.pod_groups import PodGroups, grouped
+from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
+from kubeloop.controllers.replicaset.replication_controllers import as_replica_set
+from kubeloop.controllers.runtime.owner_references import owned_by
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, ReplicationController, convert
 
 NOW = "2026-01-01T01:00:00Z"
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.controllers.replicaset.ranking import (
+from kubeloop.controllers.replicaset.deletion_order import (
     AgeClasses,
     TiedPod,
     deletion_age_ratios,
@@ -17,10 +17,10 @@ from kubeloop.controllers.replicaset.ranking import (
     deletion_order,
     pods_to_delete,
 )
-from kubeloop.controllers.replicaset.related import HASH_INDEX, active_per_node, by_template_hash, related_pods
+from kubeloop.controllers.replicaset.related_pods import HASH_INDEX, active_per_node, by_template_hash, related_pods
 from kubeloop.informers.store import Store
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.objects import LabelSelector, Pod, convert
+from kubeloop.kube.objects.api_types import LabelSelector, Pod, convert
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

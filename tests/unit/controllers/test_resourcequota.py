@@ -11,11 +11,10 @@ import pytest
 from kubeloop.controllers.resourcequota import ResourceQuotaController
 from kubeloop.controllers.resourcequota.counting import status_patch
 from kubeloop.controllers.resourcequota.monitors import kinds_of
-from kubeloop.kube.client import PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.objects import ResourceQuota, convert
-from kubeloop.kube.quantity import parse_quantity
-from kubeloop.kube.resources import (
+from kubeloop.kube.objects.api_types import ResourceQuota, convert
+from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
@@ -24,6 +23,7 @@ from kubeloop.kube.resources import (
     SERVICES,
     Resource,
 )
+from kubeloop.kube.quantities import parse_quantity
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.controllers.ratelimiter import ExponentialBackoff, backoff_seconds, controller_rate_limiter
-from kubeloop.controllers.workqueue import QueueShutDown, WorkQueue
+from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, backoff_seconds, controller_rate_limiter
+from kubeloop.controllers.runtime.work_queue import QueueShutDown, WorkQueue
 from kubeloop.testing import virtual_time
 
 pytestmark = pytest.mark.virtual_time

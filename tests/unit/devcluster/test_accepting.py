@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.accepting import as_it_is, chosen, clauses, passes
+from kubeloop.devcluster.serializer.negotiation import as_it_is, chosen, clauses, passes
 
 YAML, PROTOBUF = "application/yaml", "application/vnd.kubernetes.protobuf"
 

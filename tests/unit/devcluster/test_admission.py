@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from unit.devcluster.test_server import Api
 
-from kubeloop.devcluster.errors import StatusError
-from kubeloop.devcluster.quota import charge
-from kubeloop.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from kubeloop.devcluster.admission.resource_quota import charge
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 
 JSON = dict[str, Any]
 CORE = "/api/v1/namespaces/default"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.bodies import parse_json
-from kubeloop.devcluster.json_syntax import json_error, shown
-from kubeloop.devcluster.patching import PatchError, json_patch
-from kubeloop.devcluster.typed import conversion_error, type_error
+from kubeloop.devcluster.managedfields.typed_validation import conversion_error, type_error
+from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
+from kubeloop.devcluster.serializer.patches import PatchError, json_patch
+from kubeloop.devcluster.serializer.request_bodies import parse_json
 from kubeloop.kube import schema
 
 DEPLOYMENT = schema.type_for("apps", "v1", "Deployment")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.bootstrap import Identity
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.registry import CLUSTER_ROLES
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.bootstrap import Identity
+from kubeloop.devcluster.storage.sqlite import Journal
 from kubeloop.kube.clock import SystemClock
 from support.asked import Asked
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kubeloop.devcluster import component_statuses as module
+from kubeloop.devcluster.api import component_statuses as module
 from support.asked import Asked
 
 PATH = "/api/v1/componentstatuses"

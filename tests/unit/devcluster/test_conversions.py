@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.conversions import autoscaler_from_v1, autoscaler_in_v1
-from kubeloop.devcluster.errors import StatusError
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.serializer.conversion import autoscaler_from_v1, autoscaler_in_v1
 
 JSON = dict[str, Any]
 TARGET = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.decoding import DecodeError, decode, decode_named
-from kubeloop.devcluster.registry import LIMIT_RANGES, RUNTIME_CLASSES
-from kubeloop.kube.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
+from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, RUNTIME_CLASSES
+from kubeloop.devcluster.serializer.decoding import DecodeError, decode, decode_named
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, Resource
 
 
 def pod(**spec: object) -> dict[str, object]:

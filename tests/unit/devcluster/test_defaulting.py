@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.decoding import decode
-from kubeloop.devcluster.defaulting import apply_defaults, image_pull_policy
-from kubeloop.devcluster.label_keys import merge_label_keys
-from kubeloop.devcluster.registry import (
+from kubeloop.devcluster.api.served_resources import (
     BY_PATH,
     CRON_JOBS,
     DAEMON_SETS,
@@ -18,8 +15,11 @@ from kubeloop.devcluster.registry import (
     NETWORK_POLICIES,
     ROLE_BINDINGS,
 )
-from kubeloop.kube import resources
-from kubeloop.kube.resources import Resource
+from kubeloop.devcluster.registry.match_label_keys import merge_label_keys
+from kubeloop.devcluster.serializer.decoding import decode
+from kubeloop.devcluster.serializer.defaulting import apply_defaults, image_pull_policy
+from kubeloop.kube.objects import resources
+from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]
 TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "nginx:1"}]}}

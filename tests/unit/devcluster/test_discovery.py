@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.discovery import discovery
-from kubeloop.devcluster.registry import BY_PATH
+from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.openapi.discovery import discovery
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 KUBECTL = f"{V2},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"

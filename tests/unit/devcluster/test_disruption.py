@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.disruption import CannotCount, DisruptionBudgets, scaled
-from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.controllers.disruption import CannotCount, DisruptionBudgets, scaled
+from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from kubeloop.testing.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.virtual_time

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster import frames, protobuf, rest, storage
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.request import PROTOBUF_TYPE, Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
+from kubeloop.devcluster.handlers import rest
+from kubeloop.devcluster.serializer.protobuf import codec
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.storage import store, watch_frames
+from kubeloop.devcluster.storage.sqlite import Journal
 from kubeloop.kube.clock import SystemClock
 
 WATCHERS = 50
@@ -33,10 +35,10 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         return count
 
-    for module in (storage, frames, rest):
+    for module in (store, watch_frames, rest):
         monkeypatch.setattr(module, "_encode", counting(msgspec.json.encode))
-    writer = protobuf.writer
-    monkeypatch.setattr(protobuf, "writer", lambda *kind: counting(writer(*kind)))
+    writer = codec.writer
+    monkeypatch.setattr(codec, "writer", lambda *kind: counting(writer(*kind)))
     rest._protobuf_writer.cache_clear()
     yield counts
     rest._protobuf_writer.cache_clear()
@@ -82,7 +84,7 @@ async def test_an_object_is_written_as_protobuf_once_per_version_with_fifty_watc
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
 
     def ask(method: str, target: str, obj: Any = None) -> Any:
-        body = b"" if obj is None else protobuf.encode({"apiVersion": "v1", "kind": "ConfigMap", **obj})
+        body = b"" if obj is None else codec.encode({"apiVersion": "v1", "kind": "ConfigMap", **obj})
         headers = {"accept": PROTOBUF_TYPE, "content-type": PROTOBUF_TYPE}
         answer = api.answer(Request.of(method, target, headers, body))
         assert answer.status in (200, 201), answer.body

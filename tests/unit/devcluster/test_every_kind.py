@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.discovery import discovery, subresource_verbs
-from kubeloop.devcluster.openapi import openapi
-from kubeloop.devcluster.registry import BY_PATH, CREATE_ONLY, Served, of_version
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, Served, of_version
+from kubeloop.devcluster.openapi.discovery import discovery, subresource_verbs
+from kubeloop.devcluster.openapi.documents import openapi
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]

@@ -8,11 +8,11 @@ import pytest
 from unit.devcluster.test_server import Api
 from unit.devcluster.test_validation import container, created, pod, stored, told, updated, workload
 
-from kubeloop.devcluster.registry import LIMIT_RANGES
-from kubeloop.devcluster.strategies import prepare_for_part_of_pod
+from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
+from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation import validate_update, warnings_for
 from kubeloop.devcluster.validation.field import Errors, cidr
-from kubeloop.kube.resources import (
+from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,

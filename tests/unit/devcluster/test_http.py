@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeloop.devcluster import http
-from kubeloop.devcluster.http import HttpServer
-from kubeloop.devcluster.listener import loopback_socket
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.server import http
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.http import HttpServer
+from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
 
 A = b"Host: x\r\nAuthorization: Bearer t\r\n"

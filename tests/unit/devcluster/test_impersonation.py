@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.errors import StatusError
-from kubeloop.devcluster.impersonation import impersonated
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.authentication.impersonation import impersonated
 
 ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system:masters"]}
 

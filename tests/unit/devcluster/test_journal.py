@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.devcluster.errors import NotDurable, StatusError
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.storage import Store
+from kubeloop.devcluster.api.errors import NotDurable, StatusError
+from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.resources import CONFIG_MAPS, PODS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
 
 JSON = dict[str, Any]
 STEPS = st.lists(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.kept import administrator_token
-from kubeloop.devcluster.tls import kept_certificate
-from kubeloop.devcluster.token_keys import TokenKey
+from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.server.tls import kept_certificate
+from kubeloop.devcluster.storage.private_files import administrator_token
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 

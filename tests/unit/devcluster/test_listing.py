@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.request import Response
+from kubeloop.devcluster.api.request import Response
 from support.asked import Asked
 
 JSON = dict[str, Any]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kubeloop.devcluster.metrics import BYTES, SECONDS
+from kubeloop.devcluster.server.metrics import BYTES, SECONDS
 from support.asked import Asked
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

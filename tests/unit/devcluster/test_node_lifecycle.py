@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.node_lifecycle import evictions_per_second, zone_state
-from kubeloop.devcluster.node_objects import ANNOTATION_FAIL
-from kubeloop.kube.resources import EVENTS, LEASES, NODES, PODS
+from kubeloop.devcluster.controllers.node_lifecycle import evictions_per_second, zone_state
+from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
+from kubeloop.kube.objects.resources import EVENTS, LEASES, NODES, PODS
 from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.node_addresses import NodeAddresses, host_ip, pod_cidr
-from kubeloop.devcluster.storage import Store
-from kubeloop.devcluster.taint_eviction import stay_seconds
-from kubeloop.kube.resources import LEASES, NODES
+from kubeloop.devcluster.controllers.taint_eviction import stay_seconds
+from kubeloop.devcluster.simulation.node_addresses import NodeAddresses, host_ip, pod_cidr
+from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import LEASES, NODES
 from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time

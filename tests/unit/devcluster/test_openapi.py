@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.openapi import openapi
-from kubeloop.devcluster.registry import BY_PATH
-from kubeloop.devcluster.wire import wire_values
+from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.openapi.documents import openapi
+from kubeloop.devcluster.serializer.protobuf.wire import wire_values
 
 JSON_TYPE = "application/json"
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"

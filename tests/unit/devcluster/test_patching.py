@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.patching import PatchError, json_patch, left_of, merge_patch, strategic_patch
+from kubeloop.devcluster.serializer.patches import PatchError, json_patch, left_of, merge_patch, strategic_patch
 from kubeloop.kube import schema
 
 POD = schema.type_for("", "v1", "Pod")

@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from kubeloop.devcluster.paths import HEALTH
+from kubeloop.devcluster.server.health_paths import HEALTH
 from support.asked import Asked
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from unit.devcluster.test_server import Api
 
-from kubeloop.devcluster.pod_security_checks import violations
-from kubeloop.devcluster.request import Request
+from kubeloop.devcluster.admission.pod_security_checks import violations
+from kubeloop.devcluster.api.request import Request
 
 JSON = dict[str, Any]
 CLOSED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from unit.devcluster.test_validation import container, pod, updated
 
-from kubeloop.devcluster.registry import served
-from kubeloop.devcluster.strategies import prepare_for_status_update, prepare_for_update
-from kubeloop.kube.resources import PODS
+from kubeloop.devcluster.api.served_resources import served
+from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
+from kubeloop.kube.objects.resources import PODS
 
 JSON = dict[str, Any]
 

@@ -8,11 +8,11 @@ import pytest
 from unit.devcluster.test_server import Api
 from unit.devcluster.test_validation import container, created, pod, updated, workload
 
-from kubeloop.devcluster.decoding import DecodeError, decode
-from kubeloop.devcluster.defaulting import image_pull_policy
-from kubeloop.devcluster.strategies import prepare_for_part_of_pod
+from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
+from kubeloop.devcluster.serializer.decoding import DecodeError, decode
+from kubeloop.devcluster.serializer.defaulting import image_pull_policy
 from kubeloop.devcluster.validation import warnings_for
-from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 
 JSON = dict[str, Any]
 C = "spec.containers[0]"

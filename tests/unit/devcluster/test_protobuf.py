@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.devcluster.decoding import decode_struct
-from kubeloop.devcluster.protobuf import decode, encode
-from kubeloop.devcluster.protobuf_values import MAGIC
-from kubeloop.devcluster.wire import ProtobufError
+from kubeloop.devcluster.serializer.decoding import decode_struct
+from kubeloop.devcluster.serializer.protobuf.codec import decode, encode
+from kubeloop.devcluster.serializer.protobuf.values import MAGIC
+from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
 
 # runtime.Unknown of a v1 ConfigMap, with the empty fields that Go writes: name "c", namespace "", data {"a": "b"}

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster import protobuf
-from kubeloop.devcluster.request import PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.wire import wire_values
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.serializer.protobuf import codec
+from kubeloop.devcluster.serializer.protobuf.wire import wire_values
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]
@@ -32,7 +32,7 @@ class Asked:
         self("POST", PATH, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}, "data": {"a": "b"}})
 
     def __call__(self, method: str, path: str, obj: JSON | None = None, accept: str = PROTOBUF_TYPE) -> Response:
-        body = b"" if obj is None else protobuf.encode(obj)
+        body = b"" if obj is None else codec.encode(obj)
         return self.server.answer(Request.of(method, path, {"accept": accept, "content-type": PROTOBUF_TYPE}, body))
 
     def read(self, method: str, path: str, obj: JSON | None = None, accept: str = PROTOBUF_TYPE) -> JSON:
@@ -40,7 +40,7 @@ class Asked:
         answer = self(method, path, obj, accept)
         assert answer.content_type == PROTOBUF_TYPE
         assert isinstance(answer.body, bytes)
-        return protobuf.decode(answer.body)
+        return codec.decode(answer.body)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def frames(chunk: bytes) -> list[tuple[str, JSON]]:
         size = int.from_bytes(chunk[:4], "big") + 4
         event = {number: value for number, _, value in wire_values(chunk[4:size])}
         ((_, _, body),) = wire_values(event[2])
-        found.append((event[1].decode(), protobuf.decode(body)))
+        found.append((event[1].decode(), codec.decode(body)))
         chunk = chunk[size:]
     return found
 
@@ -159,8 +159,8 @@ async def test_discovery_is_answered_in_protobuf(ask: Asked, path: str, kind: st
 
 
 async def test_a_body_that_names_no_kind_is_of_the_resources(ask: Asked):
-    message = protobuf.writer("v1", "ConfigMap")({"metadata": {"name": "d"}})
-    request = Request.of("POST", PATH, {"content-type": PROTOBUF_TYPE}, protobuf.enveloped("", "", message))
+    message = codec.writer("v1", "ConfigMap")({"metadata": {"name": "d"}})
+    request = Request.of("POST", PATH, {"content-type": PROTOBUF_TYPE}, codec.enveloped("", "", message))
     assert ask.server.answer(request).status == 201
 
 
@@ -168,12 +168,12 @@ async def test_a_body_that_names_no_kind_is_of_the_resources(ask: Asked):
     ("body", "told"),
     [
         pytest.param(
-            protobuf.enveloped("v1", "ConfigMap", b"\x0a\x05abc"),
+            codec.enveloped("v1", "ConfigMap", b"\x0a\x05abc"),
             'ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF',
             id="a message that ends early",
         ),
         pytest.param(
-            protobuf.enveloped("v1", "Nosuch", b""),
+            codec.enveloped("v1", "Nosuch", b""),
             'Nosuch in version "v1" cannot be handled as a ConfigMap: no kind "Nosuch" is registered for version "v1"',
             id="an unknown kind",
         ),

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.decoding import decode_struct
-from kubeloop.devcluster.protobuf import decode, encode, encode_list, enveloped, frame, writer
-from kubeloop.devcluster.wire import BYTES, wire_values
+from kubeloop.devcluster.serializer.decoding import decode_struct
+from kubeloop.devcluster.serializer.protobuf.codec import decode, encode, encode_list, enveloped, frame, writer
+from kubeloop.devcluster.serializer.protobuf.wire import BYTES, wire_values
 from kubeloop.kube import schema
 
 JSON = dict[str, Any]
@@ -156,7 +156,7 @@ def test_bytes_are_those_of_kube_apiserver(obj: JSON, message: bytes):
 
 
 def test_one_object_of_every_kind_that_is_kept_is_recorded():
-    from kubeloop.devcluster.registry import BY_PATH
+    from kubeloop.devcluster.api.served_resources import BY_PATH
 
     kept = {f"{each.resource.api_version}/{each.resource.kind}" for each in BY_PATH.values() if each.stored}
     assert kept <= {name for name, *_ in recorded()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.decoding import _whole_milli
+from kubeloop.devcluster.serializer.decoding import _whole_milli
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.devcluster.test_validation import created, updated
 
-from kubeloop.devcluster.registry import (
+from kubeloop.devcluster.api.served_resources import (
     INGRESSES,
     JOBS,
     NETWORK_POLICIES,
@@ -16,9 +16,9 @@ from kubeloop.devcluster.registry import (
     SERVICE_CIDRS,
     served,
 )
-from kubeloop.devcluster.strategies import prepare_for_status_update, prepare_for_update
+from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
 from kubeloop.devcluster.validation import warnings_for
-from kubeloop.kube.resources import (
+from kubeloop.kube.objects.resources import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.faults import AnswerLost, Faults
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.faults import AnswerLost, Faults
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from unit.devcluster.test_server import Api
 from unit.devcluster.test_validation import created
 
-from kubeloop.kube.resources import SERVICES
+from kubeloop.kube.objects.resources import SERVICES
 
 JSON = dict[str, Any]
 PATH = "/api/v1/namespaces/default/services"

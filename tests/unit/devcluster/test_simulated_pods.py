@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.resources import EVENTS, NODES, PODS
+from kubeloop.kube.objects.resources import EVENTS, NODES, PODS
 from support.simulated_cluster import SimulatedCluster, container
 
 pytestmark = pytest.mark.virtual_time

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.devcluster.errors import StatusError
-from kubeloop.devcluster.storage import Store, Table, with_revision
-from kubeloop.devcluster.watch import Watcher, WatchStream
-from kubeloop.kube.resources import CONFIG_MAPS
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Store, Table, with_revision
+from kubeloop.devcluster.storage.watch import Watcher, WatchStream
+from kubeloop.kube.objects.resources import CONFIG_MAPS
 
 JSON = dict[str, Any]
 

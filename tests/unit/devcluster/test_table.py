@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.cells import PRINTERS, human_duration
-from kubeloop.devcluster.conversions import from_stored
-from kubeloop.devcluster.errors import StatusError
-from kubeloop.devcluster.registry import BY_PATH
-from kubeloop.devcluster.table import table
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.printers.cells import PRINTERS, human_duration
+from kubeloop.devcluster.printers.table import table
+from kubeloop.devcluster.serializer.conversion import from_stored
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-05-01T11:55:00Z"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.decoding import decode
-from kubeloop.devcluster.defaulting import apply_defaults
-from kubeloop.devcluster.registry import BY_PATH
+from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.serializer.decoding import decode
+from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.validation import validate_create, validate_update
 from kubeloop.devcluster.validation.field import go_json
-from kubeloop.kube.resources import (
+from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     EVENTS,

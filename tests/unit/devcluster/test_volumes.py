@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.storage import Store
-from kubeloop.devcluster.volume_matching import best_match, mismatch
-from kubeloop.devcluster.volumes import SimulatedVolumes
-from kubeloop.kube.resources import (
+from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
+from kubeloop.devcluster.controllers.volume_matching import best_match, mismatch
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import (
     EVENTS,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,

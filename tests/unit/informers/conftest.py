@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.kube.client import Client
-from kubeloop.kube.resources import PODS
-from kubeloop.kube.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.objects.resources import PODS
 from kubeloop.testing.virtual_time import VirtualClock
 
 BOOKMARK_SECONDS = 60

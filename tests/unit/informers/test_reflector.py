@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kubeloop.kube.resources import CONFIG_MAPS
+from kubeloop.kube.objects.resources import CONFIG_MAPS
 
 pytestmark = pytest.mark.virtual_time
 
@@ -384,7 +384,7 @@ async def test_plain_json_objects_lose_their_managed_fields(world, refuse_watch_
 
 
 async def test_selectors_and_namespace_travel_with_lists_and_watches(world, fault):
-    from kubeloop.kube.resources import PODS
+    from kubeloop.kube.objects.resources import PODS
 
     world.server.refuse_watch_list = 422
     world.informers.informer(PODS, namespace="kube-system", label_selector="a=b,c", field_selector="spec.nodeName=n")

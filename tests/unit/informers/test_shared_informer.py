@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.informers.shared_informer import Handlers
-from kubeloop.kube.objects import PartialObjectMetadata
-from kubeloop.kube.resources import NODES, PODS
+from kubeloop.kube.objects.api_types import PartialObjectMetadata
+from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.testing import virtual_time
 
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.informers.access import compare_resource_versions, is_older
+from kubeloop.informers.object_metadata import compare_resource_versions, is_older
 from kubeloop.informers.store import Store
-from kubeloop.kube import objects
+from kubeloop.kube.objects import api_types
 
 
 def pod(name, *, namespace="default", node="", owner="", version="1"):
     owners = [{"uid": "not this one"}, {"uid": owner, "controller": True}] if owner else []
     metadata = {"name": name, "namespace": namespace, "resourceVersion": version, "ownerReferences": owners}
-    return objects.convert(objects.Pod, {"metadata": metadata, "spec": {"nodeName": node}})
+    return api_types.convert(api_types.Pod, {"metadata": metadata, "spec": {"nodeName": node}})
 
 
 def test_an_object_is_found_under_its_namespace_its_controller_and_its_node():

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeloop.kube.authorization import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
+from kubeloop.kube.auth.authorization_header import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
+from kubeloop.kube.client.transport import Response, StreamedResponse
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.transport import Response, StreamedResponse
 
 pytestmark = pytest.mark.virtual_time
 

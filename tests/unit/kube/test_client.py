@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.kube import errors, objects
-from kubeloop.kube.client import Client, LineSplitter, PatchType, UnreadableObject
+from kubeloop.kube import errors
+from kubeloop.kube.client.api_client import Client, LineSplitter, PatchType, UnreadableObject
+from kubeloop.kube.client.retries import RetryPolicy
+from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.resources import CONFIG_MAPS, NODES, PODS
-from kubeloop.kube.retries import RetryPolicy
-from kubeloop.kube.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS
 
 pytestmark = pytest.mark.virtual_time
 
@@ -134,7 +135,7 @@ async def test_each_verb_sends_its_request():
 async def test_answers_become_objects_of_the_resources_type():
     client, _ = client_of(ok(POD))
     pod = await client.get(PODS, "a", "n")
-    assert isinstance(pod, objects.Pod)
+    assert isinstance(pod, api_types.Pod)
     assert pod.key == "n/a"
     assert await client.get(CONFIG_MAPS, "a", "n") == POD
 
@@ -344,7 +345,7 @@ async def test_a_watch_yields_events_however_the_stream_is_cut():
         assert [each.type for each in got] == ["ADDED", "BOOKMARK", "DELETED", "ERROR"]
         assert [each.initial_events_end for each in got] == [False, True, False, False]
         assert got[0].object.key == "n/a"
-        assert isinstance(got[3].object, objects.Status)
+        assert isinstance(got[3].object, api_types.Status)
         assert got[3].object.code == 410
     assert transport.sent[0]["target"].partition("?")[2].split("&") == [
         "watch=1",
@@ -362,7 +363,7 @@ async def test_a_watch_of_plain_json_knows_errors_too():
     async with client.watch(CONFIG_MAPS) as events:
         got = [each async for each in events]
     assert got[0].object == POD
-    assert isinstance(got[1].object, objects.Status)
+    assert isinstance(got[1].object, api_types.Status)
 
 
 async def test_a_watch_reads_nulls_where_there_should_be_lists():

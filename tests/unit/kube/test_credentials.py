@@ -13,12 +13,12 @@ import pytest
 import yaml
 from kubernetes_asyncio import client, config
 
-from kubeloop.kube import yaml_text
-from kubeloop.kube.aiohttp_transport import AiohttpTransport
-from kubeloop.kube.credentials import connect, connect_token
-from kubeloop.kube.endpoint import endpoint_at
+from kubeloop.kube import yaml as yaml_text
+from kubeloop.kube.auth.credentials import connect, connect_token
+from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
+from kubeloop.kube.client.endpoint import endpoint_at
+from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.transport import TransportError
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ async def test_a_service_account_token_is_read_again_when_the_server_refuses_it(
     tls.load_cert_chain(cert, key)
     (tmp_path / "ca.crt").write_bytes(certificate[0].read_bytes())
     (tmp_path / "token").write_text("old\n")
-    monkeypatch.setattr("kubeloop.kube.credentials.SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("kubeloop.kube.auth.credentials.SERVICE_ACCOUNT", tmp_path)
     async with serving(whoami, tls) as server:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
@@ -188,7 +188,7 @@ async def test_what_needs_no_library_does_not_import_it(serving, kubeconfig):
     async with serving(whoami) as server:
         path = kubeconfig(server.url, {"token": "right"})
         program = (
-            "import asyncio, sys; from kubeloop.kube.credentials import connect;"
+            "import asyncio, sys; from kubeloop.kube.auth.credentials import connect;"
             f"asyncio.run(connect({path!r})); sys.exit('kubernetes_asyncio' in sys.modules)"
         )
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)

@@ -10,17 +10,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubeloop.kube import objects
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.transport import Response, TransportError
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.events import EventRecorder, event_note, reference_to
-from kubeloop.kube.resources import REPLICA_SETS
-from kubeloop.kube.transport import Response, TransportError
+from kubeloop.kube.event_recorder import EventRecorder, event_note, reference_to
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.resources import REPLICA_SETS
 
 pytestmark = pytest.mark.virtual_time
 
-METADATA = objects.ObjectMeta(name="web", namespace="n", uid="u", resource_version="3")
-RS = objects.ReplicaSet(metadata=METADATA)
+METADATA = api_types.ObjectMeta(name="web", namespace="n", uid="u", resource_version="3")
+RS = api_types.ReplicaSet(metadata=METADATA)
 
 
 class Events:
@@ -112,7 +112,7 @@ async def test_an_event_is_told_as_client_go_tells_it(server, recording, clock):
 
 async def test_events_about_cluster_scoped_objects_go_to_the_default_namespace(server, recording):
     async with recording() as recorder:
-        recorder.event(objects.Node(metadata=objects.ObjectMeta(name="node-1")), "Normal", "R", "m")
+        recorder.event(api_types.Node(metadata=api_types.ObjectMeta(name="node-1")), "Normal", "R", "m")
     assert server.requests[0][1] == "/api/v1/namespaces/default/events"
     assert server.requests[0][2]["involvedObject"]["kind"] == "Node"
 
@@ -161,7 +161,7 @@ async def test_similar_events_far_apart_stay_apart(server, recording):
 
 
 async def test_a_flood_about_one_object_is_cut_and_comes_back_slowly(server, recording):
-    other = objects.ReplicaSet(metadata=objects.ObjectMeta(name="other", namespace="n", uid="v"))
+    other = api_types.ReplicaSet(metadata=api_types.ObjectMeta(name="other", namespace="n", uid="v"))
     async with recording() as recorder:
         for _ in range(100):
             recorder.event(RS, "Warning", "FailedCreate", "quota")
@@ -179,7 +179,7 @@ async def test_recording_never_waits_and_what_does_not_fit_is_dropped_and_counte
     server.takes_seconds = 10.0
     async with recording(queue_limit=50) as recorder:
         for number in range(60):
-            about = objects.ObjectReference(kind="Pod", namespace="n", name=f"p{number}", uid=str(number))
+            about = api_types.ObjectReference(kind="Pod", namespace="n", name=f"p{number}", uid=str(number))
             recorder.event(about, "Normal", "R", "m")
         assert recorder.dropped == 10
         await asyncio.sleep(1000)
@@ -251,7 +251,7 @@ async def test_stopping_sends_what_is_queued_but_does_not_wait_for_a_dead_server
 
 async def test_an_object_with_a_long_name_gets_an_event_with_another_name(server, clock, rng):
     recorder = EventRecorder(Client(server, clock=clock, rng=rng), clock=clock, rng=rng)
-    recorder.event(objects.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m")
+    recorder.event(api_types.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m")
     (occurrence,) = (each for queue in recorder._queues for each in queue)
     assert len(occurrence.name) == 36
 

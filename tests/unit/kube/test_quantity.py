@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.kube.quantity import Format, QuantityError, milli_value, parse_quantity, value
+from kubeloop.kube.quantities import Format, QuantityError, milli_value, parse_quantity, value
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kubeloop.kube.ratelimit import TokenBucket
+from kubeloop.kube.client.rate_limit import TokenBucket
 
 pytestmark = pytest.mark.virtual_time
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.kube.nodeselector import NodeSelectorMatcher, RequiredNodeAffinity
-from kubeloop.kube.objects import (
+from kubeloop.kube.node_selectors import NodeSelectorMatcher, RequiredNodeAffinity
+from kubeloop.kube.objects.api_types import (
     LabelSelector,
     LabelSelectorRequirement,
     NodeSelector,
@@ -16,6 +16,7 @@ from kubeloop.kube.objects import (
     Taint,
     Toleration,
 )
+from kubeloop.kube.objects.taints import find_untolerated_taint
 from kubeloop.kube.selectors import (
     EVERYTHING,
     NOTHING,
@@ -25,7 +26,6 @@ from kubeloop.kube.selectors import (
     selector_from,
     selector_from_map,
 )
-from kubeloop.kube.taints import find_untolerated_taint
 
 keys = st.sampled_from(["app", "tier", "example.com/x", "in", "notin"])
 values = st.sampled_from(["", "web", "db", "a.b", "1"])

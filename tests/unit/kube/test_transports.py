@@ -8,13 +8,13 @@ import ssl
 
 import pytest
 
-from kubeloop.kube.aiohttp_transport import AiohttpTransport
-from kubeloop.kube.asyncio_transport import AsyncioTransport
-from kubeloop.kube.client import Client
-from kubeloop.kube.endpoint import endpoint_at
-from kubeloop.kube.resources import PODS
-from kubeloop.kube.retries import RetryPolicy
-from kubeloop.kube.transport import TransportError
+from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.asyncio_transport import AsyncioTransport
+from kubeloop.kube.client.endpoint import endpoint_at
+from kubeloop.kube.client.retries import RetryPolicy
+from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.objects.resources import PODS
 
 HEADERS = {"accept": "application/json", "user-agent": "test"}
 

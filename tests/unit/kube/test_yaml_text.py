@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeloop.kube import yaml_text
-from kubeloop.kube.yaml_text import UnreadableYaml, read_all, read_first, write
+from kubeloop.kube import yaml as yaml_text
+from kubeloop.kube.yaml import UnreadableYaml, read_all, read_first, write
 
 
 @pytest.mark.parametrize(("text", "value"), [

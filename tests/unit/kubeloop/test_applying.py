@@ -2,18 +2,18 @@ import random
 
 import pytest
 
-from kubeloop.devcluster.faults import AnswerLost
-from kubeloop.devcluster.request import Request, Response
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.kube.client import Client
+from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.faults import AnswerLost
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ServerUnreachable, UserError
-from kubeloop.kube.resources import CONFIG_MAPS
-from kubeloop.manifests import Manifest, apply
+from kubeloop.kube.objects.resources import CONFIG_MAPS
+from kubeloop.process.manifests import Manifest, apply
 from kubeloop.testing.memory_transport import MemoryTransport
-from kubeloop.tracing.requests import MAX_OBJECTS, ApplyTrace
-from kubeloop.tracing.sampling import Sampling
-from kubeloop.tracing.spans import Trace
+from kubeloop.tracing.recording.request_recorder import MAX_OBJECTS, ApplyTrace
+from kubeloop.tracing.recording.spans import Trace
+from kubeloop.tracing.sampling.samplers import Sampling
 
 
 def config_map(**metadata: str) -> Manifest:

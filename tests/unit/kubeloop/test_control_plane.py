@@ -10,14 +10,14 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.control_plane import _WATCHED, CONTROLLERS, ControlPlane, Settings, parse_controllers
-from kubeloop.devcluster.node_objects import NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.kube.client import Client
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.resources import DEPLOYMENTS, PODS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from kubeloop.process.control_plane import _WATCHED, CONTROLLERS, ControlPlane, Settings, parse_controllers
 from kubeloop.testing.memory_transport import MemoryTransport
 
 DEPLOYMENT = {
@@ -126,8 +126,8 @@ CAN_WAIT = (
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
-        pytest.param("kubeloop.cli, kubeloop.run", CAN_WAIT, id="before kubeloop run asks the API server"),
-        pytest.param("kubeloop.cli", ("asyncio", "yaml", *CAN_WAIT), id="before any command begins"),
+        pytest.param("kubeloop.cli.main, kubeloop.cli.run", CAN_WAIT, id="before kubeloop run asks the API server"),
+        pytest.param("kubeloop.cli.main", ("asyncio", "yaml", *CAN_WAIT), id="before any command begins"),
     ],
 )
 def test_a_start_imports_nothing_that_can_wait(modules, absent):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.dump import compared, dump_on_request
 from kubeloop.kube.errors import ServerUnreachable
-from kubeloop.kube.objects import Node, convert
-from kubeloop.kube.resources import NODES
+from kubeloop.kube.objects.api_types import Node, convert
+from kubeloop.kube.objects.resources import NODES
+from kubeloop.process.scheduler_dump import compared, dump_on_request
 from kubeloop.scheduler.cache.cache import Cache
 
 pytestmark = pytest.mark.virtual_time
@@ -78,7 +78,7 @@ async def test_a_difference_that_stays_counts():
     ],
 )
 async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):
-    caplog.set_level(logging.INFO, "kubeloop.dump")
+    caplog.set_level(logging.INFO, "kubeloop.process.scheduler_dump")
     plane = plane_over(*answers)
     async with asyncio.TaskGroup() as group:
         dumping = group.create_task(dump_on_request(plane))
@@ -91,7 +91,7 @@ async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):
 
 
 async def test_without_a_scheduler_there_is_nothing_to_dump(caplog):
-    caplog.set_level(logging.INFO, "kubeloop.dump")
+    caplog.set_level(logging.INFO, "kubeloop.process.scheduler_dump")
     plane = plane_over([])
     plane.scheduler = None
     async with asyncio.TaskGroup() as group:

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.endpoint import Endpoint, File
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.process.endpoint import Endpoint, File
 
 
 @asynccontextmanager

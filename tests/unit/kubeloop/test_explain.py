@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
-from kubeloop import asking
-from kubeloop.control_plane import Settings
-from kubeloop.endpoint import Endpoint
-from kubeloop.explain import amount_text, explain_pages, help_lines, reasons, told
+from kubeloop.cli import endpoint_client
+from kubeloop.cli.explain import amount_text, explain_pages, help_lines, reasons, told
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.process.control_plane import Settings
+from kubeloop.process.endpoint import Endpoint
 
 
 def obstacle(plugin: str, *texts: str) -> dict[str, Any]:
@@ -60,13 +60,16 @@ def text(explanation: dict[str, Any]) -> str:
     ],
 )
 def test_a_target_is_written_as_for_kubectl(written, understood):
-    assert asking.parse_target(written, asking.PODS | asking.DEPLOYMENTS, verb="trace") == understood
+    assert (
+        endpoint_client.parse_target(written, endpoint_client.PODS | endpoint_client.DEPLOYMENTS, verb="trace")
+        == understood
+    )
 
 
 @pytest.mark.parametrize("written", ["web-1", "pod/", "node/a", "deploy/web"])
 def test_what_cannot_be_explained_is_refused_with_the_form_that_can(written):
     with pytest.raises(UserError, match=f"cannot explain '{written}'") as refused:
-        asking.parse_target(written, asking.PODS, verb="explain")
+        endpoint_client.parse_target(written, endpoint_client.PODS, verb="explain")
     assert refused.value.hint == "say pod/NAME"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubeloop.garbage import short_collections
+from kubeloop.process.python_gc import short_collections
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from kubeloop.greeting import greet
-from kubeloop.kube.client import Client
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.transport import Response, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.transport import Response, TransportError
-from kubeloop.listening import listening_socket, url_of
+from kubeloop.process.api_server_check import greet
+from kubeloop.process.endpoint_socket import listening_socket, url_of
 
 URL = "https://10.0.0.1:6443"
 

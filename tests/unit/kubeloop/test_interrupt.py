@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from kubeloop.interrupt import run_until_interrupted
 from kubeloop.kube.errors import UserError
+from kubeloop.process.signals import run_until_interrupted
 
 
 async def failing(error: Exception) -> int:

@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.yaml_text import read_first
-from kubeloop.kubeconfig import write_kubeconfig
+from kubeloop.kube.yaml import read_first
+from kubeloop.process.kubeconfig_file import write_kubeconfig
 
 CLUSTER = {"server": "https://127.0.0.1:1", "token": "secret", "certificate_pem": b"PEM"}
 

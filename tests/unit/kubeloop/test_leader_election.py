@@ -9,16 +9,16 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.control_plane import ControlPlane, Settings
-from kubeloop.devcluster.node_objects import NodeSettings
-from kubeloop.devcluster.nodes import SimulatedNodes
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.kube.client import Client, PatchType
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.transport import Response
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.objects import Lease
-from kubeloop.kube.resources import LEASES, PODS
-from kubeloop.kube.transport import Response
-from kubeloop.leader_election import ElectionSettings, LeaderElection, LeaseLost
+from kubeloop.kube.objects.api_types import Lease
+from kubeloop.kube.objects.resources import LEASES, PODS
+from kubeloop.process.control_plane import ControlPlane, Settings
+from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
 from kubeloop.testing.memory_transport import MemoryTransport
 
 pytestmark = pytest.mark.virtual_time

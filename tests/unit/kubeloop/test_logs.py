@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from kubeloop.kube.clock import SystemClock
-from kubeloop.logs import configure_logging
+from kubeloop.process.logs import configure_logging
 from kubeloop.tracing.provider import Tracing
 
 

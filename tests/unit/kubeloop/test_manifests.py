@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.manifests import last_applied, read_manifests
+from kubeloop.process.manifests import last_applied, read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 

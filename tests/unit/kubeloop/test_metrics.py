@@ -4,8 +4,13 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kubeloop.kube.transport import Response, StreamedResponse, TransportError
-from kubeloop.metrics import MeasuredTransport, PrometheusControllerMetrics, PrometheusSchedulerMetrics, new_registry
+from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.process.metrics import (
+    MeasuredTransport,
+    PrometheusControllerMetrics,
+    PrometheusSchedulerMetrics,
+    new_registry,
+)
 
 
 class FullQueue:

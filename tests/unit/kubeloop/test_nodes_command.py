@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from kubeloop.cli.nodes import Chosen, NewNodes, _kubeconfig, _new_names, _place, _taint, _template, fail
 from kubeloop.kube.errors import UserError
-from kubeloop.nodes import Chosen, NewNodes, _kubeconfig, _new_names, _place, _taint, _template, fail
 
 
 def new(**options) -> NewNodes:

@@ -8,9 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kubeloop.cli import commands
+from kubeloop.cli.main import commands
+from kubeloop.cli.options import ClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
 from kubeloop.kube.errors import UserError
-from kubeloop.options import ClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
 
 
 def parsed(*arguments: str):

@@ -5,7 +5,13 @@ import sys
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.running import RunningProcess, announced, process_to_ask, running_processes, runtime_directory
+from kubeloop.process.process_files import (
+    RunningProcess,
+    announced,
+    process_to_ask,
+    running_processes,
+    runtime_directory,
+)
 
 
 @pytest.fixture(autouse=True)

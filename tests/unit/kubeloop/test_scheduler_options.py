@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.__main__ import run
-from kubeloop.cli import commands
+from kubeloop.cli.main import commands
+from kubeloop.cli.scheduler_options import options_said_by, read_scheduler_configuration
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import load_configuration
-from kubeloop.scheduler_options import options_said_by, read_scheduler_configuration
 
 POLICY = """
 apiVersion: v1
@@ -171,7 +171,7 @@ def test_an_option_outweighs_the_file(tmp_path, monkeypatch):
         "leaderElection: {leaderElect: true}\n"
     )
     started = []
-    monkeypatch.setattr("kubeloop.run.run", lambda *options: started.extend(options) or 0)
+    monkeypatch.setattr("kubeloop.cli.run.run", lambda *options: started.extend(options) or 0)
     result = CliRunner().invoke(commands, ["run", "--config", str(path), "--kube-api-qps", "3", "--no-leader-elect"])
     assert result.exit_code == 0, result.output
     _, _, more, election = started

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
-from kubeloop import series
+from kubeloop.process import metric_series
 
 BUCKETS = (0.001, 0.5, 1, 2.5, 1000.0)
 NAMES = st.sampled_from(["a", 'quoted "b"', "line\nbreak"])
@@ -46,14 +46,14 @@ def observed(library, registry, observations):
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=20))
 def test_a_page_of_our_series_is_that_of_prometheus_client(observations):
     theirs = observed(prometheus_client, CollectorRegistry(), observations)
-    ours = observed(series, series.Registry(), observations)
+    ours = observed(metric_series, metric_series.Registry(), observations)
     assert generate_latest(ours) == generate_latest(theirs)
     assert openmetrics(ours) == openmetrics(theirs)
-    assert generate_latest(observed(series, CollectorRegistry(), observations)) == generate_latest(theirs)
+    assert generate_latest(observed(metric_series, CollectorRegistry(), observations)) == generate_latest(theirs)
 
 
 def test_a_wrong_number_of_labels_is_refused():
-    counter = series.Counter("c_total", "A counter.", ["one"], registry=series.Registry())
+    counter = metric_series.Counter("c_total", "A counter.", ["one"], registry=metric_series.Registry())
     with pytest.raises(ValueError, match="c_total has the labels"):
         counter.labels("a", "b")
 

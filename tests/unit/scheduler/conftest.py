@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.client import ListPage
+from kubeloop.kube.client.api_client import ListPage
 from kubeloop.kube.errors import ServerUnreachable, from_status
-from kubeloop.kube.objects import Node, Object, Pod, Status, convert, to_json
-from kubeloop.kube.resources import NODES, PODS, Resource
+from kubeloop.kube.objects.api_types import Node, Object, Pod, Status, convert, to_json
+from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 
 
 class Synced:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.snapshot import Snapshot
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
-from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 
 
 def random_node(rng: random.Random, name: str) -> Node:

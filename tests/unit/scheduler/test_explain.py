@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from kubeloop.kube.errors import from_status
-from kubeloop.kube.objects import PodStatus, Status, convert
-from kubeloop.kube.resources import NODES, PODS
-from kubeloop.scheduler.debug import Held, compare, comparison_text, dump, dump_text
-from kubeloop.scheduler.explain import explain, explain_in_slices
+from kubeloop.kube.objects.api_types import PodStatus, Status, convert
+from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.scheduler.explain.cache_debugger import Held, compare, comparison_text, dump, dump_text
+from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
 
 pytestmark = pytest.mark.virtual_time
 

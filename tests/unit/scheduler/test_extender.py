@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import Pod, convert
-from kubeloop.kube.resources import PODS
+from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource
 from kubeloop.scheduler.extender import Extender, ExtenderError
-from kubeloop.scheduler.whole_objects import WholeObjects
+from kubeloop.scheduler.full_objects import WholeObjects
 
 Answers = dict[str, Callable[[Any], Any]]
 

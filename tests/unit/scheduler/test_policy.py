@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import Node, convert
-from kubeloop.kube.resources import NODES
+from kubeloop.kube.objects.api_types import Node, convert
+from kubeloop.kube.objects.resources import NODES
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import load_configuration
@@ -113,8 +113,8 @@ async def test_node_pressure_keeps_pods_away(cluster, scheduling):
 
 @pytest.mark.virtual_time
 async def test_pods_of_one_controller_are_spread_over_zones(cluster, scheduling):
-    from kubeloop.kube.objects import Service
-    from kubeloop.kube.resources import SERVICES
+    from kubeloop.kube.objects.api_types import Service
+    from kubeloop.kube.objects.resources import SERVICES
 
     for zone, name in (("x", "a"), ("x", "b"), ("y", "c")):
         cluster.node(name, labels={"topology.kubernetes.io/zone": zone})

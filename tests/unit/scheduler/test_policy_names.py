@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.kube import resources
-from kubeloop.kube.objects import Node, Service, convert
-from kubeloop.kube.resources import NODES
-from kubeloop.kube.storage_objects import CSINode, PersistentVolume, PersistentVolumeClaim
+from kubeloop.kube.objects import resources
+from kubeloop.kube.objects.api_types import Node, Service, convert
+from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES
 from kubeloop.scheduler.config.v1 import load_configuration
 

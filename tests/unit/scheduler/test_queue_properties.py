@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.kube.objects import Node, Pod, convert
-from kubeloop.scheduler.framework import events
-from kubeloop.scheduler.framework.interface import ClusterEvent, Code, Hint, Status
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.interface import ClusterEvent, Code, Hint, Status
 from kubeloop.scheduler.queue.hints import HintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 

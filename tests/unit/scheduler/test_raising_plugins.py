@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import Struct
+from kubeloop.kube.objects.api_types import Struct
+from kubeloop.scheduler.api.events import NODE, cluster_event
+from kubeloop.scheduler.api.interface import ActionType, ClusterEventWithHint, Code, RowVerdicts, Status
 from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.framework import registry
-from kubeloop.scheduler.framework.events import NODE, cluster_event
-from kubeloop.scheduler.framework.interface import ActionType, ClusterEventWithHint, Code, RowVerdicts, Status
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 
 pytestmark = pytest.mark.virtual_time
 

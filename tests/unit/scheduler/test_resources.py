@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects import Pod, convert
+from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.resources import accounted_requests, pod_requests, rounded_up
 
 

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable, from_status
-from kubeloop.kube.objects import Node, Pod, Status, convert
-from kubeloop.kube.resources import NODES, PODS, Resource
+from kubeloop.kube.objects.api_types import Node, Pod, Status, convert
+from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import load_configuration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 
 GPU = "example.com/gpu"
 PROFILES = """

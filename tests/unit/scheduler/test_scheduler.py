@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kubeloop.kube.objects import Pod
-from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 
 pytestmark = pytest.mark.virtual_time
 

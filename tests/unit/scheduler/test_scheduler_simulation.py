@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import ServerUnreachable
-from kubeloop.kube.objects import Pod
-from kubeloop.kube.resources import NODES, PODS
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.scheduler.cache.node_info import NodeInfo
 
 pytestmark = pytest.mark.virtual_time

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import Struct
-from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile
-from kubeloop.scheduler.framework import registry
-from kubeloop.scheduler.framework.events import NODE, cluster_event
-from kubeloop.scheduler.framework.interface import (
+from kubeloop.kube.objects.api_types import Struct
+from kubeloop.scheduler.api.events import NODE, cluster_event
+from kubeloop.scheduler.api.interface import (
     ActionType,
     ClusterEventWithHint,
     Code,
@@ -24,6 +22,8 @@ from kubeloop.scheduler.framework.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile
+from kubeloop.scheduler.framework import registry
 
 pytestmark = pytest.mark.virtual_time
 

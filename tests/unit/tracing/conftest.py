@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubeloop.kube import objects
+from kubeloop.kube.objects import api_types
 from kubeloop.tracing.provider import Tracing
 
 START = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=UTC)
@@ -62,8 +62,8 @@ def make_pod(
 ):
     """conditions: type -> since when they hold."""
     owners = [{"kind": owner, "name": "web-5f", "uid": "rs-uid", "controller": True}] if owner else []
-    return objects.convert(
-        objects.Pod,
+    return api_types.convert(
+        api_types.Pod,
         {
             "metadata": {
                 "name": name,

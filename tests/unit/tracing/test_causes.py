@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubeloop.tracing.current import current_headers, log_traceparent
-from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.tracing.recording.current_work import current_headers, log_traceparent
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 
 def test_the_running_task_knows_whose_work_it_does(tracing, pod, hand_clock):

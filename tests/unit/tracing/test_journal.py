@@ -9,9 +9,9 @@ import os
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing import journal as journal_module
-from kubeloop.tracing.journal import Journal
-from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.tracing.journal import journal as journal_module
+from kubeloop.tracing.journal.journal import Journal
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 SERVER = "https://cluster"
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.tracing import lifecycle
-from kubeloop.tracing.lifecycle import AttemptFacts, NoTraces
-from kubeloop.tracing.phase_times import phase_times
-from kubeloop.tracing.pod_record import MAX_FACTS, pod_trace
-from kubeloop.tracing.sampling import TailRules
-from kubeloop.tracing.spans import Link
+from kubeloop.tracing.recording import pod_recorder
+from kubeloop.tracing.recording.phase_times import phase_times
+from kubeloop.tracing.recording.pod_record import MAX_FACTS, pod_trace
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.spans import Link
+from kubeloop.tracing.sampling.samplers import TailRules
 
 MS = 1_000_000
 
@@ -634,7 +634,7 @@ async def test_with_the_sampler_off_a_pod_of_somebody_who_traces_is_traced_as_pa
 
 
 def test_the_notes_of_very_many_pods_are_bounded_together(make_tracing, pod, hand_clock, monkeypatch):
-    monkeypatch.setattr(lifecycle, "ALL_FACTS", 1_000)
+    monkeypatch.setattr(pod_recorder, "ALL_FACTS", 1_000)
     tracing = make_tracing(hand_clock)
     pods = [pod(f"p{number}") for number in range(20)]
     for web in pods:
@@ -679,7 +679,7 @@ def test_open_records_are_saved_when_they_changed_and_never_too_many_at_once(tra
         def forget(self, record):
             self.names.append(f"not {record.name}")
 
-    monkeypatch.setattr(lifecycle, "SAVED_AT_ONCE", 3)
+    monkeypatch.setattr(pod_recorder, "SAVED_AT_ONCE", 3)
     tracing.pods.saved = saved = Saved()
     pods = [pod(f"p{number}") for number in range(5)]
     for web in pods:

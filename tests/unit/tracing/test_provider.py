@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from kubeloop.kube import objects
-from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.kube.objects import api_types
 from kubeloop.tracing.provider import Tracing, wants_export
-from kubeloop.tracing.spans import Link
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.recording.spans import Link
 from kubeloop.tracing.views.waterfall import waterfall
 
 
@@ -85,7 +85,7 @@ def test_memory_is_bounded_and_keeps_the_newest(make_tracing, pod, hand_clock):
 def test_a_pod_bound_before_this_process_is_told_from_its_object(tracing, pod):
     bound = pod(traceparent=f"00-{'1' * 32}-{'2' * 16}-01", node="n1")
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T12:00:03Z"}]
-    bound = msgspec.structs.replace(bound, status=objects.convert(objects.PodStatus, {"conditions": conditions}))
+    bound = msgspec.structs.replace(bound, status=api_types.convert(api_types.PodStatus, {"conditions": conditions}))
     assert tracing.trace_id(bound) == "1" * 32
     assert tracing.created_to_bound_seconds(bound) == 3.0
     document = tracing.reconstructed(bound)

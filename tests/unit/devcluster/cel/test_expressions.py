@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.cel.estimates import MOST, estimate
-from kubeloop.devcluster.cel.objects import View
-from kubeloop.devcluster.cel.program import EXCEEDED, Program
-from kubeloop.devcluster.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.cel.types import DYN, INT, STRING, declared, escape, list_of, map_of, unescape
-from kubeloop.devcluster.cel.values import NONE, Duration, Optional, Timestamp, go_float
+from kubeloop.devcluster.languages.cel.estimates import MOST, estimate
+from kubeloop.devcluster.languages.cel.objects import View
+from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.devcluster.languages.cel.types import DYN, INT, STRING, declared, escape, list_of, map_of, unescape
+from kubeloop.devcluster.languages.cel.values import NONE, Duration, Optional, Timestamp, go_float
 
 
 def value(text: str, **variables: Any) -> Any:
@@ -160,7 +160,8 @@ def test_maps_and_lists_of_other_types_are_not_mixed_up():
 
 def test_servers_without_rules_do_not_load_the_compiler():
     code = (
-        "import sys; import kubeloop.development_cluster, kubeloop.devcluster.server, kubeloop.devcluster.nodes; "
-        "sys.exit(any(name == 'kubeloop.devcluster.cel' for name in sys.modules))"
+        "import sys; import kubeloop.process.development_cluster, kubeloop.devcluster.server.apiserver; "
+        "import kubeloop.devcluster.kubelet.simulated_nodes; "
+        "sys.exit(any(name == 'kubeloop.devcluster.languages.cel' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.cel.objects import View
-from kubeloop.devcluster.cel.program import EXCEEDED, Program
-from kubeloop.devcluster.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.cel.types import STRING, declared
+from kubeloop.devcluster.languages.cel.objects import View
+from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.devcluster.languages.cel.types import STRING, declared
 
 DIGITS = "9" * 5000  # more than Python reads
 

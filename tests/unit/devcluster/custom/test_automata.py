@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from kubeloop.devcluster.custom.automata import Automaton, looks_again, may_explode
-from kubeloop.devcluster.custom.go_patterns import in_python, read
-from kubeloop.devcluster.custom.patterns import Pattern, matches
+from kubeloop.devcluster.languages.regex.automata import Automaton, looks_again, may_explode
+from kubeloop.devcluster.languages.regex.go_syntax import in_python, read
+from kubeloop.devcluster.languages.regex.patterns import Pattern, matches
 
 PATTERNS = [
     r"^(a+)+\z", r"(a|b)*abb", r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\z", r"(ab?)*?c",

@@ -8,8 +8,8 @@ import json
 import random
 from pathlib import Path
 
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 from support import custom_resource_requests
 from support.custom_resource_requests import comparable, differences, steps

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.faults import Faults
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.faults import Faults
 from kubeloop.kube.clock import SystemClock
 from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, serving_webhook
 

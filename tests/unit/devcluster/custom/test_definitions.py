@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.wire import wire_values
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.serializer.protobuf.wire import wire_values
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.storage.sqlite import Journal
 from kubeloop.kube.clock import SystemClock
 from support.custom_resource_requests import WIDGETS, definition, widget
 

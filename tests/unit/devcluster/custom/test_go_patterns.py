@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.custom.automata import Automaton
-from kubeloop.devcluster.custom.go_patterns import PatternError, read
-from kubeloop.devcluster.custom.patterns import matches, pattern
+from kubeloop.devcluster.languages.regex.automata import Automaton
+from kubeloop.devcluster.languages.regex.go_syntax import PatternError, read
+from kubeloop.devcluster.languages.regex.patterns import matches, pattern
 
 LONG_S, KELVIN = "\u017f", "\u212a"
 

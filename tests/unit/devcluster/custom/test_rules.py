@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.custom.rules import RuleTree, check_object
-from kubeloop.devcluster.custom.schema_rules import check_schema
+from kubeloop.devcluster.apiextensions.cel_rules import RuleTree, check_object
+from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.validation.field import Errors
 
 JSON = dict[str, Any]

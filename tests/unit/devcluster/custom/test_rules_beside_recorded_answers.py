@@ -7,8 +7,8 @@ import json
 import random
 from pathlib import Path
 
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 from support import rule_cases
 from support.rule_cases import comparable, steps

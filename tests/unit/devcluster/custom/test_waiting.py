@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.custom import rules
-from kubeloop.devcluster.request import Request, Response
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.apiextensions import cel_rules
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 from support.rule_cases import CRDS, GROUP, definition
 
@@ -50,14 +50,14 @@ async def server() -> ApiServer:
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where rules were run to their end."""
     found: list[str] = []
-    whole = rules.check_object
+    whole = cel_rules.check_object
 
-    def noted(*arguments: Any) -> rules.Findings:
+    def noted(*arguments: Any) -> cel_rules.Findings:
         result = whole(*arguments)
         found.append("loop" if threading.current_thread() is threading.main_thread() else "beside")
         return result
 
-    monkeypatch.setattr(rules, "check_object", noted)
+    monkeypatch.setattr(cel_rules, "check_object", noted)
     return found
 
 

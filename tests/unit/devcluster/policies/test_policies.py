@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.journal import Journal
-from kubeloop.devcluster.policies import validating
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.admission.policies import validating
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.storage.sqlite import Journal
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]
@@ -183,9 +183,9 @@ async def main():
     body = b'{"metadata": {"name": "a"}}'
     answer = server.answer(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
     assert answer.status == 201, answer
-    print([name for name in sys.modules if name.startswith("kubeloop.devcluster.policies.")])
+    print([name for name in sys.modules if name.startswith("kubeloop.devcluster.admission.policies.")])
 
 asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "['kubeloop.devcluster.policies.active']", done.stderr
+    assert done.stdout.strip() == "['kubeloop.devcluster.admission.policies.active']", done.stderr

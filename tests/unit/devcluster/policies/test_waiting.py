@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.cel.program import Outcome, Program
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.languages.cel.program import Outcome, Program
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from kubeloop.devcluster.stages.jq import JqError, Query
+from kubeloop.devcluster.languages.jq import JqError, Query
 
 POD = {
     "metadata": {"name": "web", "labels": {"app": "web", "x.io/y": "z"}, "ownerReferences": [{"kind": "Job"}]},

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
-from kubeloop.devcluster.stages.files import Stage, read_stages
-from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds
-from kubeloop.devcluster.stages.objects import ObjectStages
-from kubeloop.devcluster.stages.requests import StageRequests
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
+from kubeloop.devcluster.kubelet.stages.lifecycle import chosen, delay_seconds
+from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
+from kubeloop.devcluster.kubelet.stages.requests import StageRequests
+from kubeloop.devcluster.server.apiserver import ApiServer
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.node_objects import ANNOTATION_FAIL
-from kubeloop.devcluster.stages.files import Stage, read_stages
-from kubeloop.devcluster.stages.lifecycle import chosen, delay_seconds, matches
+from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
+from kubeloop.devcluster.kubelet.stages.lifecycle import chosen, delay_seconds, matches
+from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.resources import LEASES, NODES, PODS
+from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 from support.simulated_cluster import SimulatedCluster
 
 JSON = dict[str, Any]

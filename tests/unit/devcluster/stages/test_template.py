@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.devcluster.stages.template import Template
-from kubeloop.devcluster.stages.template_syntax import TemplateError
+from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
+from kubeloop.devcluster.languages.gotemplate.template import Template
 
 POD = {
     "metadata": {"name": "web", "labels": {"app": "web", "a-b": "dashed"}, "generation": 3},

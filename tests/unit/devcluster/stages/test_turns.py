@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.simulation import Agenda
-from kubeloop.devcluster.stages.files import Stage, read_stages
-from kubeloop.devcluster.stages.turns import Turn, Turns
+from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
+from kubeloop.devcluster.kubelet.stages.schedule import Turn, Turns
+from kubeloop.devcluster.simulation.agenda import Agenda
 from support.set_clock import SetClock
 
 STAGE = """

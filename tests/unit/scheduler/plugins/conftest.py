@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from kubeloop.informers.store import Store
-from kubeloop.kube.objects import Node, Pod, convert
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.scheduler.api.interface import CycleState, Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.interface import CycleState, Status
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.lifecycle import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoTraces
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects import NodeAffinity as NodeAffinityTerms
-from kubeloop.kube.objects import ReplicaSet, Service, convert
+from kubeloop.kube.objects.api_types import NodeAffinity as NodeAffinityTerms
+from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
-from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.plugins import args
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
-from kubeloop.scheduler.framework.interface import CycleState
 
 
 def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects import Volume, convert
-from kubeloop.kube.storage_objects import PersistentVolume
+from kubeloop.kube.objects.api_types import Volume, convert
+from kubeloop.kube.objects.storage_types import PersistentVolume
 from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, inline_handle, translated
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects import PodDisruptionBudget, convert
+from kubeloop.kube.objects.api_types import PodDisruptionBudget, convert
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework import dry_run
-from kubeloop.scheduler.framework.interface import CycleState
 
 TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from kubeloop.kube.objects import Service, convert
+from kubeloop.kube.objects.api_types import Service, convert
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.interface import CycleState
-from kubeloop.scheduler.plugins import spread_places
+from kubeloop.scheduler.plugins import topology_spread_score_table
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -42,7 +42,7 @@ def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spread_places, "_FEW_ROWS", few_rows)
+    monkeypatch.setattr(topology_spread_score_table, "_FEW_ROWS", few_rows)
     rng = random.Random(seed)
     zones = ["a", "b", "c"][: rng.randrange(1, 4)]
     nodes = {f"n{number}": node(f"n{number}", labels={ZONE: rng.choice(zones)}) for number in range(12)}
@@ -111,7 +111,7 @@ def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_c
 def test_domains_too_many_for_a_table_are_scored_without_one(
     cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spread_places, "MAX_PLACES", 8)
+    monkeypatch.setattr(topology_spread_score_table, "MAX_PLACES", 8)
     rng = random.Random(1)
     here = cluster([node(f"n{number}", labels={ZONE: f"z{number}"}) for number in range(6)])
     plugin, state = here.framework.plugins["PodTopologySpread"], CycleState()
@@ -129,7 +129,7 @@ def test_a_zone_that_nobody_was_in_before_has_a_column_of_its_own_in_the_table(
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spread_places, "_FEW_ROWS", few_rows)
+    monkeypatch.setattr(topology_spread_score_table, "_FEW_ROWS", few_rows)
     nodes = {name: node(name, labels={ZONE: zone}) for name, zone in zip("mnopqr", "aabbbb", strict=True)}
     there = [pod(f"p{number}", name, labels={"app": "x"}) for number, name in enumerate("mmnoq")]
     here = cluster(nodes.values(), there)

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.objects import convert
-from kubeloop.kube.quantity import value
-from kubeloop.kube.storage_objects import (
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.storage_types import (
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
 )
+from kubeloop.kube.quantities import value
+from kubeloop.scheduler.api.interface import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.interface import CycleState
 from kubeloop.scheduler.plugins.volume_binder import SuitableVolumes, matches_node
 
 ZONE = "topology.kubernetes.io/zone"

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
-from kubeloop.kube.objects import Status, convert
-from kubeloop.kube.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.kube.objects.api_types import Status, convert
+from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.scheduler.api.interface import Code, CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.interface import Code, CycleState
 from kubeloop.scheduler.plugins import args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
-from kubeloop.scheduler.plugins.eviction import Evictions
+from kubeloop.scheduler.plugins.preemption_eviction import Evictions
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.informers.store import Store
-from kubeloop.kube import objects
+from kubeloop.kube.objects import api_types
 from kubeloop.tracing.views import feed as feed_module
 from kubeloop.tracing.views.feed import PodFeed, untraced_line
 
@@ -215,6 +215,6 @@ def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make
 def test_an_untraced_pod_that_fits_nowhere_says_why(pod):
     waiting = pod("a")
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-    status = objects.convert(objects.PodStatus, {"phase": "Pending", "conditions": [condition]})
+    status = api_types.convert(api_types.PodStatus, {"phase": "Pending", "conditions": [condition]})
     line = untraced_line("k", msgspec.structs.replace(waiting, status=status))
     assert (line.stage, line.reason, line.is_open, line.segments) == ("unschedulable", "0/1 nodes", True, [])

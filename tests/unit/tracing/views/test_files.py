@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from kubeloop.tracing.lifecycle import AttemptFacts
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.views.lines import line_of
 from kubeloop.tracing.views.otlp import NotOtlp, from_otlp, to_otlp
 from kubeloop.tracing.views.perfetto import to_perfetto

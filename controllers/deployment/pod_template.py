@@ -1,0 +1,243 @@
+"""Pod templates: when two are the same, and the hash that stands in names and labels.
+
+Templates are opaque JSON; the table of API types (`kubeloop.kube.schema`) says what a Go program would have read from
+them. Pure functions. Source: EqualIgnoreHash in util/deployment_util.go, ComputeHash in
+pkg/controller/controller_utils.go (FNV-1a over k8s.io/apimachinery/pkg/util/dump, which prints with go-spew).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from kubeloop.kube.objects.api_types import JSON
+from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
+from kubeloop.kube.schema import Field, StructType, TypeRef, type_ref
+
+HASH_LABEL = "pod-template-hash"
+
+_TEMPLATE = "core/v1.PodTemplateSpec"
+_ZERO: dict[str, Any] = {
+    "string": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "float64": 0.0,
+    "byte": 0,
+    "bytes": "",
+}
+
+
+def with_hash_label(template: Mapping[str, JSON], value: str) -> dict[str, JSON]:
+    """A copy of `template` with the label."""
+    metadata = template.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), HASH_LABEL: value}
+    return {**template, "metadata": {**metadata, "labels": labels}}
+
+
+def without_hash_label(template: Mapping[str, JSON]) -> dict[str, JSON]:
+    """A copy of `template` without the label."""
+    metadata = template.get("metadata") or {}
+    labels = metadata.get("labels")
+    if not labels or HASH_LABEL not in labels:
+        return dict(template)
+    kept = {name: value for name, value in labels.items() if name != HASH_LABEL}
+    return {**template, "metadata": {**metadata, "labels": kept}}
+
+
+def equal_ignore_hash(a: Mapping[str, JSON], b: Mapping[str, JSON]) -> bool:
+    """Whether two templates are the same but for the label pod-template-hash.
+
+    As Go's semantic equality has it: absent and empty lists and maps are the same, quantities compare by value, fields
+    the API does not know are nothing; a pointer that is null differs from one to a zero value.
+    """
+    a, b = without_hash_label(a), without_hash_label(b)
+    return a == b or canonical(a) == canonical(b)
+
+
+# --- canonical form ------------------------------------------------------------------------------------------------
+
+_ABSENT = object()
+_recent: OrderedDict[int, tuple[Mapping[str, JSON], Any]] = OrderedDict()
+
+
+def canonical(template: Mapping[str, JSON]) -> Any:
+    """A form of the template that is equal (==) exactly for equal templates."""
+    spec = template.get("spec")
+    key = id(spec)
+    kept = _recent.get(key)
+    if kept is not None and kept[0] is spec:
+        canonical_spec = kept[1]
+    else:
+        canonical_spec = _canonical(type_ref("core/v1.PodSpec"), spec)
+        if isinstance(spec, dict):
+            # A template's spec is compared again with every sync of its Deployment; the entry keeps it alive, so that
+            # its id stays its own.
+            _recent[key] = (spec, canonical_spec)
+            if len(_recent) > 4096:
+                _recent.popitem(last=False)
+    return _canonical(type_ref("meta/v1.ObjectMeta"), template.get("metadata")), canonical_spec
+
+
+def _canonical(ref: TypeRef, value: JSON) -> Any:
+    if value is None:
+        return _ABSENT
+    kind = ref.kind
+    result: Any = value
+    if kind == "struct" and isinstance(value, dict):
+        assert ref.struct is not None
+        result = {}
+        for name, field in ref.struct.json.items():
+            member = _canonical(field.type, value.get(name))
+            if member is not _ABSENT:
+                result[name] = member
+        return _ABSENT if not result and not ref.pointer else result
+    if kind == "list" and isinstance(value, list) and ref.element is not None:
+        element = ref.element
+        result = [None if (each := _canonical(element, item)) is _ABSENT else each for item in value]
+        return result or _ABSENT
+    if kind == "map" and isinstance(value, dict) and ref.element is not None:
+        element = ref.element
+        result = {
+            name: None if (each := _canonical(element, item)) is _ABSENT else each for name, item in value.items()
+        }
+        return result or _ABSENT
+    if kind == "quantity":
+        try:
+            result = parse_quantity(value)
+        except QuantityError:
+            return value
+        return _ABSENT if not ref.pointer and result.sign == 0 else result
+    if not ref.pointer and value == _ZERO.get(kind, _ABSENT):
+        return _ABSENT
+    return result
+
+
+# --- hash ----------------------------------------------------------------------------------------------------------
+
+_FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
+_SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, nor 0, 1 and 3: nobody is to read a word in it
+
+
+def pod_template_hash(template: Mapping[str, JSON], collision_count: int | None) -> str:
+    """The value of the label pod-template-hash."""
+    data = dump(template).encode()
+    if collision_count is not None:
+        data += struct.pack("<I4x", collision_count & 0xFFFFFFFF)
+    hashed = _FNV_OFFSET
+    for byte in data:
+        hashed = ((hashed ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+    return "".join(_SAFE_DIGITS[ord(digit) % len(_SAFE_DIGITS)] for digit in str(hashed))
+
+
+def dump(template: Mapping[str, JSON]) -> str:
+    """The text a Go program hashes: every field of the PodTemplateSpec, in declaration order, with its type."""
+    ref = type_ref(_TEMPLATE)
+    return f"({_go_type(ref.go_type)})" + "".join(_dump(ref, template))
+
+
+@cache
+def _go_type(go_type: str) -> str:
+    """As Go prints a type: by the last part of its package's path."""
+    for prefix, bare in (("core/v1.", "v1."), ("meta/v1.", "v1.")):
+        go_type = go_type.replace(prefix, bare)
+    return "[]uint8" if go_type == "[]byte" else go_type
+
+
+def _dump(ref: TypeRef, value: JSON) -> Iterable[str]:
+    """The value without its type."""
+    kind = ref.kind
+    if value is None and (ref.pointer or kind in ("list", "map", "bytes", "raw")):
+        yield "<nil>"
+    elif kind == "struct":
+        assert ref.struct is not None
+        yield from _dump_struct(ref.struct, value if isinstance(value, dict) else {})
+    elif kind == "list" and ref.element is not None:
+        yield "["
+        for position, item in enumerate(value):
+            if position:
+                yield " "
+            yield from _dump(ref.element, item)
+        yield "]"
+    elif kind == "map" and ref.element is not None:
+        yield "map["
+        for position, name in enumerate(sorted(value)):
+            yield f" {name}:" if position else f"{name}:"
+            yield from _dump(ref.element, value[name])
+        yield "]"
+    elif kind == "quantity":
+        yield _dump_quantity(value)
+    elif kind == "intOrString":
+        text, number = (value, 0) if isinstance(value, str) else ("", value or 0)
+        type_ = 1 if isinstance(value, str) else 0
+        yield f"{{Type:(intstr.Type){type_} IntVal:(int32){number} StrVal:(string){text}}}"
+    elif kind in ("time", "microTime"):
+        yield f"{{Time:(time.Time){{wall:(uint64)0 ext:(int64){_go_seconds(value)} loc:(*time.Location)<nil>}}}}"
+    elif kind == "bool":
+        yield "true" if value else "false"
+    elif value is None:
+        yield str(_ZERO.get(kind, ""))
+    else:
+        yield str(value)
+
+
+def _dump_struct(type_: StructType, value: Mapping[str, JSON]) -> Iterable[str]:
+    yield "{"
+    for position, field in enumerate(type_.fields):
+        yield f"{' ' if position else ''}{field.go_name}:({_go_type(field.type.go_type)})"
+        yield from _dump(field.type, _member(field, value))
+    yield "}"
+
+
+def _member(field: Field, value: Mapping[str, JSON]) -> JSON:
+    """The JSON of a field; that of an embedded struct stands in its parent."""
+    if not field.inline:
+        return value.get(field.name)
+    inner = field.type.struct
+    if inner is None:
+        return None
+    members = {name: value[name] for name in inner.json if value.get(name) is not None}
+    return members if members or not field.type.pointer else None
+
+
+def _dump_quantity(value: JSON) -> str:
+    big = "<nil>"
+    if value is None:
+        return _quantity_text(0, 0, big, "", "")
+    try:
+        quantity: Quantity = parse_quantity(value)
+    except QuantityError:
+        return _quantity_text(0, 0, big, "", "")
+    small, unscaled, exponent, text = quantity.parts
+    if value == "0":
+        return _quantity_text(0, 0, big, text, "")
+    if small:
+        return _quantity_text(unscaled, exponent, big, text, quantity.format.value)
+    words, rest = [], abs(unscaled)
+    while rest:
+        words.append(str(rest & (1 << 64) - 1))
+        rest >>= 64
+    negative = "true" if unscaled < 0 else "false"
+    big = (
+        f"{{unscaled:(big.Int){{neg:(bool){negative} abs:(big.nat)[{' '.join(words)}]}} scale:(inf.Scale){-exponent}}}"
+    )
+    return _quantity_text(0, 0, big, "", quantity.format.value)
+
+
+def _quantity_text(number: int, scale: int, big: str, text: str, format_: str) -> str:
+    return (
+        f"{{i:(resource.int64Amount){{value:(int64){number} scale:(resource.Scale){scale}}} "
+        f"d:(resource.infDecAmount){{Dec:(*inf.Dec){big}}} s:(string){text} Format:(resource.Format){format_}}}"
+    )
+
+
+def _go_seconds(value: JSON) -> int:
+    """Seconds since the year 1, as Go counts them; 0 for the zero time."""
+    if not isinstance(value, str) or not value:
+        return 0
+    moment = datetime.fromisoformat(value)
+    return int(moment.timestamp()) + 62135596800

@@ -1,0 +1,260 @@
+"""How many Pods each ReplicaSet of a Deployment is to have: fence posts, rolling update, proportional scaling.
+
+Pure functions. Source: pkg/controller/deployment/{rolling,sync}.go and util/deployment_util.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from kubeloop.controllers.deployment.replica_sets import (
+    DESIRED_REPLICAS,
+    active,
+    active_or_latest,
+    available_replicas_sum,
+    by_creation,
+    by_size_newer,
+    by_size_older,
+    desired_replicas_annotation,
+    max_replicas_annotation,
+    replicas_annotations,
+    replicas_of,
+    spec_replicas_sum,
+)
+from kubeloop.controllers.runtime.controller import ReconcileFailed
+from kubeloop.controllers.runtime.go_numbers import (
+    InvalidIntOrPercent,
+    int_or_none,
+    rounded,
+    scaled_value,
+    wrapped_int32,
+)
+from kubeloop.kube.objects.api_types import Deployment, DeploymentSpec, IntOrString, ReplicaSet, RollingUpdateDeployment
+
+ROLLING_UPDATE = "RollingUpdate"
+RECREATE = "Recreate"
+
+
+class UnsupportedStrategy(ReconcileFailed):
+    """spec.strategy.type is none that exists."""
+
+
+def resolve_fenceposts(
+    max_surge: IntOrString | None, max_unavailable: IntOrString | None, desired: int
+) -> tuple[int, int]:
+    """maxSurge (rounded up) and maxUnavailable (rounded down) in Pods. Both zero would never move: then (0, 1).
+
+    Raises InvalidIntOrPercent.
+    """
+    surge = scaled_value(0 if max_surge is None else max_surge, desired, round_up=True)
+    unavailable = scaled_value(0 if max_unavailable is None else max_unavailable, desired, round_up=False)
+    if surge == 0 and unavailable == 0:
+        # Validation never allows both to be zero, but a percentage may round down to it.
+        unavailable = 1
+    return surge, unavailable
+
+
+def _limits(spec: DeploymentSpec, replicas: int) -> tuple[int, int]:
+    rolling_update = spec.strategy.rolling_update or RollingUpdateDeployment()
+    try:
+        return resolve_fenceposts(rolling_update.max_surge, rolling_update.max_unavailable, replicas)
+    except InvalidIntOrPercent:
+        return 0, 0
+
+
+def is_rolling_update(deployment: Deployment) -> bool:
+    return deployment.spec.strategy.type == ROLLING_UPDATE
+
+
+def max_surge(deployment: Deployment) -> int:
+    """Pods allowed beyond spec.replicas; 0 if the strategy knows none, or it cannot be read."""
+    return _limits(deployment.spec, replicas_of(deployment))[0] if is_rolling_update(deployment) else 0
+
+
+def max_unavailable(deployment: Deployment) -> int:
+    """Pods that may be missing from spec.replicas; 0 if the strategy knows none, or it cannot be read."""
+    replicas = replicas_of(deployment)
+    if not is_rolling_update(deployment) or replicas == 0:
+        return 0
+    return min(_limits(deployment.spec, replicas)[1], replicas)
+
+
+def min_available(deployment: Deployment) -> int:
+    """Pods that a rolling update keeps available."""
+    if not is_rolling_update(deployment):
+        return 0
+    return replicas_of(deployment) - max_unavailable(deployment)
+
+
+def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs_replicas: int) -> int:
+    """The size of the new ReplicaSet that maxSurge allows now. `all_rss` includes it.
+
+    Raises InvalidIntOrPercent, UnsupportedStrategy.
+    """
+    desired = replicas_of(deployment)
+    strategy = deployment.spec.strategy
+    if strategy.type == RECREATE:
+        return desired
+    if strategy.type != ROLLING_UPDATE:
+        raise UnsupportedStrategy(f"deployment type {strategy.type} isn't supported")
+    rolling_update = strategy.rolling_update or RollingUpdateDeployment()
+    max_total = desired + scaled_value(rolling_update.max_surge, desired, round_up=True)
+    current = spec_replicas_sum(all_rss)
+    if current >= max_total:
+        return new_rs_replicas
+    return new_rs_replicas + min(max_total - current, desired - new_rs_replicas)
+
+
+class Resize(msgspec.Struct, frozen=True):
+    """One ReplicaSet gets this size."""
+
+    rs: ReplicaSet
+    replicas: int
+
+
+def plan_scale_down_budget(
+    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], old_rss: Sequence[ReplicaSet], new_rs: ReplicaSet
+) -> int:
+    """How many old Pods may go now, healthy or not; 0 or less: none.
+
+    Not only the Pods beyond minAvailable: those of the new ReplicaSet that are not available yet count as missing,
+    lest old Pods are taken away for new ones that never come up. Example: 10 replicas, maxUnavailable 2, maxSurge 3;
+    while 5 new Pods crash, 13 - 8 - 5 = 0 old ones may go.
+    """
+    if spec_replicas_sum(old_rss) == 0:
+        return 0
+    new_unavailable = replicas_of(new_rs) - new_rs.status.available_replicas
+    minimum = replicas_of(deployment) - max_unavailable(deployment)
+    return spec_replicas_sum(all_rss) - minimum - new_unavailable
+
+
+def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterator[Resize]:
+    """Old Pods that are not available go first: they serve nobody, and would block the rollout. Oldest first.
+
+    Raises ValueError for a ReplicaSet that reports more available Pods than it has, as kube-controller-manager fails.
+    """
+    removed = 0
+    for rs in old_rss:
+        if removed >= budget:
+            return
+        size, available = replicas_of(rs), rs.status.available_replicas
+        if size in (0, available):
+            continue
+        count = min(budget - removed, size - available)
+        if count < 0:
+            raise ValueError(f"{rs.key} has {size} replicas and reports {available} of them available: not scaled down")
+        removed += count
+        yield Resize(rs, size - count)
+
+
+def plan_old_scale_down(
+    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], old_rss: Sequence[ReplicaSet]
+) -> Iterator[Resize]:
+    """Old Pods beyond what has to be available go, of the oldest ReplicaSet first."""
+    minimum = replicas_of(deployment) - max_unavailable(deployment)
+    surplus = available_replicas_sum(all_rss) - minimum
+    removed = 0
+    for rs in old_rss:
+        if removed >= surplus:
+            return
+        size = replicas_of(rs)
+        if size == 0:
+            continue
+        count = min(size, surplus - removed)
+        removed += count
+        yield Resize(rs, size - count)
+
+
+def is_saturated(deployment: Deployment, rs: ReplicaSet | None) -> bool:
+    """Whether the ReplicaSet has the Deployment's size, was scaled for it, and all its Pods are available."""
+    if rs is None:
+        return False
+    # Read more leniently than desired_replicas_annotation, in v1.36 as here.
+    scaled_for = int_or_none(rs.metadata.annotations.get(DESIRED_REPLICAS))
+    desired = replicas_of(deployment)
+    return scaled_for is not None and (
+        replicas_of(rs) == wrapped_int32(scaled_for) == rs.status.available_replicas == desired
+    )
+
+
+def replica_set_proportion(rs: ReplicaSet, deployment: Deployment, to_add: int, added: int) -> int:
+    """The share of `rs` in a scaling by `to_add` (negative: down), of which `added` are given out already."""
+    if replicas_of(rs) == 0 or to_add in (0, added):
+        return 0
+    fraction = _fraction(rs, deployment)
+    allowed = to_add - added
+    return min(fraction, allowed) if to_add > 0 else max(fraction, allowed)
+
+
+def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
+    size = replicas_of(rs)
+    if replicas_of(deployment) == 0:
+        return -size
+    maximum = replicas_of(deployment) + max_surge(deployment)
+    maximum_before = max_replicas_annotation(rs)
+    if not maximum_before:
+        # Without the annotation the size of the Deployment before is unknown; its Pods are the next best.
+        maximum_before = deployment.status.replicas
+        if maximum_before == 0:
+            return 0
+    # v1.36 multiplies in 32 bits; sizes for which that wraps around are no cluster's, but the result is the same here.
+    return wrapped_int32(rounded(wrapped_int32(size * maximum) / maximum_before)) - size
+
+
+class Scaling(msgspec.Struct, frozen=True):
+    """Sizes after spec.replicas changed.
+
+    forced: the annotations are brought up to date even where the size stays.
+    """
+
+    resizes: tuple[Resize, ...] = ()
+    forced: bool = False
+
+
+def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> Scaling:
+    """Spread a change of spec.replicas over the ReplicaSets, in proportion to their sizes."""
+    desired = replicas_of(deployment)
+    only = active_or_latest(new_rs, old_rss)
+    if only is not None:
+        return Scaling((Resize(only, desired),)) if replicas_of(only) != desired else Scaling()
+    old_rss = by_creation(old_rss)[::-1]
+    if is_saturated(deployment, new_rs):
+        # The rollout is done but for leftovers, such as an old ReplicaSet that was adopted just now.
+        return Scaling(tuple(Resize(rs, 0) for rs in active(old_rss)))
+    if not is_rolling_update(deployment):
+        return Scaling()
+    all_rss = active([*old_rss, new_rs])
+    allowed = desired + max_surge(deployment) if desired > 0 else 0
+    to_add = allowed - spec_replicas_sum(all_rss)
+    if to_add > 0:
+        all_rss = by_size_newer(all_rss)
+    elif to_add < 0:
+        all_rss = by_size_older(all_rss)
+    sizes = []
+    added = 0
+    for rs in all_rss:
+        share = replica_set_proportion(rs, deployment, to_add, added)
+        added += share
+        sizes.append(replicas_of(rs) + share)
+    if to_add != 0 and sizes:
+        sizes[0] = max(0, sizes[0] + to_add - added)  # what rounding left over goes to the largest
+    return Scaling(tuple(Resize(rs, size) for rs, size in zip(all_rss, sizes, strict=True)), forced=True)
+
+
+def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet | None]) -> bool:
+    """Whether spec.replicas differs from what an active ReplicaSet was last scaled for."""
+    desired = replicas_of(deployment)
+    return any(
+        annotation is not None and annotation != desired
+        for annotation in map(desired_replicas_annotation, active(all_rss))
+    )
+
+
+def changed_replicas_annotations(deployment: Deployment, rs: ReplicaSet) -> dict[str, str]:
+    """The annotations of the Deployment's size that `rs` does not carry yet."""
+    desired = replicas_of(deployment)
+    annotations = rs.metadata.annotations
+    wanted = replicas_annotations(desired, desired + max_surge(deployment))
+    return {name: value for name, value in wanted.items() if annotations.get(name) != value}

@@ -1,0 +1,74 @@
+"""What a ReplicaSet does about its Pods: how many to create, which to delete, and what a new one looks like.
+
+Pure functions. Source: manageReplicas in pkg/controller/replicaset/replica_set.go, GetPodFromTemplate in
+pkg/controller/controller_utils.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from kubeloop.controllers.replicaset.deletion_order import pods_to_delete
+from kubeloop.controllers.replicaset.pod_groups import Groups
+from kubeloop.controllers.replicaset.related_pods import NodeCounts
+from kubeloop.controllers.replicaset.status import replicas_of
+from kubeloop.controllers.runtime.owner_references import controller_reference
+from kubeloop.kube.objects.api_types import JSON, Pod, ReplicaSet
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_MAX_NAME_LENGTH = 253
+
+
+class ReplicaPlan(msgspec.Struct, frozen=True):
+    """Never both."""
+
+    create: int = 0
+    delete: tuple[Pod, ...] = ()  # first to go first
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.create or self.delete)
+
+
+def plan_replicas(
+    rs: ReplicaSet, active: Groups, related: Callable[[], NodeCounts], now: datetime, *, burst: int
+) -> ReplicaPlan:
+    """`active`: the owned, active Pods; `related`: active Pods per node of all ReplicaSets of the same owner, asked for
+    only if Pods have to be chosen. At most `burst` Pods are created or deleted at a time."""
+    have = sum(len(pods) for pods in active.values())
+    surplus = have - replicas_of(rs)
+    if surplus < 0:
+        return ReplicaPlan(create=min(-surplus, burst))
+    count = min(surplus, burst)
+    if count == 0:
+        return ReplicaPlan()
+    pods = [pod for group in active.values() for pod in group.values()]
+    return ReplicaPlan(delete=tuple(pods_to_delete(pods, related, count, now)))
+
+
+def generate_name(owner_name: str) -> str:
+    """The prefix of the names of an owner's Pods: with a dash, unless no Pod could be named so."""
+    prefix = f"{owner_name}-"
+    masked = f"{prefix[:-2]}a"  # what the server puts in place of the dash is a letter or digit
+    if len(masked) <= _MAX_NAME_LENGTH and _SUBDOMAIN.fullmatch(masked):
+        return prefix
+    return owner_name
+
+
+def pod_from_template(rs: ReplicaSet) -> dict[str, JSON]:
+    """A Pod of `rs`, to be created in its namespace."""
+    template = rs.spec.template
+    wanted = template.get("metadata") or {}
+    metadata: dict[str, JSON] = {
+        "generateName": generate_name(rs.metadata.name),
+        "ownerReferences": [controller_reference(rs)],
+    }
+    for name in ("labels", "annotations", "finalizers"):
+        if wanted.get(name):
+            metadata[name] = wanted[name]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}

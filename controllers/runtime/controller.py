@@ -1,0 +1,140 @@
+"""The controller loop: workers that take keys from a queue and reconcile them.
+
+What a key means and what reconciling does is the caller's. A failing reconcile is put back by the rate limiter and
+logged with its key; one key that always fails never holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.rate_limiter import loop_time
+from kubeloop.controllers.runtime.work_queue import QueueShutDown, WorkQueue
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
+
+log = logging.getLogger(__name__)
+
+
+class StaleCache(Exception):
+    """The caches have not yet seen what this controller itself wrote; the sync is put off."""
+
+
+class ReconcileFailed(Exception):
+    """A reconcile could not do its work, and its text says why: it is logged without a traceback, and retried."""
+
+
+Reconcile = Callable[[str], Awaitable[float | None]]
+"""Reconcile one key. Returns the seconds after which time alone may change the answer, else None.
+
+Level-based; may be cancelled and run again. Raising means: retry with backoff.
+"""
+
+
+def seconds_of(clock: Clock) -> Callable[[], float]:
+    """The clock as seconds, for durations in metrics. The event loop's own time may move by whole milliseconds."""
+    return lambda: clock.time_ns() / 1e9
+
+
+def never_final(error: Exception) -> bool:
+    """No error ends the retries."""
+    del error
+    return False
+
+
+class Controller:
+    """N workers on one queue."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        queue: WorkQueue,
+        workers: int,
+        *,
+        max_requeues: int | None = None,
+        is_final: Callable[[Exception], bool] = never_final,
+        metrics: ControllerMetrics | None = None,
+        seconds: Callable[[], float] = loop_time,
+    ) -> None:
+        """max_requeues: a key that failed that often in a row is dropped (None: never). is_final: an error that no
+        retry can mend; the key is dropped quietly, and comes back with the next event. seconds: a clock for the
+        metrics."""
+        self.name = name
+        self._reconcile = reconcile
+        self._queue = queue
+        self._workers = workers
+        self._max_requeues = max_requeues
+        self._is_final = is_final
+        self._metrics = metrics
+        self._seconds = seconds
+
+    async def run(self) -> None:
+        """Work until cancelled, or until the queue is shut down and empty.
+
+        Cancellation: reconciles in flight are cancelled; being level-based, they are simply run again after a restart.
+        """
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for number in range(self._workers):
+                    workers.create_task(self._work(), name=f"{self.name}/worker-{number}")
+        finally:
+            self._queue.shut_down()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except QueueShutDown:
+                return
+            try:
+                await self.process(key)
+            finally:
+                self._queue.done(key)
+
+    async def process(self, key: str) -> Exception | None:
+        """Reconcile `key` once and do with the queue what the outcome asks for.
+
+        Returns what the reconcile raised, which is dealt with. Raises nothing but cancellation.
+        """
+        started_at = self._seconds()
+        failure: Exception | None = None
+        try:
+            seconds = await self._reconcile(key)
+        except Exception as error:
+            failure = error
+            self._failed(key, error)
+        else:
+            if seconds is not None:
+                self._queue.add_after(key, seconds)
+            self._queue.forget(key)
+        if self._metrics is not None:
+            failed = failure is not None and not isinstance(failure, StaleCache)
+            self._metrics.reconciled(self.name, max(0.0, self._seconds() - started_at), error=failed)
+        return failure
+
+    def _failed(self, key: str, error: Exception) -> None:
+        fields = {"controller": self.name, "key": key, "error": str(error)}
+        if self._is_final(error):
+            log.debug("reconcile ended: %s %s: %s", self.name, key, error, extra=fields)
+            self._queue.forget(key)
+            return
+        if isinstance(error, StaleCache):
+            log.debug("reconcile put off: %s %s: %s", self.name, key, error, extra=fields)
+            self._queue.add_rate_limited(key, failed=False)
+            return
+        requeues = self._queue.requeues(key)
+        if self._max_requeues is not None and requeues >= self._max_requeues:
+            log.error("giving up after %d tries: %s %s: %s", requeues + 1, self.name, key, error, extra=fields)
+            self._queue.forget(key)
+            return
+        if isinstance(error, Conflict):
+            log.debug("reconcile met a newer object: %s %s: %s", self.name, key, error, extra=fields)
+        elif isinstance(error, ApiError | ServerUnreachable | ReconcileFailed):
+            log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
+        else:
+            log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)
+        self._queue.add_rate_limited(key)

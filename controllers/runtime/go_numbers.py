@@ -1,0 +1,83 @@
+"""Numbers as Go reads and computes them, where a Kubernetes annotation or a 32-bit field makes the difference.
+
+Standard library only. Source: Go's strconv.ParseInt and ParseUint, apimachinery util/intstr.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from kubeloop.kube.objects.api_types import IntOrString
+
+MAX_INT32 = (1 << 31) - 1
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
+
+
+class NotANumber(ValueError):
+    """The text is no integer of that size; `nearest` is what Go returns beside the error."""
+
+    def __init__(self, text: str, problem: str, nearest: int) -> None:
+        super().__init__(f'strconv.ParseInt: parsing "{text}": {problem}')
+        self.nearest = nearest
+
+
+def parse_int(text: str, bits: int = 64) -> int:
+    """A decimal integer that fits `bits`. Raises NotANumber."""
+    if _INTEGER.fullmatch(text) is None:
+        raise NotANumber(text, "invalid syntax", 0)
+    number = int(text)
+    lowest, highest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if not lowest <= number <= highest:
+        raise NotANumber(text, "value out of range", lowest if number < 0 else highest)
+    return number
+
+
+def int_or_none(text: str | None, bits: int = 64) -> int | None:
+    """A decimal integer that fits `bits`, else None."""
+    if text is None:
+        return None
+    try:
+        return parse_int(text, bits)
+    except NotANumber:
+        return None
+
+
+def non_negative_int32(text: str | None) -> int | None:
+    """Digits alone (no sign, no space) that fit a non-negative int32, else None."""
+    if text is None or _DIGITS.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number <= MAX_INT32 else None
+
+
+def wrapped_int32(number: int) -> int:
+    """What is left of `number` in an int32."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def rounded(number: float) -> int:
+    """To the nearest integer, halves away from zero."""
+    return int(number - 0.5) if number < 0 else int(number + 0.5)
+
+
+class InvalidIntOrPercent(ValueError):
+    """Neither an integer nor a percentage."""
+
+
+def scaled_value(value: IntOrString | None, total: int, *, round_up: bool) -> int:
+    """An integer as it is, or a percentage of `total`. Raises InvalidIntOrPercent."""
+    if value is None:
+        raise InvalidIntOrPercent("nil value for IntOrString")
+    if isinstance(value, int):
+        return value
+    if not value.endswith("%"):
+        raise InvalidIntOrPercent("invalid value for IntOrString: invalid type: string is not a percentage")
+    try:
+        percent = parse_int(value[:-1])
+    except NotANumber as error:
+        problem = str(error).replace("ParseInt", "Atoi")
+        raise InvalidIntOrPercent(f'invalid value for IntOrString: invalid value "{value}": {problem}') from error
+    scaled = percent * total / 100
+    return math.ceil(scaled) if round_up else math.floor(scaled)

@@ -1,0 +1,57 @@
+"""Who controls an object: controller references, and the index by which a controller finds what it owns.
+
+Pure functions of objects. Source: apimachinery meta/v1 controller_ref.go, pkg/controller/controller_utils.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeloop.kube.objects.api_types import JSON, Object, ObjectMeta, OwnerReference
+
+CONTROLLER_INDEX = "controller"
+"""Objects by the reference of their controller (`owned_by`); those without one by namespace (`orphans_of`)."""
+
+
+def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """The owner reference that is marked as the controller's."""
+    for reference in metadata.owner_references:
+        if reference.controller:
+            return reference
+    return None
+
+
+def _index_value(namespace: str, kind: str, name: str, uid: str) -> str:
+    return f"{namespace}/{kind}/{name}/{uid}"
+
+
+def by_controller(obj: object) -> Iterable[str]:
+    """Index function of CONTROLLER_INDEX."""
+    metadata: ObjectMeta = obj.metadata  # type: ignore[attr-defined]
+    reference = controller_of(metadata)
+    if reference is None:
+        return (metadata.namespace,)
+    return (_index_value(metadata.namespace, reference.kind, reference.name, reference.uid),)
+
+
+def owned_by(owner: Object) -> str:
+    """Where CONTROLLER_INDEX holds what `owner` controls."""
+    metadata = owner.metadata
+    return _index_value(metadata.namespace, owner.kind, metadata.name, metadata.uid)
+
+
+def orphans_of(namespace: str) -> str:
+    """Where CONTROLLER_INDEX holds what nobody controls in `namespace`."""
+    return namespace
+
+
+def controller_reference(owner: Object) -> JSON:
+    """The owner reference, as JSON, by which `owner` controls what it creates or adopts."""
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,32 @@
+"""Patches that turn one version of an object into another, field by field.
+
+A write never sends a partial struct: it sends the fields that change, pinned to the resourceVersion they were decided
+on (JSON merge patch), so that it conflicts exactly where an update would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeloop.kube.objects.api_types import JSON, Struct, to_json
+
+
+def pinned(resource_version: str, **members: JSON) -> dict[str, JSON]:
+    """A merge patch of `members` that applies to this resourceVersion only."""
+    metadata = members.pop("metadata", {})
+    pin = {"resourceVersion": resource_version} if resource_version else {}
+    return {"metadata": {**pin, **metadata}, **members}
+
+
+def changed_fields(old: Struct, new: Struct, *, always: Mapping[str, JSON] | None = None) -> dict[str, JSON]:
+    """What to set, and with null what to remove, to turn `old` into `new`.
+
+    A field that became its zero value is removed, as Go's omitempty does; those named in `always` are set to the value
+    given there instead.
+    """
+    before, after = to_json(old), to_json(new)
+    changes = {name: value for name, value in after.items() if before.get(name) != value}
+    for name in before:
+        if name not in after:
+            changes[name] = always[name] if always is not None and name in always else None
+    return changes

@@ -1,0 +1,1 @@
+"""Admission plugins, ResourceQuota, LimitRanger, PodSecurity and admission policies."""

@@ -1,0 +1,113 @@
+"""What admission knows of one request: k8s.io/apiserver's admission.Attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_info import Route
+from kubeloop.devcluster.api.served_resources import BY_PATH, Served
+from kubeloop.devcluster.handlers.scale import scale_of
+from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.kube.objects.resources import NAMESPACES
+
+JSON = dict[str, Any]
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+_SCALE = ("autoscaling", "v1", "Scale")
+_KINDS: dict[str, tuple[str, str, str]] = {
+    "scale": _SCALE,
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+    "attach": ("", "v1", "PodAttachOptions"),
+    "exec": ("", "v1", "PodExecOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
+}
+"""Of what is sent to subresources that have another kind than the object."""
+
+
+def kind_of(served: Served, subresource: str) -> tuple[str, str, str]:
+    """Group, version and kind of what is written."""
+    resource = served.resource
+    if subresource == "proxy":
+        return "", "v1", f"{resource.kind}ProxyOptions"
+    return _KINDS.get(subresource) or (resource.group, resource.version, resource.kind)
+
+
+_SWITCHES = ("stdin", "stdout", "stderr", "tty")
+
+
+def connect_options(request: Request, route: Route) -> JSON:
+    """What is sent to exec, attach, portforward and proxy: the query as an object."""
+    group, version, kind = kind_of(route.served, route.subresource)
+    options: JSON = {"kind": kind, "apiVersion": f"{group}/{version}" if group else version}
+    if route.subresource == "proxy":
+        path = request.path.partition("/proxy")[2] or request.option("path")
+        return options | ({"path": path} if path else {})
+    if route.subresource == "portforward":
+        ports = [int(each) for text in request.query.get("ports", ()) for each in text.split(",") if each]
+        return options | ({"ports": ports} if ports else {})
+    options |= {name: True for name in _SWITCHES if request.flag(name)}
+    if container := request.option("container"):
+        options["container"] = container
+    if route.subresource == "exec" and (command := request.query.get("command")):
+        options["command"] = list(command)
+    return options
+
+
+@dataclass(slots=True)
+class Attributes:
+    """One request. object and old: in the form in which objects are stored, None where the operation has none.
+
+    served: what the path names. namespace: of a namespace, its own name. options: CreateOptions and its like.
+    """
+
+    operation: Operation
+    served: Served
+    subresource: str
+    namespace: str
+    name: str
+    object: JSON | None
+    old: JSON | None
+    options: JSON | None
+    dry_run: bool
+    user: JSON
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        return kind_of(self.served, self.subresource)
+
+    @property
+    def told_name(self) -> str:
+        """As refusals have it."""
+        return self.name or ("Unknown" if self.object is None else errors.told_name(self.object))
+
+    @property
+    def is_of_namespace(self) -> bool:
+        return self.served.resource is NAMESPACES
+
+    def seen_as(self, served: Served) -> tuple[JSON | None, JSON | None]:
+        """(object, old) in the version of that resource, as expressions see them."""
+        return _seen(self.object, served, self.subresource), _seen(self.old, served, self.subresource)
+
+
+def _seen(obj: JSON | None, served: Served, subresource: str) -> JSON | None:
+    if obj is None:
+        return None
+    if subresource == "scale":
+        custom = served.custom
+        return scale_of(obj) if custom is None else custom.scale_of(obj)
+    if subresource in _KINDS or subresource == "proxy":
+        return obj
+    return from_stored(served, obj)
+
+
+@cache
+def same_objects(served: Served) -> tuple[Served, ...]:
+    """Built-in resources that are other versions of the same objects."""
+    home = served.stored_as or served.resource
+    return tuple(each for each in BY_PATH.values() if (each.stored_as or each.resource) is home and each is not served)

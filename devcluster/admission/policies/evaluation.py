@@ -1,0 +1,115 @@
+"""Running a policy's expressions within a budget; its variables are worked out when one first asks for them.
+
+Source: k8s.io/apiserver pkg/admission/plugin/cel/{activation,condition,composition}.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubeloop.devcluster.admission.policies.environment import Expression
+from kubeloop.devcluster.api.deferred_work import Allowance
+from kubeloop.devcluster.languages.cel.types import unescape
+from kubeloop.devcluster.languages.cel.values import CelError, Container, no_overload
+
+JSON = dict[str, Any]
+
+BUDGET = 10_000_000
+MATCH_BUDGET = 2_500_000
+
+
+class OutOfBudget(Exception):
+    """Expressions have cost more than all of them together may."""
+
+    def __init__(self) -> None:
+        super().__init__("validation failed due to running out of cost budget, no further validation rules will be run")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """value: if `error` is ""."""
+
+    value: Any
+    error: str = ""
+
+
+class Variables(Container):
+    """A policy's own variables. cost: of those that have been worked out since somebody last looked."""
+
+    __slots__ = ("_allowance", "_expressions", "_found", "_values", "cost")
+    is_map = True
+
+    def __init__(self, expressions: Mapping[str, Expression], allowance: Allowance) -> None:
+        self._expressions = expressions
+        self._allowance = allowance
+        self._found: dict[str, Any] = {}
+        self._values: JSON = {}
+        self.cost = 0
+
+    def within(self, values: JSON) -> JSON:
+        """The values of all variables of an expression: those given, and these."""
+        self._values = {**values, "variables": self}
+        return self._values
+
+    def __len__(self) -> int:
+        return len(self._expressions)
+
+    def find(self, key: Any) -> tuple[Any, bool]:
+        """(value, is it there). Raises CelError for one that has no value."""
+        if type(key) is not str:
+            raise no_overload()
+        name = unescape(key)
+        if name is None or name not in self._expressions:
+            return None, False
+        if name not in self._found:
+            self._found[name] = self._worked_out(name)
+        found = self._found[name]
+        if isinstance(found, CelError):
+            raise found
+        return found, True
+
+    def _worked_out(self, name: str) -> Any:
+        expression = self._expressions[name]
+        if expression.program is None:
+            return CelError(f'composited variable "{name}" fails to compile: {expression.error}')
+        outcome = self._allowance.run(expression.program, self._values)
+        self.cost += outcome.cost
+        if outcome.error:
+            return CelError(f'composited variable "{name}" fails to evaluate: {outcome.error}')
+        return outcome.value
+
+    def equals(self, other: Any) -> bool:
+        return other is self
+
+
+def evaluate(
+    expressions: Iterable[Expression | None],
+    values: JSON,
+    own: Mapping[str, Expression],
+    budget: int,
+    allowance: Allowance,
+) -> tuple[Sequence[Result | None], int]:
+    """(a result for each expression, None where there is none; what is left of the budget).
+
+    Raises OutOfBudget; TakesLong where the allowance ends before.
+    """
+    variables = Variables(own, allowance)
+    values = variables.within(values)
+    results: list[Result | None] = []
+    for each in expressions:
+        if each is None:
+            results.append(None)
+            continue
+        if each.program is None:
+            results.append(Result(None, f"compilation error: {each.error}"))
+            continue
+        outcome = allowance.run(each.program, values)
+        budget -= outcome.cost + variables.cost
+        variables.cost = 0
+        if budget < 0:
+            raise OutOfBudget
+        told = f"expression '{each.text}' resulted in error: {outcome.error}" if outcome.error else ""
+        results.append(Result(outcome.value, told))
+    return results, budget

@@ -1,0 +1,203 @@
+"""MutatingAdmissionPolicy: what policies make of an object before it is looked at and stored.
+
+Policies are run one after the other, each on what those before have left. When one has been run, the server's own
+changes are made again, and so are those of the policies that ask for it (reinvocationPolicy IfNeeded). Who owns a
+field that a policy sets is not noted. Source: policy/mutating/dispatcher.go, policy/generic/policy_dispatcher.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.policies.authorizer import Authorizer
+from kubeloop.devcluster.admission.policies.environment import Environment, Expression
+from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, evaluate
+from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
+from kubeloop.devcluster.admission.policies.objects import APPLIED, MUTATION, OPERATIONS
+from kubeloop.devcluster.admission.policies.patches import WrongPatch, WrongResult, applied, patched
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.serializer.conversion import to_stored
+from kubeloop.devcluster.serializer.defaulting import apply_defaults
+
+JSON = dict[str, Any]
+
+
+class Policy:
+    """One MutatingAdmissionPolicy, compiled."""
+
+    def __init__(self, obj: JSON) -> None:
+        spec = self.spec = obj["spec"]
+        self.name: str = obj["metadata"]["name"]
+        self.ignores_failures = spec.get("failurePolicy") == "Ignore"
+        self.is_run_again = spec.get("reinvocationPolicy") == "IfNeeded"
+        environment = Environment(has_params=spec.get("paramKind") is not None)
+        self._conditions = Conditions(spec, environment)
+        environment.library = MUTATION
+        self._mutations: list[Expression] = []
+        for each in spec.get("mutations") or ():
+            is_patch = each.get("patchType") == "JSONPatch"
+            text = (each.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
+            self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
+
+    def run(self, values: JSON, asked: Served, matched: Served, allowance: Allowance, *, only_look: bool) -> Step:
+        """Make one change after the other. Raises TakesLong.
+
+        values: as Surroundings.values, with params. asked, matched: what the request names, and as what the policy sees
+        it. only_look: do no more than to see whether the conditions hold.
+        """
+        values = {**values, "authorizer": Authorizer()}
+        step = Step(values["object"])
+        try:
+            if not self._conditions.hold(values, allowance) or only_look:
+                return step
+        except (ConditionFailed, OutOfBudget) as error:
+            step.wrong.append(str(error))
+            return step
+        step.has_run = True
+        for each in self._mutations:
+            try:
+                changed = self._mutated(each, {**values, "object": step.object}, matched, allowance)
+                _check_version(asked, matched)
+                step.object, step.is_dirty = changed, True
+            except (WrongPatch, OutOfBudget) as error:
+                step.wrong.append(str(error))
+            except WrongResult as error:
+                step.broken = str(error)
+                break
+        return step
+
+    def _mutated(self, mutation: Expression, values: JSON, served: Served, allowance: Allowance) -> JSON:
+        """What a mutation makes of the variable `object`."""
+        results, _ = evaluate([mutation], values, self._conditions.own, BUDGET, allowance)
+        result = results[0]
+        assert result is not None
+        if result.error:
+            raise WrongPatch(result.error)
+        if type(result.value) is list:
+            return patched(served, values["object"], result.value)
+        return applied(served, values["object"], result.value)
+
+
+@dataclass(slots=True)
+class Step:
+    """What one policy has made of an object.
+
+    has_run: did its conditions hold? wrong: what could not be done; broken: why nothing more can be, "" if it can.
+    """
+
+    object: JSON
+    has_run: bool = False
+    is_dirty: bool = False
+    wrong: list[str] = field(default_factory=list)
+    broken: str = ""
+
+
+class Run(NamedTuple):
+    """A policy's run in the first round: the same binding and parameters are run again, if need be."""
+
+    policy: str
+    binding: str
+    params: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """object: as it is to be stored now; again: what is to be run again, None if nothing has been run."""
+
+    object: JSON
+    again: frozenset[Run] | None
+
+
+def mutate(
+    bound: Sequence[tuple[Policy, Sequence[JSON]]],
+    request: Attributes,
+    surroundings: Surroundings,
+    only: frozenset[Run] | None = None,
+) -> Outcome:
+    """Run all policies, each with its bindings. only: in the second round, what is run again.
+
+    Raises StatusError for a policy that cannot be run, unless that is to be ignored; Later for one that takes long.
+    """
+    wrong: list[tuple[str, str, str, str]] = []
+    chosen: list[tuple[Policy, Invocation]] = []
+    for policy, bindings in bound:
+
+        def fail(binding: str, why: str, name: str = policy.name) -> None:
+            wrong.append((name, binding, why, ""))
+
+        found = surroundings.invocations(policy, bindings, request, fail)
+        chosen += [(policy, each) for each in found]
+    again: set[Run] = set()
+    is_dirty = False
+    for policy, each in chosen:
+        run = _run_of(policy, each)
+        values = {**surroundings.values(request, each.matched), "params": each.params}
+        only_look = only is not None and run not in only
+        step = _step(policy, values, request.served, each.matched, surroundings.waiting, only_look=only_look)
+        if step.broken:
+            raise errors.internal_error(step.broken)
+        if not policy.ignores_failures:
+            wrong += [(policy.name, each.binding, why, "Invalid") for why in step.wrong]
+        if not step.has_run:
+            continue
+        is_dirty = is_dirty or step.is_dirty
+        request = replace(request, object=_stored(request.served, each.matched, step.object))
+        if policy.is_run_again:
+            again.add(run)
+    if wrong:
+        raise _refused(request, wrong)
+    assert request.object is not None, "policies are run on what is written"
+    return Outcome(request.object, frozenset(again) if is_dirty else None)
+
+
+def _step(policy: Policy, values: JSON, asked: Served, matched: Served, waiting: Waiting, *, only_look: bool) -> Step:
+    """Run one policy. Raises Later."""
+
+    def key() -> Hashable:
+        return policy, asked, matched, only_look, msgspec.json.encode(values)
+
+    return waiting.worked_out(key, lambda allowance: policy.run(values, asked, matched, allowance, only_look=only_look))
+
+
+def _check_version(asked: Served, matched: Served) -> None:
+    """v1.36 changes Kubernetes' own kinds in the version alone in which they came. Raises WrongPatch."""
+    if matched is not asked and matched.custom is None:
+        found, wanted = (f"{each.resource.version}.{each.resource.kind}" for each in (matched, asked))
+        raise WrongPatch(f"converting ({found}) to ({wanted}): unknown conversion")
+
+
+def _run_of(policy: Policy, invocation: Invocation) -> Run:
+    metadata = (invocation.params or {}).get("metadata") or {}
+    params = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return Run(policy.name, invocation.binding, params)
+
+
+def _stored(asked: Served, matched: Served, obj: JSON) -> JSON:
+    """An object as a policy leaves it, in the form in which the request's own object is."""
+    if asked.custom is not None:
+        return {**obj, "apiVersion": asked.resource.api_version}
+    if matched.stored_as is None:
+        return obj
+    stored = to_stored(matched, obj)
+    apply_defaults(matched.stored_as, stored)
+    return stored
+
+
+def _refused(request: Attributes, wrong: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
+    told = []
+    for policy, binding, why, _ in wrong:
+        by = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
+        told.append(f"{by} denied request: {why}")
+    causes = [{"message": each} for each in told]
+    error = errors.forbidden(request.served.resource, request.told_name, "", causes=causes)
+    error.message = told[0]
+    if reason := wrong[0][3]:
+        error.reason = reason
+    return error

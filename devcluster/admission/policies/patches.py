@@ -1,0 +1,81 @@
+"""What a mutation makes of an object. Source: policy/mutating/patch of v1.36."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.admission.policies.objects import Made, as_json
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.managedfields.apply import atomic_paths, overlaid
+from kubeloop.devcluster.managedfields.typed_validation import type_error
+from kubeloop.devcluster.serializer import decoding, patches
+from kubeloop.devcluster.serializer.defaulting import apply_defaults
+from kubeloop.devcluster.serializer.request_bodies import strict_text
+from kubeloop.kube import schema
+
+JSON = dict[str, Any]
+
+
+class WrongPatch(Exception):
+    """A mutation that does not fit the object."""
+
+
+class WrongResult(Exception):
+    """What a mutation has made is no object of its kind."""
+
+
+def applied(served: Served, obj: JSON, wishes: Made) -> JSON:
+    """An object with what an Object{...} says, in which are no lists without keys. Raises WrongPatch, WrongResult."""
+    if wrong := wishes.wrong_names():
+        raise WrongPatch(f"type mismatch: {wrong}")
+    config = {**as_json(wishes), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+    if wrong := _type_error(served, config):
+        raise WrongPatch(f"error applying patch: failed to convert patch object to typed object: {wrong}")
+    if atomic := atomic_paths(served, config):
+        told = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
+        raise WrongPatch(f"error applying patch: invalid ApplyConfiguration: {told}")
+    result, _ = _decoded(served, overlaid(served, obj, config))
+    return result
+
+
+def _type_error(served: Served, config: JSON) -> str:
+    if served.custom is not None:
+        return served.custom.type_error(config)
+    resource = served.resource
+    struct = schema.type_for(resource.group, resource.version, resource.kind)
+    return type_error(struct, config) if struct is not None else ""
+
+
+def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
+    """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, WrongResult."""
+    steps: list[JSON | None] = []
+    for each in operations:
+        value = each.fields.get("value")
+        if isinstance(value, Made) and (wrong := value.wrong_names()):
+            raise WrongPatch(f"type mismatch: {wrong}")
+        step = {name: each.fields.get(name, "") for name in ("op", "path")}
+        if each.fields.get("from"):
+            step["from"] = each.fields["from"]
+        if "value" in each.fields:
+            step["value"] = as_json(value)
+        steps.append(step)
+    try:
+        result = patches.json_patch(obj, steps)
+    except patches.ValueDiffers:
+        return obj
+    except patches.PatchError as error:
+        raise WrongPatch(f"JSON Patch: {error}") from error
+    found, unknown = _decoded(served, result)
+    if unknown:
+        raise WrongResult(f"strict decoding error: {strict_text(unknown)}")
+    return found
+
+
+def _decoded(served: Served, obj: JSON) -> tuple[JSON, list[str]]:
+    """(the object in the server's form, with its defaults; what is unknown in it). Raises WrongResult."""
+    try:
+        found, unknown = decoding.decode(served.resource, obj)
+    except decoding.DecodeError as error:
+        raise WrongResult(str(error)) from error
+    apply_defaults(served.resource, found)
+    return found, unknown

@@ -1,0 +1,200 @@
+"""ValidatingAdmissionPolicy: which policies hear of a request, what they find, and what its sender is told.
+
+Source: policy/validating/{plugin,dispatcher,validator}.go of v1.36. Audit annotations are worked out, as their errors
+refuse requests; there is no audit log to write them to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.admission.policies.attributes import Attributes
+from kubeloop.devcluster.admission.policies.authorizer import Authorizer
+from kubeloop.devcluster.admission.policies.environment import BOOLEAN, TEXT, TEXT_OR_NULL, Environment
+from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, Result, evaluate
+from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.deferred_work import Allowance
+
+JSON = dict[str, Any]
+
+_MAX_MESSAGE_BYTES = 5 * 1024
+_CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one expression has against a request. reason: "" for Invalid."""
+
+    message: str
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """denials: by validations; always: refused whatever the binding's validationActions are."""
+
+    denials: list[Decision] = field(default_factory=list)
+    always: list[Decision] = field(default_factory=list)
+
+
+class Policy:
+    """One ValidatingAdmissionPolicy, compiled."""
+
+    def __init__(self, obj: JSON) -> None:
+        spec = self.spec = obj["spec"]
+        self.name: str = obj["metadata"]["name"]
+        self.ignores_failures = spec.get("failurePolicy") == "Ignore"
+        environment = Environment(has_params=spec.get("paramKind") is not None)
+        self._conditions = Conditions(spec, environment)
+        self._validations: Sequence[JSON] = spec.get("validations") or ()
+        self._rules = [environment.compile(each.get("expression", ""), BOOLEAN) for each in self._validations]
+        self._messages = [
+            environment.compile(each["messageExpression"], TEXT, authorizer=False)
+            if each.get("messageExpression")
+            else None
+            for each in self._validations
+        ]
+        annotations = spec.get("auditAnnotations") or ()
+        self._annotations = [environment.compile(each.get("valueExpression", ""), TEXT_OR_NULL) for each in annotations]
+
+    def judge(self, values: JSON, allowance: Allowance) -> Verdict:
+        """Run it on a request, with one object of parameters or none. Raises TakesLong.
+
+        values: of the variables object, oldObject, request, namespaceObject and params.
+        """
+        asked = {**values, "authorizer": Authorizer()}
+        own = self._conditions.own
+        try:
+            if not self._conditions.hold(asked, allowance):
+                return Verdict()
+            found, left = evaluate(self._rules, asked, own, BUDGET, allowance)
+            denials = self._denials(found, values, left, allowance)
+            notes, _ = evaluate(self._annotations, asked, own, BUDGET, allowance)
+        except (OutOfBudget, ConditionFailed) as error:
+            return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
+        failed = [Decision(each.error) for each in notes if each is not None and each.error]
+        return Verdict(denials, [] if self.ignores_failures else failed)
+
+    def _denials(
+        self, found: Sequence[Result | None], values: JSON, budget: int, allowance: Allowance
+    ) -> list[Decision]:
+        spent = ""
+        messages: Sequence[Result | None] = ()
+        try:
+            messages, _ = evaluate(self._messages, values, self._conditions.own, budget, allowance)
+        except OutOfBudget as error:
+            spent = f"failed messageExpression: {error}"
+        denials = []
+        for index, (validation, result) in enumerate(zip(self._validations, found, strict=True)):
+            assert result is not None, "every validation has an expression"
+            failure = result.error or spent
+            if failure:
+                if not self.ignores_failures:
+                    denials.append(Decision(failure))
+            elif result.value is not True:
+                said = messages[index]
+                message = _message(said) or validation.get("message", "").strip()
+                message = message or f"failed expression: {validation.get('expression', '').strip()}"
+                denials.append(Decision(message, validation.get("reason", "")))
+        return denials
+
+
+def _message(result: Result | None) -> str:
+    """What a messageExpression says, "" if that is nothing to tell."""
+    if result is None or result.error or type(result.value) is not str:
+        return ""
+    text = result.value.strip()
+    return "" if len(text.encode()) > _MAX_MESSAGE_BYTES or "\n" in text else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    policy: str
+    binding: str
+    decision: Decision
+
+    @property
+    def message(self) -> str:
+        by = f" with binding '{self.binding}'" if self.binding else ""
+        return f"ValidatingAdmissionPolicy '{self.policy}'{by} denied request: {self.decision.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A policy, and what it is asked about."""
+
+    policy: Policy
+    invocation: Invocation
+    values: JSON
+
+
+def validate(
+    bound: Sequence[tuple[Policy, Sequence[JSON]]],
+    request: Attributes,
+    warnings: list[str],
+    surroundings: Surroundings,
+) -> None:
+    """Ask all policies, each with its bindings. warnings: grows by what they say.
+
+    Raises StatusError if one refuses the request, Later if asking takes long.
+    """
+    found = [each for policy, bindings in bound for each in _asked(policy, bindings, request, surroundings)]
+    questions = [each for each in found if isinstance(each, _Question)]
+
+    def key() -> Hashable:
+        return tuple(each.policy for each in questions), msgspec.json.encode([each.values for each in questions])
+
+    def judge(allowance: Allowance) -> list[Verdict]:
+        return [each.policy.judge(each.values, allowance) for each in questions]
+
+    refusals: list[_Refusal] = []
+    verdicts = iter(surroundings.waiting.worked_out(key, judge) if questions else ())
+    for each in found:
+        if isinstance(each, _Refusal):
+            refusals.append(each)
+        else:
+            refusals += _consequences(each, next(verdicts), warnings)
+    if refusals:
+        raise _refused(request, refusals[0])
+
+
+def _asked(
+    policy: Policy, bindings: Sequence[JSON], request: Attributes, surroundings: Surroundings
+) -> list[_Question | _Refusal]:
+    """What a policy is asked about a request, and what is wrong with its configuration."""
+    found: list[_Question | _Refusal] = []
+
+    def fail(binding: str, why: str) -> None:
+        found.append(_Refusal(policy.name, binding, Decision(why)))
+
+    values: JSON | None = None
+    for each in surroundings.invocations(policy, bindings, request, fail):
+        values = values or surroundings.values(request, each.matched)
+        found.append(_Question(policy, each, {**values, "params": each.params}))
+    return found
+
+
+def _consequences(question: _Question, verdict: Verdict, warnings: list[str]) -> Iterator[_Refusal]:
+    """What the binding makes of a verdict. warnings: grows by what it only warns of."""
+    policy, binding = question.policy.name, question.invocation.binding
+    for decision in verdict.denials:
+        for action in question.invocation.actions:
+            if action == "Deny":
+                yield _Refusal(policy, binding, decision)
+            elif action == "Warn":
+                by = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}'"
+                warnings.append(f"Validation failed for {by}: {decision.message}")
+    for decision in verdict.always:
+        yield _Refusal(policy, binding, decision)
+
+
+def _refused(request: Attributes, refusal: _Refusal) -> errors.StatusError:
+    message, reason = refusal.message, refusal.decision.reason or "Invalid"
+    error = errors.forbidden(request.served.resource, request.told_name, message, causes=[{"message": message}])
+    error.reason, error.code = reason, _CODES.get(reason, 422)
+    return error

@@ -1,0 +1,294 @@
+"""Discovery and OpenAPI documents of a server: those of Kubernetes' own kinds, and its custom resources after them.
+
+Made when somebody asks and kept until the definitions change; without definitions, the documents are those that all
+servers share. Sources: apiextensions-apiserver pkg/apiserver/customresource_discovery_controller.go and
+pkg/controller/openapi/builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha512
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.api.request import JSON_TYPE
+from kubeloop.devcluster.apiextensions.definitions import Definitions
+from kubeloop.devcluster.apiextensions.served_version import TERMINATING_VERBS, VERBS, Version, version_rank
+from kubeloop.devcluster.apiextensions.structural_schema import EMBEDDED, INT_OR_STRING, PRESERVE, Schema
+from kubeloop.devcluster.openapi import discovery as shared_discovery
+from kubeloop.devcluster.openapi import documents as shared_openapi
+from kubeloop.devcluster.openapi.descriptions import field_descriptions
+from kubeloop.devcluster.openapi.paths import Paths
+from kubeloop.devcluster.openapi.protobuf import encode
+from kubeloop.devcluster.openapi.schemas import Schemas
+
+JSON = dict[str, Any]
+
+_INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+_ONLY_V3 = ("nullable", "oneOf", "anyOf", "allOf", "not", "default")
+
+
+class Documents:
+    """The documents of one server."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._revision = -1
+        self._made: dict[object, Any] = {}
+
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        if self._revision != self._definitions.revision:
+            self._made.clear()
+            self._revision = self._definitions.revision
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _versions(self) -> list[Version]:
+        found: list[Version] = self._once("versions", self._definitions.versions)
+        return found
+
+    def _groups(self) -> dict[str, dict[str, list[Version]]]:
+        """What is served, by group and version."""
+
+        def make() -> dict[str, dict[str, list[Version]]]:
+            groups: dict[str, dict[str, list[Version]]] = {}
+            for each in self._versions():
+                resource = each.served.resource
+                groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(each)
+            return {
+                group: dict(sorted(groups[group].items(), key=lambda item: version_rank(item[0]))) for group in groups
+            }
+
+        found: dict[str, dict[str, list[Version]]] = self._once("groups", make)
+        return found
+
+    # --- discovery ----------------------------------------------------------------------------------------------------
+
+    def discovery(self, path: str, accept: str) -> tuple[JSON, str] | None:
+        """As discovery.discovery()."""
+        known = shared_discovery.discovery(path, accept)
+        root = path.strip("/")
+        if not self._versions() or not (root == "apis" or root.startswith("apis/")):
+            return known
+        if root == "apis":
+            assert known is not None
+            document, content_type = known
+            if document["kind"] == "APIGroupList":
+                return {**document, "groups": [*document["groups"], *map(self._group, self._groups())]}, content_type
+            items = [self._aggregated(group) for group in self._groups()]
+            return {**document, "items": [*document["items"], *items]}, content_type
+        if known is not None:
+            return known
+        group, _, version = root.removeprefix("apis/").partition("/")
+        versions = self._groups().get(group)
+        if versions is None or (version and version not in versions):
+            return None
+        form = shared_discovery.asked_form(path, accept)
+        if version:
+            return self._resource_list(group, version), form
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, form
+
+    def _group(self, group: str) -> JSON:
+        return shared_discovery.api_group(group, self._groups()[group])
+
+    def _resource_list(self, group: str, version: str) -> JSON:
+        entries: list[JSON] = []
+        for each in self._groups()[group][version]:
+            entries.append(shared_discovery.api_resource(each.served, _verbs(each), _storage_hash(each)))
+            subresources = each.served.resource.subresources
+            entries.extend(shared_discovery.api_subresource(each.served, name) for name in subresources)
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": f"{group}/{version}",
+            "resources": entries,
+        }
+
+    def _aggregated(self, group: str) -> JSON:
+        return {
+            "metadata": {"name": group},
+            "versions": [
+                shared_discovery.aggregated_version(version, [_aggregated(each) for each in versions])
+                for version, versions in self._groups()[group].items()
+            ],
+        }
+
+    # --- OpenAPI ------------------------------------------------------------------------------------------------------
+
+    def openapi(self, path: str, accept: str) -> tuple[bytes, str] | None:
+        """As openapi.openapi()."""
+        known = shared_openapi.openapi(path, accept)
+        if not self._versions():
+            return known
+        if path == "/openapi/v2" and known is not None:
+            if known[1] == JSON_TYPE:
+                return self._once("v2", lambda: msgspec.json.encode(self._v2())), JSON_TYPE
+            return self._once("v2 protobuf", lambda: encode(self._v2())), known[1]
+        if path == "/openapi/v3" and known is not None:
+            return self._once("v3", lambda: self._index(known[0])), known[1]
+        if known is None and shared_openapi.takes_json(accept):
+            root, _, rest = path.removeprefix("/openapi/v3/").partition("/")
+            group, _, version = rest.partition("/")
+            if root == "apis" and group in self._groups() and version in self._groups()[group]:
+                return self._v3(group, version), JSON_TYPE
+        return known
+
+    def digest(self, name: str) -> str:
+        """The hash of an OpenAPI v3 document that there is, by its name in the index."""
+        known = shared_openapi.digest(name)
+        if known is not None:
+            return known
+        _, group, version = name.split("/")
+        return sha512(self._v3(group, version)).hexdigest().upper()
+
+    def _index(self, known: bytes) -> bytes:
+        paths = msgspec.json.decode(known)["paths"]
+        for group, versions in self._groups().items():
+            for version in versions:
+                name = f"apis/{group}/{version}"
+                paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self.digest(name)}"}
+        return msgspec.json.encode({"paths": dict(sorted(paths.items()))})
+
+    def _v3(self, group: str, version: str) -> bytes:
+        def make() -> bytes:
+            schemas = Schemas(v3=True, of=None)
+            paths = Paths(schemas, v3=True)
+            for each in self._groups()[group][version]:
+                _define(schemas, each, v3=True)
+                paths.add(each.served)
+            return shared_openapi.v3_document(paths, schemas, custom=True)
+
+        document: bytes = self._once(("v3", group, version), make)
+        return document
+
+    def _v2(self) -> JSON:
+        def add(paths: Paths, schemas: Schemas) -> None:
+            for each in self._versions():
+                _define(schemas, each, v3=False)
+                paths.add(each.served)
+
+        return shared_openapi.v2_document(add)
+
+
+def _storage_hash(version: Version) -> str:
+    """Changes with the version in which objects are stored."""
+    resource = version.home.served.resource
+    return sha512(f"{resource.group}/{resource.version}/{resource.kind}".encode()).hexdigest()[:12]
+
+
+def _verbs(version: Version) -> Sequence[str]:
+    return TERMINATING_VERBS if version.terminating else VERBS
+
+
+def _aggregated(version: Version) -> JSON:
+    resource = version.served.resource
+    return shared_discovery.aggregated_resource(
+        version.served, _verbs(version), resource.subresources, resource.group, resource.version
+    )
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def _define(schemas: Schemas, version: Version, *, v3: bool) -> None:
+    """Add the types of a custom resource and of its list."""
+    resource = version.served.resource
+    metadata = _reference(schemas, "meta/v1.ObjectMeta", v3=v3)
+    schema = version.schema
+    kinds = [{"group": resource.group, "kind": resource.kind, "version": resource.version}]
+    if v3:
+        value = _unfolded(schema, metadata)
+        value["properties"] = {**(value.get("properties") or {}), **_type_meta(), "metadata": metadata}
+    elif schema.get(PRESERVE):
+        value = {"type": "object"}
+    else:
+        value = _in_v2(schema, metadata)
+        value["properties"] = {**(value.get("properties") or {}), **_type_meta(), "metadata": metadata}
+    value["x-kubernetes-group-version-kind"] = kinds
+    fields = version.spec.get("selectableFields") or ()
+    selectable = [{"fieldPath": each["jsonPath"].removeprefix(".")} for each in fields]
+    if selectable:
+        value["x-kubernetes-selectable-fields"] = selectable
+    schemas.define(resource.group, resource.version, resource.kind, value)
+    reference = schemas.reference(schemas.type_of(resource.group, resource.version, resource.kind))
+    listed: JSON = {
+        "description": f"{version.list_kind} is a list of {resource.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            **_type_meta(),
+            "items": {
+                "description": f"List of {resource.plural}.",
+                "type": "array",
+                "items": reference,
+            },
+            "metadata": _reference(schemas, "meta/v1.ListMeta", v3=v3),
+        },
+        "x-kubernetes-group-version-kind": [{**kinds[0], "kind": version.list_kind}],
+    }
+    if selectable:
+        listed["x-kubernetes-selectable-fields"] = selectable
+    schemas.define(resource.group, resource.version, version.list_kind, listed)
+
+
+def _reference(schemas: Schemas, type_name: str, *, v3: bool) -> JSON:
+    reference = schemas.reference(type_name)
+    return {"allOf": [reference]} if v3 else reference
+
+
+def _type_meta() -> JSON:
+    texts = field_descriptions("core/v1.ConfigMap")
+    return {
+        name: {**({"description": texts[name]} if name in texts else {}), "type": "string"}
+        for name in ("apiVersion", "kind")
+    }
+
+
+def _below(schema: Schema, make: Callable[[Schema], JSON]) -> JSON:
+    """A schema with another form of those in it."""
+    result = dict(schema)
+    if schema.get("properties"):
+        result["properties"] = {name: make(each) for name, each in schema["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            result[name] = make(schema[name])
+    return result
+
+
+def _unfolded(schema: Schema, metadata: JSON) -> JSON:
+    """A schema as OpenAPI 3 publishes it: what its extensions mean is spelled out."""
+    result = _below(schema, lambda each: _unfolded(each, metadata))
+    if schema.get(INT_OR_STRING):
+        result.pop("type", None)
+        all_of, any_of = schema.get("allOf") or [], schema.get("anyOf")
+        if any_of is None:
+            result["anyOf"] = _INT_OR_STRING
+        elif any_of != _INT_OR_STRING and not (all_of and all_of[0].get("anyOf") == _INT_OR_STRING):
+            result["allOf"] = [{"anyOf": _INT_OR_STRING}, *all_of]
+    return _with_embedded(result, metadata)
+
+
+def _with_embedded(schema: JSON, metadata: JSON) -> JSON:
+    if not schema.get(EMBEDDED):
+        return schema
+    properties = {**(schema.get("properties") or {}), **_type_meta(), "metadata": metadata}
+    required = [*(schema.get("required") or ())]
+    required += [name for name in ("kind", "apiVersion") if name not in required]
+    return {**schema, "properties": properties, "required": required}
+
+
+def _in_v2(schema: Schema, metadata: JSON) -> JSON:
+    """A schema as OpenAPI 2 can say it, so that clients of it refuse nothing that is right."""
+    result = _below(schema, lambda each: _in_v2(each, metadata))
+    for name in _ONLY_V3:
+        result.pop(name, None)
+    if schema.get("nullable") or schema.get(PRESERVE):
+        for name in ("type", "properties", "items", "additionalProperties", "required", "enum"):
+            result.pop(name, None)
+        return result
+    if schema.get(INT_OR_STRING):
+        result.pop("type", None)
+    return _with_embedded(result, metadata)

@@ -1,0 +1,1 @@
+"""Controllers that the development cluster runs itself: nodes, taints, pod garbage, disruption budgets, volumes."""

@@ -1,0 +1,257 @@
+"""Nodes whose kubelet has gone silent, and what follows: conditions, taints, pods marked, evictions at a limited rate.
+
+    Lease renewed, or status reported ----> healthy
+    nothing for the grace period ---------> Ready=Unknown, its pods Ready=False, taint unreachable:NoSchedule
+    still so at the next look ------------> in its zone's queue --rate--> taint unreachable:NoExecute
+    Ready=False (the kubelet says so) ----> likewise with the taint not-ready
+    Ready=True ---------------------------> both taints go, out of the queue
+
+A zone's rate depends on how many of its nodes are unhealthy; if no node of any zone is healthy, the fault is assumed
+to be ours, and nobody is evicted. Source: kube-controller-manager, node lifecycle controller, and its v1.36 defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from kubeloop.devcluster.api.conditions import condition_of, is_true
+from kubeloop.devcluster.simulation import node_objects
+from kubeloop.devcluster.simulation.agenda import Simulation
+from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE
+from kubeloop.kube.objects.resources import LEASES, NODES, PODS
+
+JSON = dict[str, Any]
+ZoneState = Literal["initial", "normal", "partial disruption", "full disruption"]
+
+MONITOR_SECONDS = 5.0  # between two looks at a node: kube-controller-manager's --node-monitor-period
+_EVICTIONS_PER_SECOND, _REDUCED_EVICTIONS_PER_SECOND = 0.1, 0.01  # nodes, per zone
+_LARGE_ZONE = 50  # nodes; smaller ones get no evictions at all under partial disruption
+_UNHEALTHY_SHARE = 0.55
+_STARTUP_GRACE_SECONDS = 60.0  # of nodes that have never reported
+_EXCLUDED = "node.kubernetes.io/exclude-disruption"
+
+
+def zone_state(ready: int, not_ready: int) -> ZoneState:
+    """Source: ComputeZoneState."""
+    if ready == 0 and not_ready > 0:
+        return "full disruption"
+    if not_ready > 2 and not_ready / (ready + not_ready) >= _UNHEALTHY_SHARE:
+        return "partial disruption"
+    return "normal"
+
+
+def evictions_per_second(state: ZoneState, zone_size: int) -> float:
+    """How many nodes of a zone may get their NoExecute taint per second. Source: setLimiterInZone."""
+    if state == "partial disruption":
+        return _REDUCED_EVICTIONS_PER_SECOND if zone_size > _LARGE_ZONE else 0.0
+    return _EVICTIONS_PER_SECOND
+
+
+class _Health:
+    """What is known of one node's heartbeats. probed_at: when the last one was noticed, in seconds of the loop."""
+
+    __slots__ = ("counted", "heartbeat", "probed_at", "ready", "renewed", "zone")
+
+    def __init__(self, now: float) -> None:
+        self.zone = ""
+        self.ready: str | None = None  # of the condition; None: there is none
+        self.counted = False  # among the nodes of its zone
+        self.heartbeat = ""
+        self.renewed = ""
+        self.probed_at = now
+
+
+class _Zone:
+    """The nodes of one zone, and those of them that wait for their NoExecute taint."""
+
+    def __init__(self) -> None:
+        self.ready = self.not_ready = 0
+        self.state: ZoneState = "initial"
+        self.rate = _EVICTIONS_PER_SECOND
+        self.waiting: dict[str, None] = {}
+        self.free_at = 0.0  # the next node may be tainted from here on
+        self.alarmed = False
+
+
+class NodeLifecycle:
+    """Looks after all simulated nodes. `pods_on`: the pods bound to a node, as the store has them."""
+
+    def __init__(self, simulation: Simulation, pods_on: Callable[[str], Iterable[JSON]]) -> None:
+        self._simulation = simulation
+        self._pods_on = pods_on
+        self._health: dict[str, _Health] = {}
+        self._zones: dict[str, _Zone] = {}
+        self._changed = False  # the health of a zone, since it was last judged
+        self._looked_at = 0.0  # when a node was last checked
+
+    def observe(self, node: JSON) -> JSON:
+        """A node is new or has changed: taint it by its conditions. Returns the node as it is now."""
+        name = node["metadata"]["name"]
+        changed = node_objects.tainted(node, self._simulation.wall())
+        if changed is not None:
+            node = self._simulation.update(NODES, changed, quiet=True)
+        health = self._health.get(name)
+        if health is None:
+            health = self._health[name] = _Health(self._simulation.now())
+        condition = condition_of(node, "Ready")
+        ready = None if condition is None else condition.get("status")
+        labels = node["metadata"].get("labels") or {}
+        zone = node_objects.zone_key(labels)
+        counted = _EXCLUDED not in labels
+        if (health.ready, health.zone, health.counted) != (ready, zone, counted):
+            self._count(health, -1)
+            health.ready, health.zone, health.counted = ready, zone, counted
+            self._count(health, +1)
+            self._changed = True
+        if ready == "True":
+            node = self._reachable(node)
+        return node
+
+    def forget(self, name: str) -> None:
+        """The node is gone."""
+        health = self._health.pop(name, None)
+        if health is not None:
+            self._count(health, -1)
+            self._zone(health).waiting.pop(name, None)
+            self._changed = True
+
+    def check(self, name: str) -> None:
+        """Look whether the node has shown a sign of life since the last look; called every monitor period."""
+        node = self._simulation.store.get(NODES, "", name)
+        health = self._health.get(name)
+        if node is None or health is None:
+            return
+        now = self._simulation.now()
+        self._excuse_standstill(now)
+        condition = condition_of(node, "Ready")
+        heartbeat = "" if condition is None else condition.get("lastHeartbeatTime") or ""
+        lease = self._simulation.store.get(LEASES, LEASE_NAMESPACE, name)
+        renewed = "" if lease is None else (lease.get("spec") or {}).get("renewTime") or ""
+        if heartbeat != health.heartbeat or renewed > health.renewed:
+            health.heartbeat, health.renewed, health.probed_at = heartbeat, max(renewed, health.renewed), now
+        grace = _STARTUP_GRACE_SECONDS if condition is None else self._simulation.settings.monitor_grace_seconds
+        if now > health.probed_at + grace:
+            self._lost(node)
+        if self._changed:
+            self._judge_zones()
+        if condition is not None:
+            self._evict(name, condition.get("status"))
+
+    def _excuse_standstill(self, now: float) -> None:
+        """Time in which this whole process did not run (stopped, suspended) is no silence of the kubelets in it."""
+        gap, self._looked_at = now - self._looked_at, now
+        if gap > self._simulation.settings.monitor_grace_seconds / 4:  # nodes are looked at ten times per grace period
+            for health in self._health.values():
+                health.probed_at = min(now, health.probed_at + gap)
+
+    def _lost(self, node: JSON) -> None:
+        """The kubelet has not been heard of for too long."""
+        name, wall = node["metadata"]["name"], self._simulation.wall()
+        was_ready = is_true(node, "Ready")
+        unknown = node_objects.unheard_of(node, wall)
+        if unknown is None:
+            return
+        changed = self._simulation.update(NODES, unknown)
+        if was_ready:
+            text = f"Node {name} status is now: NodeNotReady"
+            self._simulation.event(changed, "Normal", "NodeNotReady", text, component="node-controller")
+            for pod in list(self._pods_on(name)):
+                self._mark_not_ready(pod, wall)
+
+    def _mark_not_ready(self, pod: JSON, wall: str) -> None:
+        status = pod.get("status") or {}
+        conditions = status.get("conditions") or ()
+        if not any(each.get("type") == "Ready" and each.get("status") != "False" for each in conditions):
+            return
+        changed = [
+            {**each, "status": "False", "lastTransitionTime": wall} if each.get("type") == "Ready" else each
+            for each in conditions
+        ]
+        pod = self._simulation.update(PODS, {**pod, "status": {**status, "conditions": changed}})
+        self._simulation.event(pod, "Warning", "NodeNotReady", "Node is not ready", component="node-controller")
+
+    # --- zones and their evictions ------------------------------------------------------------------
+
+    def _zone(self, health: _Health) -> _Zone:
+        return self._zones.setdefault(health.zone, _Zone())
+
+    def _count(self, health: _Health, change: int) -> None:
+        if health.counted:
+            zone = self._zone(health)
+            if health.ready == "True":
+                zone.ready += change
+            else:
+                zone.not_ready += change
+
+    def _judge_zones(self) -> None:
+        """Set each zone's rate by its health. Source: handleDisruption."""
+        self._changed = False
+        zones = {key: zone for key, zone in self._zones.items() if zone.ready or zone.not_ready}
+        states = {key: zone_state(zone.ready, zone.not_ready) for key, zone in zones.items()}
+        all_lost = all(state == "full disruption" for state in states.values())
+        all_were_lost = all(zone.state == "full disruption" for zone in zones.values())
+        if all_lost and all_were_lost:
+            return
+        if all_lost:  # more likely that nobody can be heard than that all have failed
+            for name in self._health:
+                node = self._simulation.store.get(NODES, "", name)
+                if node is not None:
+                    self._reachable(node)
+        elif all_were_lost:  # who can be heard again tells of the others only after a full grace period
+            for health in self._health.values():
+                health.probed_at = self._simulation.now()
+        for key, zone in zones.items():
+            if zone.state != states[key] or all_lost or all_were_lost:
+                zone.state = states[key]
+                zone.rate = 0.0 if all_lost else evictions_per_second(zone.state, zone.ready + zone.not_ready)
+                self._taint_waiting(zone)
+
+    def _evict(self, name: str, ready: str | None) -> None:
+        """Bring the NoExecute taint of a node in line with its condition; a first one has to wait for its turn."""
+        node = self._simulation.store.get(NODES, "", name)
+        if node is None or ready not in ("False", "Unknown"):
+            return
+        wanted = node_objects.NOT_READY if ready == "False" else node_objects.UNREACHABLE
+        present = {
+            taint.get("key")
+            for taint in (node.get("spec") or {}).get("taints") or ()
+            if taint.get("effect") == "NoExecute"
+        } & {node_objects.NOT_READY, node_objects.UNREACHABLE}
+        if wanted in present:
+            return
+        if present:
+            self._taint(node, wanted)
+            return
+        zone = self._zone(self._health[name])
+        zone.waiting.setdefault(name)
+        self._taint_waiting(zone)
+
+    def _taint_waiting(self, zone: _Zone) -> None:
+        """Taint those whose turn it is, and come back for the others."""
+        now = self._simulation.now()
+        while zone.waiting and zone.rate and now >= zone.free_at:
+            name = next(iter(zone.waiting))
+            del zone.waiting[name]
+            node = self._simulation.store.get(NODES, "", name)
+            ready = ((node and condition_of(node, "Ready")) or {}).get("status")
+            if node is not None and ready in ("False", "Unknown"):
+                self._taint(node, node_objects.NOT_READY if ready == "False" else node_objects.UNREACHABLE)
+                zone.free_at = now + 1 / zone.rate
+        if zone.waiting and zone.rate and not zone.alarmed:
+            zone.alarmed = True
+            self._simulation.agenda.at(zone.free_at, self._turn, zone)
+
+    def _turn(self, zone: _Zone) -> None:
+        zone.alarmed = False
+        self._taint_waiting(zone)
+
+    def _taint(self, node: JSON, key: str) -> None:
+        self._simulation.update(NODES, node_objects.with_eviction_taint(node, key, self._simulation.wall()))
+
+    def _reachable(self, node: JSON) -> JSON:
+        """Neither waits for an eviction taint any longer nor has one."""
+        name = node["metadata"]["name"]
+        self._zone(self._health[name]).waiting.pop(name, None)
+        freed = node_objects.without_eviction_taints(node)
+        return node if freed is None else self._simulation.update(NODES, freed)

@@ -1,0 +1,115 @@
+"""Which pods a NoExecute taint drives off a node, and when: the rules as pure functions, and the controller.
+
+Source: kube-controller-manager, taint eviction controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from kubeloop.devcluster.controllers.pod_gc import disrupted
+from kubeloop.devcluster.simulation.agenda import Appointment, Simulation
+from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.objects.resources import PODS
+
+JSON = dict[str, Any]
+
+
+def no_execute_taints(node: JSON) -> list[JSON]:
+    return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") == "NoExecute"]
+
+
+def tolerates(toleration: JSON, taint: JSON) -> bool:
+    """Source: v1.Toleration.ToleratesTaint. The numeric operators (Lt, Gt) compare the taint's value as an integer."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    wanted, actual = toleration.get("value", ""), taint.get("value", "")
+    if operator == "Equal":
+        return bool(wanted == actual)
+    if operator in ("Lt", "Gt"):
+        try:
+            return int(actual) < int(wanted) if operator == "Lt" else int(actual) > int(wanted)
+        except ValueError:
+            return False
+    return bool(operator == "Exists")
+
+
+def stay_seconds(taints: Sequence[JSON], tolerations: Iterable[JSON]) -> float | None:
+    """How long a pod with these tolerations may stay on a node with these NoExecute taints.
+
+    0: it must go at once; None: it may stay. The shortest tolerationSeconds among the tolerations used counts.
+    """
+    used: list[JSON] = []
+    tolerations = list(tolerations)
+    for taint in taints:
+        matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
+        if not matching:
+            return 0.0
+        used += matching[:1]  # the first that matches is the one that counts
+    limits = [toleration["tolerationSeconds"] for toleration in used if toleration.get("tolerationSeconds") is not None]
+    return max(0.0, float(min(limits))) if limits else None
+
+
+class TaintEviction:
+    """Deletes the pods that do not tolerate the NoExecute taints of their node, each when its time is up."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._planned: dict[str, tuple[float, float, Appointment]] = {}  # by uid: tainted at, evicted at
+
+    def consider(self, pod: JSON, taints: Sequence[JSON]) -> None:
+        """Plan, move or cancel the eviction of `pod`; `taints`: the NoExecute taints of its node."""
+        uid = pod["metadata"]["uid"]
+        if not taints and uid not in self._planned:
+            return
+        now = self._simulation.now()
+        stay = stay_seconds(taints, pod["spec"].get("tolerations") or ()) if taints else None
+        planned = self._planned.get(uid)
+        if stay is None:
+            if planned is not None:
+                self.forget(uid)
+                self._event(pod, "Cancelling deletion of Pod {}")
+            return
+        tainted_at = planned[0] if planned else now
+        if planned is not None:
+            if planned[1] == tainted_at + stay:
+                return
+            planned[2].cancel()
+        when = tainted_at + stay
+        self._planned[uid] = (tainted_at, when, self._simulation.agenda.at(when, self._evict, pod))
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        planned = self._planned.pop(uid, None)
+        if planned is not None:
+            planned[2].cancel()
+
+    def _evict(self, pod: JSON) -> None:
+        simulation = self._simulation
+        self._planned.pop(pod["metadata"]["uid"], None)
+        current = simulation.current_pod(pod)
+        if current is None or current["metadata"].get("deletionTimestamp"):
+            return
+        self._event(current, "Marking for deletion Pod {}")
+        text = "Taint manager: deleting due to NoExecute taint"
+        status = disrupted(current, "DeletionByTaintManager", text, simulation.wall())
+        current = simulation.update(PODS, {**current, "status": status})
+        if status.get("phase") in ("Succeeded", "Failed"):  # the API server gives those no grace
+            simulation.remove_pod(current)
+            return
+        grace = current["spec"].get("terminationGracePeriodSeconds", 30)
+        metadata = dict(current["metadata"])
+        metadata["deletionTimestamp"] = rfc3339(simulation.clock.now() + timedelta(seconds=grace))
+        metadata["deletionGracePeriodSeconds"] = grace
+        metadata["generation"] = metadata.get("generation", 0) + 1
+        simulation.update(PODS, {**current, "metadata": metadata})
+
+    def _event(self, pod: JSON, message: str) -> None:
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        text = message.format(key)
+        self._simulation.event(pod, "Normal", "TaintManagerEviction", text, component="taint-eviction-controller")

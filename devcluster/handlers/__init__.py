@@ -1,0 +1,1 @@
+"""The verbs of the REST API: get, list, watch, create, update, patch, delete, and subresources."""

@@ -1,0 +1,214 @@
+"""Delete and deletecollection: graceful deletion, finalizers, propagation, preconditions.
+
+Source: apiserver pkg/registry/generic/registry/store.go (deletionFinalizersForGarbageCollection, BeforeDelete), and the
+pod strategy's CheckGracefulDelete.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubeloop.devcluster.admission.chain import Admission
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served
+from kubeloop.devcluster.apiextensions.definition_conditions import marked_for_cleanup
+from kubeloop.devcluster.handlers.delete_options import DeleteOptions
+from kubeloop.devcluster.storage.store import Store, Stored
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.objects.resources import NAMESPACES, Resource
+
+JSON = dict[str, Any]
+
+_ORPHAN = "orphan"
+_FOREGROUND = "foregroundDeletion"
+_PODS_STAY = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+
+
+class Deleting:
+    """Deletions of one server."""
+
+    def __init__(self, store: Store, admission: Admission, clock: Clock) -> None:
+        self._store = store
+        self._admission = admission
+        self._clock = clock
+
+    def delete(self, served: Served, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+        """Delete or begin to delete. Returns the object as it is now, and whether it is gone. Raises StatusError."""
+        resource = served.resource
+        obj = before.object
+        name = obj["metadata"]["name"]
+        self.check(resource, name, obj["metadata"], options)
+        self._admission.check_delete(resource, name)
+        if resource is NAMESPACES and not _is_ready_to_go(obj):
+            return self._delete_namespace(before, options)
+        if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
+            return self._begin_to_delete_definition(before, options)
+        metadata = {**obj["metadata"]}
+        graceful, going = self._is_graceful(served, obj), self._is_going(served, obj, options)
+        if going:
+            return obj, False
+        grace = _grace_seconds(obj, options) if graceful else 0
+        self._ask_policies(obj, options, grace if graceful else None)
+        finalizers = _finalizers(metadata.get("finalizers", []), options, served)
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+        if graceful:
+            self._mark(metadata, obj["metadata"], grace)
+        elif finalizers:
+            self._mark_going(metadata)
+        now = {**obj, "metadata": metadata}
+        table = self._store.table(resource)
+        if finalizers or grace > 0:
+            if now == obj or options.dry_run:
+                return now, False
+            return table.update(before, now).object, False
+        if options.dry_run:
+            return now, True
+        if graceful and metadata != obj["metadata"]:
+            # even a pod that goes at once is first marked: its watchers see a change and then the deletion
+            before = table.update(before, now)
+        return table.delete(before).object, True
+
+    def _ask_policies(self, obj: JSON, options: DeleteOptions, grace: int | None = None) -> None:
+        self._admission.policies.check("DELETE", None, obj, options, grace)
+
+    def _begin_to_delete_definition(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+        """The definition stays until its objects are gone, which `custom.definitions` sees to."""
+        self._ask_policies(before.object, options)
+        now = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
+        if options.dry_run:
+            return now, False
+        return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, now).object, False
+
+    def _delete_namespace(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+        obj = before.object
+        metadata = {**obj["metadata"]}
+        if "deletionTimestamp" in metadata:
+            return obj, False
+        self._ask_policies(obj, options)
+        finalizers = _finalizers(metadata.get("finalizers", []), options)
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+        metadata["deletionTimestamp"] = rfc3339(self._clock.now())
+        now = {**obj, "metadata": metadata, "status": {**obj.get("status", {}), "phase": "Terminating"}}
+        if options.dry_run:
+            return now, False
+        return self._store.table(NAMESPACES).update(before, now).object, False
+
+    @staticmethod
+    def check(resource: Resource[Any], name: str, metadata: JSON, options: DeleteOptions) -> None:
+        """The preconditions. Raises StatusError 409."""
+        uid, version = options.precondition_uid, options.precondition_resource_version
+        wrong_uid = uid is not None and uid != metadata["uid"]
+        wrong_version = version is not None and version != metadata["resourceVersion"]
+        if not wrong_uid and not wrong_version:
+            return
+        if resource is NAMESPACES:
+            if wrong_uid:
+                raise errors.failed_precondition(resource, name, "UID", str(uid), metadata["uid"])
+            raise errors.failed_precondition(
+                resource, name, "ResourceVersion", str(version), metadata["resourceVersion"]
+            )
+        if wrong_uid:
+            why = (
+                f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). The object "
+                "might have been deleted and then recreated"
+            )
+        else:
+            why = (
+                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+                f"({metadata['resourceVersion']}). The object might have been modified"
+            )
+        raise errors.kind_conflict(resource.group, resource.kind, name, why)
+
+    @staticmethod
+    def _is_graceful(served: Served, obj: JSON) -> bool:
+        """Has the object time to stop? Only pods have, and those only until their time is up."""
+        if served.resource.group_resource != "pods":
+            return False
+        metadata = obj["metadata"]
+        return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
+
+    def _is_going(self, served: Served, obj: JSON, options: DeleteOptions) -> bool:
+        """Is the object on its way, and not asked to be quicker? Then nothing of it changes any more."""
+        metadata = obj["metadata"]
+        if "deletionTimestamp" not in metadata or not self._is_graceful(served, obj):
+            return False
+        grace = options.grace_period_seconds
+        return grace is None or _positive(grace) >= metadata["deletionGracePeriodSeconds"]
+
+    def _mark(self, metadata: JSON, before: JSON, grace: int) -> None:
+        """Set deletionTimestamp and grace; a later deletion may only shorten the grace, and not into the past."""
+        now = self._clock.now()
+        if "deletionTimestamp" in before:
+            began = datetime.fromisoformat(before["deletionTimestamp"])
+            until = began + timedelta(seconds=grace - before["deletionGracePeriodSeconds"])
+            if until < now:
+                until, grace = now, min(grace, 1)
+        else:
+            until = now + timedelta(seconds=grace)
+            if metadata.get("generation", 0) > 0:
+                metadata["generation"] += 1
+        metadata["deletionTimestamp"] = rfc3339(until)
+        metadata["deletionGracePeriodSeconds"] = grace
+
+    def _mark_going(self, metadata: JSON) -> None:
+        """Of an object without a grace: it waits for its finalizers only."""
+        if "deletionTimestamp" not in metadata:
+            if metadata.get("generation", 0) > 0:
+                metadata["generation"] += 1
+            metadata["deletionTimestamp"] = rfc3339(self._clock.now())
+        metadata["deletionGracePeriodSeconds"] = 0
+
+
+def deletion_warnings(served: Served, options: DeleteOptions) -> list[str]:
+    """What those are told who leave it to the kind what becomes of the dependents. Source: batch/job/storage."""
+    told = options.leaves_dependents_open and served.resource.group_resource == "jobs.batch"
+    return [_PODS_STAY] if told else []
+
+
+def _is_ready_to_go(namespace: JSON) -> bool:
+    return "deletionTimestamp" in namespace["metadata"] and not (namespace.get("spec") or {}).get("finalizers")
+
+
+def _positive(grace: int) -> int:
+    return grace if grace >= 0 else 1
+
+
+def _finalizers(present: list[str], options: DeleteOptions, served: Served | None = None) -> list[str]:
+    """The finalizers with those for the dependents: as the deletion says, else as they are, else by the kind."""
+    orphan, foreground = _ORPHAN in present, _FOREGROUND in present
+    if served is not None and served.dependents == "ignored":
+        orphan = foreground = False
+    elif options.orphan_dependents is not None:
+        orphan, foreground = options.orphan_dependents, False
+    elif options.propagation_policy is not None:
+        orphan = options.propagation_policy == "Orphan"
+        foreground = options.propagation_policy == "Foreground"
+    elif orphan and foreground:
+        first = next(each for each in present if each in (_ORPHAN, _FOREGROUND))
+        orphan, foreground = first == _ORPHAN, first == _FOREGROUND
+    elif served is not None and served.dependents == "orphaned" and not foreground:
+        orphan = True
+    kept = [each for each in present if each not in (_ORPHAN, _FOREGROUND)]
+    wanted = [*kept, *([_ORPHAN] if orphan else []), *([_FOREGROUND] if foreground else [])]
+    return present if set(wanted) == set(present) else wanted
+
+
+def _grace_seconds(pod: JSON, options: DeleteOptions) -> int:
+    """Seconds a pod has to stop."""
+    grace = options.grace_period_seconds
+    if "deletionTimestamp" in pod["metadata"]:
+        return _positive(grace or 0)  # given, or it would be on its way
+    spec = pod["spec"]
+    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return _positive(int(spec.get("terminationGracePeriodSeconds", 30)) if grace is None else grace)

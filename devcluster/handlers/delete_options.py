@@ -1,0 +1,143 @@
+"""DeleteOptions: read from a request's body or query, and checked.
+
+Source: apiserver pkg/endpoints/handlers/delete.go, apimachinery pkg/apis/meta/v1 (conversion.go, validation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.handlers.get_list_watch import query_integer
+from kubeloop.devcluster.serializer import decoding
+from kubeloop.devcluster.serializer.request_bodies import META_TYPE, UNREADABLE, check_type_meta, parse_body
+
+JSON = dict[str, Any]
+
+_POLICIES = ("Background", "Foreground", "Orphan")
+_META = "meta.k8s.io/v1"
+_IN_EVERY_VERSION = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
+_OF_META = (
+    "WatchEvent", "ListOptions", "GetOptions", "CreateOptions", "UpdateOptions", "PatchOptions", "Table",
+    "TableOptions", "PartialObjectMetadata", "PartialObjectMetadataList",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """metav1.DeleteOptions. None: not given. grace_period_seconds None: the kind's own.
+
+    A precondition that is "" is given, and met by no object.
+    """
+
+    grace_period_seconds: int | None = None
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    precondition_uid: str | None = None
+    precondition_resource_version: str | None = None
+    dry_run: bool = False
+
+    @property
+    def leaves_dependents_open(self) -> bool:
+        """Is nothing said of what becomes of the dependents?"""
+        return self.propagation_policy is None and self.orphan_dependents is None
+
+    @property
+    def document(self) -> JSON:
+        """As an object of the API."""
+        preconditions = {"uid": self.precondition_uid, "resourceVersion": self.precondition_resource_version}
+        given = {
+            "gracePeriodSeconds": self.grace_period_seconds,
+            "preconditions": {name: each for name, each in preconditions.items() if each is not None} or None,
+            "orphanDependents": self.orphan_dependents,
+            "propagationPolicy": self.propagation_policy,
+            "dryRun": ["All"] if self.dry_run else None,
+        }
+        told = {"kind": "DeleteOptions", "apiVersion": _META}
+        return told | {name: each for name, each in given.items() if each is not None}
+
+
+def read_delete_options(request: Request) -> DeleteOptions:
+    """The body's options, or the query's where there is no body. Raises StatusError 400, 415, 422."""
+    return delete_options(_body(request) if request.body else _query(request))
+
+
+def _body(request: Request) -> JSON:
+    """Options of any version pass for those of meta.k8s.io/v1, as the kinds that are in every version do."""
+    try:
+        raw, _ = parse_body(request)
+        raw = {} if raw is None else raw
+        if not isinstance(raw, dict):
+            went = decoding.json_kind(raw)
+            raise ValueError(f"{UNREADABLE}: json: cannot unmarshal {went} into Go value of {META_TYPE}")
+        check_type_meta(raw)
+        kind, api_version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or _META
+        if kind != "DeleteOptions":
+            raise ValueError(_other_kind(kind, api_version))
+        options, _ = decoding.decode_named("meta/v1.DeleteOptions", raw)
+    except (ValueError, decoding.DecodeError) as error:
+        raise errors.bad_request(str(error)) from error
+    return options
+
+
+def _other_kind(kind: str, api_version: str) -> str:
+    if kind in _IN_EVERY_VERSION or (api_version == _META and kind in _OF_META):
+        return f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
+    return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
+
+
+def _query(request: Request) -> JSON:
+    options: JSON = {}
+    if (grace := query_integer(request, "gracePeriodSeconds")) is not None:
+        options["gracePeriodSeconds"] = grace
+    if "propagationPolicy" in request.query:
+        options["propagationPolicy"] = request.option("propagationPolicy")
+    if "orphanDependents" in request.query:
+        options["orphanDependents"] = request.flag("orphanDependents")
+    if "dryRun" in request.query:
+        options["dryRun"] = list(request.query["dryRun"])
+    preconditions = {name: value for name in ("uid", "resourceVersion") if (value := request.option(name))}
+    return {**options, "preconditions": preconditions} if preconditions else options
+
+
+def delete_options(given: JSON) -> DeleteOptions:
+    """From metav1.DeleteOptions as an object. Raises StatusError 422 for wrong values."""
+    check_delete_options(given)
+    return unchecked_options(given)
+
+
+def check_delete_options(given: JSON) -> None:
+    """Raises StatusError 422 for wrong values."""
+    policy: str | None = given.get("propagationPolicy")
+    dry_run: Sequence[str] = given.get("dryRun") or ()
+    causes = []
+    if given.get("orphanDependents") is not None and policy is not None:
+        text = f"Invalid value: {quoted(policy)}: orphanDependents and deletionPropagation cannot be both set"
+        causes.append(errors.cause("FieldValueInvalid", "propagationPolicy", text))
+    if policy is not None and policy not in _POLICIES:
+        text = f'Unsupported value: {quoted(policy)}: supported values: "Foreground", "Background", "Orphan", "nil"'
+        causes.append(errors.cause("FieldValueNotSupported", "propagationPolicy", text))
+    if any(value != "All" for value in dry_run):
+        text = f'Unsupported value: {msgspec.json.encode(dry_run).decode()}: supported values: "All"'
+        causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
+    if causes:
+        raise errors.options_invalid("DeleteOptions", causes)
+
+
+def unchecked_options(given: JSON) -> DeleteOptions:
+    """As delete_options(), for those who look at the values later."""
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        grace_period_seconds=given.get("gracePeriodSeconds"),
+        propagation_policy=given.get("propagationPolicy"),
+        orphan_dependents=given.get("orphanDependents"),
+        precondition_uid=preconditions.get("uid"),
+        precondition_resource_version=preconditions.get("resourceVersion"),
+        dry_run=bool(given.get("dryRun")),
+    )

@@ -1,0 +1,92 @@
+"""Answers in protobuf: objects, lists, failures and the events of watches, each version of an object written once.
+
+Imported when the first client asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.handlers.get_list_watch import Page
+from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.devcluster.serializer.protobuf import codec
+from kubeloop.devcluster.storage.store import Change, Stored
+
+JSON = dict[str, Any]
+
+STREAM_TYPE = "application/vnd.kubernetes.protobuf;stream=watch"
+
+
+class ProtobufWriter:
+    """Writes the objects of one resource, as its clients see them."""
+
+    def __init__(self, target: Served) -> None:
+        resource = target.resource
+        self._target = target
+        self._api_version = resource.api_version
+        self._kind = resource.kind
+        self._write = codec.writer(resource.api_version, resource.kind)
+        self._as_stored = target.shown_as_stored
+
+    def message(self, stored: Stored) -> bytes:
+        if self._as_stored:
+            return stored.message(self._write)
+        return self._write(from_stored(self._target, stored.object))
+
+    def body(self, stored: Stored) -> bytes:
+        return codec.enveloped(self._api_version, self._kind, self.message(stored))
+
+    def body_of(self, obj: JSON) -> bytes:
+        """The body of an object as it would be stored."""
+        return codec.enveloped(self._api_version, self._kind, self._write(from_stored(self._target, obj)))
+
+    def list_body(self, page: Page) -> bytes:
+        messages = [self.message(each) for each in page.items]
+        return codec.encode_list(self._api_version, self._target.list_kind, page.metadata, messages)
+
+
+class ObjectFrames:
+    """Frames with whole objects."""
+
+    content_type = STREAM_TYPE
+
+    def __init__(self, writer: ProtobufWriter) -> None:
+        self._writer = writer
+
+    def change(self, change: Change) -> bytes:
+        return change.message_frame(self._of_change)
+
+    def _of_change(self, change: Change) -> bytes:
+        return self.stored(change.type, change.now)
+
+    def stored(self, type_: str, stored: Stored) -> bytes:
+        return codec.frame(type_, self._writer.body(stored))
+
+    def object(self, type_: str, obj: JSON) -> bytes:
+        return codec.frame(type_, self._writer.body_of(obj))
+
+    def failure(self, status: JSON) -> bytes:
+        return codec.frame("ERROR", codec.encode(status))
+
+
+class MetadataFrames:
+    """Frames with PartialObjectMetadata. view: makes it of an object."""
+
+    content_type = STREAM_TYPE
+
+    def __init__(self, view: Callable[[JSON], JSON]) -> None:
+        self._view = view
+
+    def change(self, change: Change) -> bytes:
+        return self.object(change.type, change.now.object)
+
+    def stored(self, type_: str, stored: Stored) -> bytes:
+        return self.object(type_, stored.object)
+
+    def object(self, type_: str, obj: JSON) -> bytes:
+        return codec.frame(type_, codec.encode(self._view(obj)))
+
+    def failure(self, status: JSON) -> bytes:
+        return codec.frame("ERROR", codec.encode(status))

@@ -1,0 +1,296 @@
+"""The scale subresource: an autoscaling/v1 Scale of an object, what writing one makes of the object, and of its owners.
+
+Whoever writes a Scale owns its spec.replicas, which is a field of the object: owners are carried from the object to the
+Scale before it is written, and back afterwards. Not always so for custom resources, as v1.36 fails to compare
+some of their Scales: one that is put and does not say its kind leaves the replicas to nobody, and an apply that changes
+one is refused.
+
+Source: apimachinery pkg/util/managedfields/scalehandler.go, pkg/registry/apps/*/storage of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_info import Route, check_names
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.handlers.create_update import Writing
+from kubeloop.devcluster.handlers.patch import (
+    APPLY,
+    PATCH_TYPES,
+    check_patch_options,
+    patch_type,
+    patched,
+    read_configuration,
+    told_of_repeated,
+)
+from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
+from kubeloop.devcluster.managedfields.apply import apply_configuration
+from kubeloop.devcluster.managedfields.field_sets import (
+    Fields,
+    Writer,
+    sorted_entries,
+    subtract,
+    track_update,
+    without_owners,
+)
+from kubeloop.devcluster.serializer import decoding
+from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.devcluster.serializer.request_bodies import (
+    Body,
+    FieldValidation,
+    field_validation,
+    parse_body,
+    read_object,
+)
+from kubeloop.devcluster.storage.store import Stored
+from kubeloop.devcluster.validation.field import Errors, dns_subdomain
+from kubeloop.devcluster.validation.metadata import object_meta
+from kubeloop.kube.objects.api_types import LabelSelector, convert
+from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.selectors import selector_from
+
+JSON = dict[str, Any]
+Places = Mapping[str, tuple[str, ...] | None]
+"""By apiVersion: the field with the replicas, as ("spec", "replicas"); None for a version without scale."""
+
+SCALE: Resource[JSON] = Resource("autoscaling", "v1", "Scale", "", True, dict)
+SCALES = Served(SCALE)
+REPLICAS = ("spec", "replicas")
+
+
+def scale_of(obj: JSON) -> JSON:
+    """The Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
+    spec, status = obj.get("spec", {}), obj.get("status", {})
+    return scale_document(obj, spec.get("replicas"), status.get("replicas"), _selector_text(spec.get("selector")))
+
+
+def scale_document(obj: JSON, replicas: int | None, present: int | None, selector: str) -> JSON:
+    """An autoscaling/v1 Scale. replicas: wished; present: by the object's status; selector: of its pods, or ""."""
+    metadata = obj["metadata"]
+    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in names if name in metadata},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": {"replicas": present or 0, **({"selector": selector} if selector else {})},
+    }
+
+
+def _selector_text(selector: Any) -> str:
+    if not selector:
+        return ""
+    if "matchLabels" in selector or "matchExpressions" in selector:
+        return str(selector_from(convert(LabelSelector, selector)))
+    return ",".join(f"{name}={value}" for name, value in sorted(selector.items()))
+
+
+def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
+    """`obj` with the replicas of `scale`, whose metadata carries the preconditions. Raises StatusError."""
+    name = obj["metadata"]["name"]
+    given = scale.get("metadata", {})
+    replicas = scale.get("spec", {}).get("replicas", 0)
+    wrong = Errors()
+    object_meta(
+        wrong,
+        {**given, "name": name, "namespace": obj["metadata"]["namespace"]},
+        namespaced=True,
+        name_check=dns_subdomain,
+    )
+    causes = [*wrong]
+    if replicas < 0:
+        text = f"Invalid value: {replicas}: must be greater than or equal to 0"
+        causes.append(errors.cause("FieldValueInvalid", "spec.replicas", text))
+    if causes:
+        raise errors.invalid("autoscaling", "Scale", name, causes)
+    if given.get("uid"):
+        check_uid(served.resource, given["uid"], obj, subresource="scale")
+    version = given.get("resourceVersion") or obj["metadata"]["resourceVersion"]
+    metadata = {**obj["metadata"], "resourceVersion": version}
+    return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
+
+
+def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str = "") -> None:
+    """Raises StatusError 409 if it is another one than the object's."""
+    found = obj["metadata"]["uid"]
+    if uid != found:
+        raise errors.failed_precondition(resource, obj["metadata"]["name"], "UID", uid, found, subresource=subresource)
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+def read_scale(target: Served, stored: Stored) -> JSON:
+    """The Scale of a stored object. Raises StatusError 500 for a custom resource without replicas."""
+    obj = from_stored(target, stored.object)
+    return scale_of(obj) if target.custom is None else target.custom.scale_of(obj, reading=True)
+
+
+def write_scale(request: Request, found: Route, asked: str, stored: Callable[[], Stored], writing: Writing) -> JSON:
+    """Put, patch or apply a Scale: the one that there is then.
+
+    asked: "update" or "patch". stored: the object that the path names. Raises StatusError.
+    """
+    target, custom = found.served, found.served.custom
+    kind = "UpdateOptions" if asked == "update" else "PatchOptions"
+    form = "" if asked == "update" else patch_type(request)
+    if asked == "patch" and form not in (PATCH_TYPES if custom is None else custom.patch_types):
+        raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
+    dry_run, mode = read_dry_run(request, kind), field_validation(request, kind)
+    if form:
+        check_patch_options(request, form)
+        before = stored()
+        old = _with_owners(target, before)
+        body = (
+            _applied(request, found, old, mode, writing) if form == APPLY else _patched(request, found, old, form, mode)
+        )
+        request.warnings += body.warnings
+        check_names(found, body.obj)
+    else:
+        body = read_object(request, SCALE, mode)
+        request.warnings += body.warnings
+        check_names(found, body.obj)
+        before = stored()
+        old = _with_owners(target, before)
+        if uid := body.obj["metadata"].get("uid"):
+            check_uid(target.resource, uid, before.object)
+    if custom is not None and not form and _is_untyped(request):
+        body.obj["metadata"].pop("managedFields", None)
+    elif form != APPLY:
+        track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
+    live = from_stored(target, before.object)
+    wanted = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
+    now_owned = owners_of_object(
+        live["metadata"].get("managedFields", []),
+        body.obj["metadata"].get("managedFields", []),
+        replicas_places(target),
+        target.resource.api_version,
+    )
+    wanted["metadata"] = {**wanted["metadata"], "managedFields": now_owned}
+    if not now_owned:
+        del wanted["metadata"]["managedFields"]
+    writer = Writer(request.option("fieldManager"), applied=True)
+    obj = writing.update(target, before, Body(wanted), writer, request.warnings, dry_run=dry_run, subresource="scale")
+    return scale_of(obj) if custom is None else custom.scale_of(obj)
+
+
+def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, writing: Writing) -> Body:
+    given, repeated = read_configuration(request.body, SCALE)
+    given["metadata"] = given.get("metadata") or {}
+    given["metadata"].setdefault("name", found.name)
+    check_names(found, {"metadata": {**given["metadata"]}})
+    manager, force = request.option("fieldManager"), request.flag("force")
+    custom = found.served.custom is not None
+    if custom and "managedFields" not in old["metadata"]:
+        raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
+    obj = apply_configuration(SCALES, old, given, manager=manager, force=force, subresource="scale", now=writing.now())
+    if custom and without_owners(obj) != without_owners(old):
+        metadata = given["metadata"]
+        raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
+    return Body(decoding.normal(SCALE, obj), told_of_repeated(repeated, mode))
+
+
+def _is_untyped(request: Request) -> bool:
+    """Does the body leave out what it is? It is known by the path."""
+    given = parse_body(request)[0] or {}
+    return not (given.get("kind") and given.get("apiVersion"))
+
+
+def _not_converted(which: str, named: str) -> str:
+    """What v1.36 says where it takes the Scale of a custom resource for one itself: a change cannot be applied."""
+    why = "request to convert CR to an invalid group/version: autoscaling/v1"
+    return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {why}"
+
+
+def _patched(request: Request, found: Route, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
+    # a patch meets the Scale in the server's memory, where replicas are there even if they are 0
+    whole = {**old, "spec": {"replicas": 0, **old["spec"]}}
+    return patched(whole, request.body, patch_type, SCALE, mode)
+
+
+def _with_owners(target: Served, stored: Stored) -> JSON:
+    """The Scale of an object for a write, with who owns it."""
+    obj = from_stored(target, stored.object)
+    scale = scale_of(obj) if target.custom is None else target.custom.scale_to_write(obj)
+    if owners := owners_of_scale(obj["metadata"].get("managedFields", []), replicas_places(target)):
+        scale["metadata"]["managedFields"] = owners
+    return scale
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+def replicas_places(served: Served) -> Places:
+    """Where the versions of a kind have their replicas."""
+    if served.custom is not None:
+        return served.custom.replicas_places
+    return {served.resource.api_version: REPLICAS}
+
+
+def owners_of_scale(entries: list[JSON], places: Places) -> list[JSON]:
+    """The managed fields of a Scale, by those of its object: who owns the replicas, in the Scale's version."""
+    result = []
+    for entry in _by_owner(entries).values():
+        place = places.get(entry.get("apiVersion", ""))
+        if place is not None and _holds(entry.get("fieldsV1", {}), place):
+            result.append({**entry, "apiVersion": SCALE.api_version, "fieldsV1": _only(REPLICAS)})
+    return sorted_entries(result)
+
+
+def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: Places, api_version: str) -> list[JSON]:
+    """The managed fields of an object whose Scale has been written: `entries` before, `of_scale` the Scale's now.
+
+    Owners by updates go by their version, which is another one in the Scale; so those who still own the replicas there
+    are written down anew here, and without a time, as by kube-apiserver.
+    """
+    left, before = _by_owner(of_scale), _by_owner(entries)
+    result = []
+    for owner, entry in before.items():
+        if entry.get("apiVersion", "") not in places:
+            continue
+        place, fields = places[entry["apiVersion"]], entry.get("fieldsV1", {})
+        if place is None or not _holds(fields, place) or left.pop(owner, None) is not None:
+            result.append(entry)
+        elif kept := subtract(fields, _only(place)):
+            result.append({**entry, "fieldsV1": kept})
+    place = places[api_version]
+    assert place is not None, "only versions with scale are written through it"
+    for owner, entry in left.items():
+        if _holds(entry.get("fieldsV1", {}), REPLICAS):
+            own = {**entry, "apiVersion": api_version, "fieldsV1": _only(place)}
+            own.pop("time", None)
+            if time := before.get(owner, JSON()).get("time"):
+                own["time"] = time
+            result.append(own)
+    return sorted_entries(result)
+
+
+def _by_owner(entries: list[JSON]) -> dict[tuple[str, str, str, str], JSON]:
+    """Entries by what tells owners apart; of two of one owner, the last one counts."""
+    result = {}
+    for each in entries:
+        operation = each.get("operation", "")
+        version = each.get("apiVersion", "") if operation == "Update" else ""
+        result[each.get("manager", ""), operation, version, each.get("subresource", "")] = each
+    return result
+
+
+def _only(place: tuple[str, ...]) -> Fields:
+    fields: Fields = {}
+    for name in reversed(place):
+        fields = {f"f:{name}": fields}
+    return fields
+
+
+def _holds(fields: Fields, place: tuple[str, ...]) -> bool:
+    """Is the field itself a member of the set?"""
+    for name in place:
+        below = fields.get(f"f:{name}")
+        if below is None:
+            return False
+        fields = below
+    return not fields or "." in fields

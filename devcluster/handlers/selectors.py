@@ -1,0 +1,218 @@
+"""Which objects a list or watch shows: label selectors, and the field selectors that each kind supports.
+
+A selection is a plain predicate on JSON objects. Source of the fields: pkg/apis/core/v1/conversion.go and the
+strategies' SelectableFields of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.kube.selectors import SelectorError, parse_label_selector
+
+JSON = dict[str, Any]
+Selection = Callable[[JSON], bool]
+Getter = Callable[[JSON], str]
+
+
+def _at(*path: str) -> Getter:
+    *parents, last = path
+
+    def get(obj: JSON) -> str:
+        for parent in parents:
+            inner = obj.get(parent)
+            if type(inner) is not dict:
+                return ""
+            obj = inner
+        value = obj.get(last)
+        return _as_text(value)
+
+    return get
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _boolean(*path: str) -> Getter:
+    get = _at(*path)
+    return lambda obj: get(obj) or "false"
+
+
+def _number(*path: str) -> Getter:
+    get = _at(*path)
+    return lambda obj: get(obj) or "0"
+
+
+def _source(obj: JSON) -> str:
+    return _at("source", "component")(obj) or _at("reportingComponent")(obj)
+
+
+_METADATA: dict[str, Getter] = {
+    "metadata.name": _at("metadata", "name"),
+    "metadata.namespace": _at("metadata", "namespace"),
+}
+_EVENT: dict[str, Getter] = {
+    **_METADATA,
+    **{
+        f"involvedObject.{each}": _at("involvedObject", each)
+        for each in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    },
+    "reason": _at("reason"),
+    "reportingComponent": _at("reportingComponent"),
+    "source": _source,
+    "type": _at("type"),
+}
+_REGARDING: dict[str, Getter] = {
+    **_METADATA,
+    **{
+        f"regarding.{each}": _at("involvedObject", each)
+        for each in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    },
+    "reason": _at("reason"),
+    "reportingController": _at("reportingComponent"),
+    "source": _source,
+    "type": _at("type"),
+}
+FIELDS: dict[str, dict[str, Getter]] = {
+    "pods": {
+        **_METADATA,
+        "spec.nodeName": _at("spec", "nodeName"),
+        "spec.restartPolicy": _at("spec", "restartPolicy"),
+        "spec.schedulerName": _at("spec", "schedulerName"),
+        "spec.serviceAccountName": _at("spec", "serviceAccountName"),
+        "spec.hostNetwork": _boolean("spec", "hostNetwork"),
+        "status.phase": _at("status", "phase"),
+        "status.podIP": _at("status", "podIP"),
+        "status.podIPs": lambda _pod: "",  # may be asked for, and no pod has it: ToSelectableFields leaves it out
+        "status.nominatedNodeName": _at("status", "nominatedNodeName"),
+    },
+    "nodes": {"metadata.name": _METADATA["metadata.name"], "spec.unschedulable": _boolean("spec", "unschedulable")},
+    "namespaces": {"metadata.name": _METADATA["metadata.name"], "status.phase": _at("status", "phase")},
+    "replicationcontrollers": {**_METADATA, "status.replicas": _number("status", "replicas")},
+    "events": _EVENT,
+    "events.events.k8s.io": _REGARDING,
+    "secrets": {**_METADATA, "type": _at("type")},
+    "services": {**_METADATA, "spec.clusterIP": _at("spec", "clusterIP"), "spec.type": _at("spec", "type")},
+    "jobs.batch": {**_METADATA, "status.successful": _number("status", "succeeded")},
+    "certificatesigningrequests.certificates.k8s.io": {
+        "metadata.name": _METADATA["metadata.name"],
+        "spec.signerName": _at("spec", "signerName"),
+    },
+    "resourceslices.resource.k8s.io": {
+        "metadata.name": _METADATA["metadata.name"],
+        "spec.driver": _at("spec", "driver"),
+        "spec.nodeName": _at("spec", "nodeName"),
+    },
+}
+"""Getters of the kinds that have selectable fields of their own."""
+
+
+def _split(text: str) -> list[str]:
+    """At commas that no backslash protects."""
+    parts, current, escaped = [], [], False
+    for char in text:
+        if escaped:
+            current.append(char)
+            escaped = False
+        elif char == "\\":
+            current.append(char)
+            escaped = True
+        elif char == ",":
+            parts.append("".join(current))
+            current = []
+        else:
+            current.append(char)
+    parts.append("".join(current))
+    return parts
+
+
+def _unescaped(value: str) -> str:
+    if "\\" not in value and "=" not in value:
+        return value
+    result, chars = [], iter(value)
+    for char in chars:
+        if char == "\\":
+            after = next(chars, "")
+            if not after or after not in "\\,=":
+                raise errors.bad_request(f"invalid field selector: invalid escape sequence: \\{after}")
+            result.append(after)
+        elif char == "=":
+            raise errors.bad_request(f"invalid field selector: unescaped character in value: {ord(char)}")
+        else:
+            result.append(char)
+    return "".join(result)
+
+
+def parse_fields(text: str) -> list[tuple[str, bool, str]]:
+    """(field, equal, value) per term of a field selector. Raises StatusError 400 in Kubernetes' words."""
+    terms = []
+    for part in _split(text):
+        if not part:
+            continue
+        found = [(part.find(operator), -len(operator), operator) for operator in ("!=", "==", "=") if operator in part]
+        if not found:
+            raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
+        _, _, operator = min(found)
+        field, _, value = part.partition(operator)
+        if not field and not value:
+            continue  # lets everything through
+        terms.append((field, operator != "!=", _unescaped(value)))
+    return terms
+
+
+def the_name(field_selector: str) -> str:
+    """The name that a field selector asks for; "" if it asks for none. Raises StatusError 400."""
+    if "metadata.name" not in field_selector:
+        return ""
+    terms = parse_fields(field_selector)
+    return next((value for field, equal, value in terms if equal and field == "metadata.name"), "")
+
+
+def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
+    own = FIELDS.get(served.resource.group_resource) if served.custom is None else served.custom.getters()
+    getters = _METADATA if own is None else own
+    bound = []
+    for field, equal, value in terms:
+        getter = getters.get(field)
+        if getter is None:
+            if own is None:
+                known = '"metadata.name", "metadata.namespace"'
+                raise errors.bad_request(f'"{field}" is not a known field selector: only {known}')
+            if served.resource.group_resource == "jobs.batch":
+                raise errors.bad_request(f'field label "{field}" not supported for Job')
+            if served.resource.group_resource == "resourceslices.resource.k8s.io":
+                kind = f"{served.resource.api_version}, Kind=ResourceSlice"
+                raise errors.bad_request(f"field label not supported for {kind}: {field}")
+            raise errors.bad_request(f"field label not supported: {field}")
+        bound.append((getter, equal, value))
+    return bound
+
+
+def selection(served: Served, label_selector: str, field_selector: str) -> Selection | None:
+    """The predicate of both selectors; None if they let everything through. Raises StatusError 400."""
+    try:
+        labels = parse_label_selector(label_selector) if label_selector else None
+    except SelectorError as error:
+        raise errors.bad_request(str(error)) from error
+    fields = _field_getters(served, parse_fields(field_selector)) if field_selector else []
+    matches = labels.matches if labels is not None and not labels.empty else None
+    if matches is None and not fields:
+        return None
+    if matches is None and len(fields) == 1:
+        get, equal, value = fields[0]
+        return (lambda obj: get(obj) == value) if equal else (lambda obj: get(obj) != value)
+
+    def select(obj: JSON) -> bool:
+        if matches is not None and not matches(obj["metadata"].get("labels") or {}):
+            return False
+        return all((get(obj) == value) is equal for get, equal, value in fields)
+
+    return select

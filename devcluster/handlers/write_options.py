@@ -1,0 +1,36 @@
+"""What requests that write have in common in their query: dryRun and fieldManager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.managedfields.field_sets import Writer
+from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.metadata import MAX_MANAGER, field_manager
+
+JSON = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+
+
+def writer_of(request: Request) -> Writer:
+    """?fieldManager, or the user agent up to its first slash."""
+    manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
+    return Writer(manager, user=request.user)
+
+
+def read_dry_run(request: Request, options_kind: str) -> bool:
+    """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
+    causes = Errors()
+    if manager := request.option("fieldManager"):
+        field_manager(causes, "fieldManager", manager)
+    values = request.query.get("dryRun", ())
+    if any(value != "All" for value in values):
+        text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'
+        causes.append(errors.cause("FieldValueNotSupported", "dryRun", text))
+    if causes:
+        raise errors.options_invalid(options_kind, causes)
+    return bool(values)

@@ -1,0 +1,1 @@
+"""Simulated nodes and the pods on them, with KWOK's stages."""

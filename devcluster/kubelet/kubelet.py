@@ -1,0 +1,366 @@
+"""What the kubelets do with their pods: admit or reject them, start, report, restart, stop and remove them.
+
+    bound --admitted--> starting --start--> running (ready or not) --exit--> ended       deletionTimestamp, at any
+      |                                        ^  | restart                     |        stage: --stop--> removed
+      +--rejected--> failed                    +--+                             +-- phase Succeeded or Failed
+
+A pod is advanced from its object, its containers and the time; nothing is remembered that the store does not tell. A
+kubelet whose node is unreachable does and reports nothing until it is back, and then does what has become due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from kubeloop.devcluster.kubelet import pod_status
+from kubeloop.devcluster.kubelet.pod_admission import Rejection, rejection
+from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
+from kubeloop.devcluster.simulation.agenda import Simulation
+from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
+from kubeloop.kube.objects.resources import PODS
+
+JSON = dict[str, Any]
+_PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff
+_WORTH_A_REPORT_SECONDS = 0.5  # a pod that starts later than this says before that it has been admitted
+
+
+class Kubelets:
+    """The pods of all simulated nodes. quiet: what is written here concerns no other part."""
+
+    def __init__(self, simulation: Simulation, *, quiet: bool) -> None:
+        self._simulation = simulation
+        self._settings = simulation.settings
+        self._quiet = quiet
+        self._pods: dict[str, SimulatedPod] = {}  # by uid
+
+    def get(self, uid: str) -> SimulatedPod | None:
+        return self._pods.get(uid)
+
+    def on(self, node: SimulatedNode) -> Iterator[JSON]:
+        """The pods bound to `node`, as the store has them."""
+        for pod in list(node.pods.values()):
+            current = self._simulation.current_pod(pod.object)
+            if current is not None:
+                yield current
+
+    # --- from bound to admitted -------------------------------------------------------------------
+
+    def bound(self, obj: JSON, node: SimulatedNode, *, staged: bool) -> None:
+        """A pod has been bound to `node`, or was when we started. staged: what becomes of it, others decide."""
+        pod = SimulatedPod(obj, node, settings=self._settings, rng=self._simulation.rng)
+        pod.staged = staged
+        self._pods[pod.uid] = pod
+        if staged:
+            status = obj.get("status") or {}
+            pod.ended = status.get("phase") in ("Succeeded", "Failed")
+            node.add(pod, counts=not pod.ended, address=status.get("podIP", ""))
+        elif node.silent:
+            node.add(pod, counts=False)
+        else:
+            self._take_in(pod)
+
+    def _take_in(self, pod: SimulatedPod) -> None:
+        """The kubelet sees the pod for the first time."""
+        obj, node = pod.object, pod.node
+        status = obj.get("status") or {}
+        pod.seen = True
+        if status.get("phase") in ("Succeeded", "Failed"):
+            node.add(pod, counts=False)
+            pod.ended = True
+            self._plan_deletion(pod)
+        elif status.get("phase") == "Running":
+            node.add(pod, address=status.get("podIP", ""))
+            pod.adopt(self._now(), self._wall())
+            self.changed(pod, obj)
+        else:
+            refused = rejection(
+                obj,
+                node.object,
+                pod.requests,
+                used=node.used,
+                allocatable=node.allocatable,
+                used_ports=node.used_ports(),
+            )
+            if refused is not None:
+                node.add(pod, counts=False)
+                self._reject(pod, refused)
+            else:
+                node.add(pod)
+                self._accept(pod)
+        self._plan(pod)
+
+    def back(self, node: SimulatedNode) -> None:
+        """The node's failure is over: look at all its pods again, and do what has become due meanwhile."""
+        for pod in list(node.pods.values()):
+            current = self._current(pod)
+            if current is None or pod.staged:
+                continue
+            pod.object = current
+            if pod.start_at == math.inf:
+                pod.start_at = self._now()
+            if pod.seen:
+                self.changed(pod, current)
+                if not pod.ended:
+                    self._report(pod)
+            else:
+                self._take_in(pod)
+
+    def _reject(self, pod: SimulatedPod, refused: Rejection) -> None:
+        pod.ended = True
+        now = self._wall()
+        self._write_status(pod, pod_status.rejected_status(pod.object, refused.reason, refused.message, now=now))
+        self._event(pod, "Warning", refused.reason, refused.message)
+        self._plan_deletion(pod)
+
+    def _accept(self, pod: SimulatedPod) -> None:
+        for problem in pod.problems():
+            self._event(pod, "Warning", "InvalidAnnotation", problem)
+        delay = pod.seconds("start-delay-seconds")
+        if delay is None:
+            spread = self._settings.start_delay_spread_seconds
+            delay = max(0.0, self._settings.start_delay_seconds + self._simulation.rng.uniform(-spread, spread))
+        now = self._now()
+        pod.start_time = self._wall()
+        pod.start_at = now + delay
+        self._plan_deletion(pod)
+        if delay >= _WORTH_A_REPORT_SECONDS and pod.stop_at is None:
+            self._report(pod)
+
+    # --- pods: changes from outside ---------------------------------------------------------------
+
+    def changed(self, pod: SimulatedPod, obj: JSON) -> None:
+        """Somebody else wrote the pod: take over its new spec, annotations, conditions and deletion."""
+        pod.object = obj
+        if not pod.ended and (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            pod.ended = True  # others have said so, and a kubelet never takes that back
+            pod.node.release(pod)
+        if pod.staged or not pod.seen or pod.node.silent:
+            return
+        self._plan_deletion(pod)
+        if pod.ended:
+            self._plan(pod)
+            return
+        if obj["spec"] != pod.spec:
+            pod.spec = obj["spec"]
+            pod.node.recount(pod)
+            self._apply_spec(pod)
+        if pod.start_at is None:
+            if pod.pulls_fail and not pod.pull_error:
+                pod.pulls_fail = False
+                pod.start_at = self._now()
+            pod.refresh_readiness(self._now())
+            self._report(pod)
+        self._plan(pod)
+
+    def _apply_spec(self, pod: SimulatedPod) -> None:
+        """Containers whose image has changed are restarted with the new one."""
+        for run, image in pod.changed_images():
+            if run.state == "running":
+                self._event(
+                    pod, "Normal", "Killing", f"Container {run.name} definition changed, will be restarted", run.name
+                )
+                pod.restart(run, image, self._now(), self._wall())
+                self._started_events(pod, run)
+            else:
+                run.image = image
+
+    def _plan_deletion(self, pod: SimulatedPod) -> None:
+        """Note when a pod that is being deleted will have stopped."""
+        metadata = pod.object["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            return
+        grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
+        now = self._now()
+        if pod.stop_at is None:
+            wanted = pod.seconds("stop-seconds")
+            delay = self._settings.stop_delay_seconds if wanted is None else wanted
+            running = any(run.state == "running" for run in pod.runs)
+            pod.stop_at = now + (min(delay, grace) if running else 0.0)
+            for run in pod.runs:
+                if run.state == "running":
+                    self._event(pod, "Normal", "Killing", f"Stopping container {run.name}", run.name)
+        else:  # deleted again, with less grace
+            pod.stop_at = min(pod.stop_at, now + grace)
+
+    # --- pods: what is due ------------------------------------------------------------------------
+
+    def _advance(self, pod: SimulatedPod) -> None:
+        """Do everything that is due for the pod, report it if something changed, and plan what comes next."""
+        now = self._now()
+        pod.appointment = None
+        if pod.node.silent:
+            return
+        if pod.stop_at is not None:
+            if now >= pod.stop_at:
+                self._stopped(pod)
+            else:
+                self._plan(pod)
+            return
+        wall = self._wall()
+        changed = False
+        if pod.start_at is not None and now >= pod.start_at:
+            pod.start_at = None
+            if pod.node.networkless and not pod.object["spec"].get("hostNetwork"):
+                pod.start_at = math.inf  # until the node is back
+                self._event(pod, "Warning", "NetworkNotReady", f"network is not ready: {NETWORK_NOT_READY}")
+            else:
+                self._start(pod, now, wall)
+            changed = True
+        if pod.pull_backoff_at is not None and now >= pod.pull_backoff_at:
+            pod.pull_backoff_at = None
+            self._back_off_pulling(pod)
+            changed = True
+        if pod.deadline_at is not None and now >= pod.deadline_at:
+            pod.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", wall)
+            self._event(pod, "Normal", "DeadlineExceeded", pod.failure[1] if pod.failure else "")
+            changed = True
+        if pod.exit_at is not None and now >= pod.exit_at:
+            pod.exit(now, wall)
+            changed = True
+            if pod.restart_at is not None and pod.restart_at > now:
+                for run in pod.main_runs():
+                    self._event(pod, "Warning", "BackOff", f"Back-off restarting failed container {run.name}", run.name)
+        if pod.restart_at is not None and now >= pod.restart_at:
+            pod.restart_at = None
+            for run in pod.main_runs():
+                pod.restart(run, run.image, now, wall)
+                self._started_events(pod, run)
+            changed = True
+        changed = pod.refresh_readiness(now) or changed
+        if changed:
+            self._report(pod)
+        self._plan(pod)
+
+    def _start(self, pod: SimulatedPod, now: float, wall: str) -> None:
+        """Pull the images, which may take its time or fail; then start all containers."""
+        pod.give_address()
+        pull_seconds = pod.seconds("image-pull-seconds")
+        if pod.pull_error:
+            self._fail_to_pull(pod, now)
+            return
+        if pull_seconds and pod.pull_seconds is None:
+            pod.pull_seconds = pull_seconds
+            pod.start_at = now + pull_seconds
+            for run in pod.runs:
+                self._pulling_event(pod, run)
+            return
+        for run in pod.runs:
+            if run.state == "waiting":
+                pod.start(run, now, wall)
+                self._started_events(pod, run)
+        pod.plan_exit(now)
+
+    def _fail_to_pull(self, pod: SimulatedPod, now: float) -> None:
+        pod.pulls_fail = True
+        pod.pull_backoff_at = now + _PULL_BACKOFF_SECONDS
+        for run in pod.runs:
+            run.reason, run.message = "ErrImagePull", pod.pull_error
+            self._pulling_event(pod, run)
+            text = f'Failed to pull image "{run.image}": {pod.pull_error}'
+            self._event(pod, "Warning", "Failed", text, run.name)
+            self._event(pod, "Warning", "Failed", "Error: ErrImagePull", run.name)
+            if run.role == "init":
+                break  # those after it wait for it
+
+    def _back_off_pulling(self, pod: SimulatedPod) -> None:
+        for run in pod.runs:
+            if run.reason == "ErrImagePull":
+                run.reason = "ImagePullBackOff"
+                run.message = f'Back-off pulling image "{run.image}": ErrImagePull: {run.message}'
+                self._event(pod, "Normal", "BackOff", f'Back-off pulling image "{run.image}"', run.name)
+                self._event(pod, "Warning", "Failed", "Error: ImagePullBackOff", run.name)
+
+    def _stopped(self, pod: SimulatedPod) -> None:
+        """All containers have ended and the pod was to be deleted: remove its object, or leave it to its finalizers."""
+        current = self._current(pod)
+        if current is None:
+            return
+        if current["metadata"].get("finalizers"):
+            pod.stop_all(self._wall())
+            pod.stop_at = None
+            self._report(pod)
+            current = self._current(pod) or current
+        if self._simulation.remove_pod(current):
+            self.forget(pod.uid)
+            return
+        pod.ended, pod.stop_at = True, None
+        pod.node.release(pod)
+
+    def _report(self, pod: SimulatedPod) -> None:
+        """Write the pod's status if it differs from what the store has."""
+        current = self._current(pod)
+        if current is None:
+            return
+        pod.object = current
+        status = pod_status.pod_status(
+            current,
+            pod.runs,
+            now=self._wall(),
+            host_ip=pod.node.host_ip,
+            pod_ip=pod.address,
+            start_time=(current.get("status") or {}).get("startTime") or pod.start_time,
+            failure=pod.failure,
+            stopped=pod.stopped,
+        )
+        self._write_status(pod, status)
+        if status["phase"] in ("Succeeded", "Failed") and not pod.ended:
+            pod.ended = True
+            pod.node.release(pod)
+
+    # --- small things -----------------------------------------------------------------------------
+
+    def forget(self, uid: str) -> SimulatedPod | None:
+        """The pod is gone, or its node is."""
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            if pod.appointment is not None:
+                pod.appointment.cancel()
+            pod.node.remove(pod)
+        return pod
+
+    def _current(self, pod: SimulatedPod) -> JSON | None:
+        """The pod as the store has it; forgets one that is no longer there."""
+        current = self._simulation.current_pod(pod.object)
+        if current is None:
+            self.forget(pod.uid)
+        return current
+
+    def _write_status(self, pod: SimulatedPod, status: JSON) -> JSON:
+        current = self._current(pod) or pod.object
+        if current.get("status") != status:
+            current = self._simulation.update(PODS, {**current, "status": status}, quiet=self._quiet)
+        pod.object = current
+        return current
+
+    def _plan(self, pod: SimulatedPod) -> None:
+        """Make an appointment for the next moment at which something is due, in place of the one before."""
+        if pod.appointment is not None:
+            pod.appointment.cancel()
+            pod.appointment = None
+        due = pod.next_due()
+        if due is not None and pod.uid in self._pods:
+            pod.appointment = self._simulation.agenda.at(due, self._advance, pod)
+
+    def _event(self, pod: SimulatedPod, type_: str, reason: str, message: str, container: str = "") -> None:
+        if self._simulation.tells_events:
+            init = any(run.name == container and run.role != "main" for run in pod.runs)
+            field = f"spec.{'initContainers' if init else 'containers'}{{{container}}}" if container else ""
+            self._simulation.event(pod.object, type_, reason, message, host=pod.node_name, field_path=field)
+
+    def _pulling_event(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
+        self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
+
+    def _started_events(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
+        if self._simulation.tells_events:
+            self._event(pod, "Normal", "Pulled", pod.pulled_text(run.image), run.name)
+            self._event(pod, "Normal", "Created", "Container created", run.name)
+            self._event(pod, "Normal", "Started", "Container started", run.name)
+
+    def _wall(self) -> str:
+        return self._simulation.wall()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

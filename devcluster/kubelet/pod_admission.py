@@ -1,0 +1,146 @@
+"""What a kubelet checks before it runs a pod: resources, node affinity and host ports, as the scheduler should have.
+
+Pure functions on plain JSON. Resource amounts are integers: cpu in millicores, everything else in units (bytes, pods).
+Source: pkg/kubelet/lifecycle/predicate.go and component-helpers' resource.PodRequests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubeloop.kube import quantities
+from kubeloop.kube.node_selectors import RequiredNodeAffinity
+from kubeloop.kube.objects import api_types
+
+JSON = dict[str, Any]
+Amounts = dict[str, int]
+HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all), port
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pod may not run on its node; becomes status.reason and status.message of the failed pod."""
+
+    reason: str
+    message: str
+
+
+def amount(resource: str, value: str | float) -> int:
+    return quantities.milli_value(value) if resource == "cpu" else quantities.value(value)
+
+
+def amounts(resources: Mapping[str, Any] | None) -> Amounts:
+    """A ResourceList as integers."""
+    return {name: amount(name, value) for name, value in (resources or {}).items()}
+
+
+def _requests(container: JSON) -> Amounts:
+    return amounts((container.get("resources") or {}).get("requests"))
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def pod_requests(pod: JSON) -> Amounts:
+    """What the pod needs of its node, one "pods" included.
+
+    Sidecars (restartable init containers) run beside everything after them; other init containers run one by one
+    before the containers do. Requests at pod level take the place of the containers'.
+    """
+    spec = pod["spec"]
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        _add(total, _requests(container))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        needed = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, needed)
+            _add(sidecars, needed)
+            needed = dict(sidecars)
+        else:
+            _add(needed, sidecars)
+        for name, value in needed.items():
+            peak[name] = max(peak.get(name, 0), value)
+    for name, value in peak.items():
+        total[name] = max(total.get(name, 0), value)
+    total.update(amounts((spec.get("resources") or {}).get("requests")))
+    _add(total, amounts(spec.get("overhead")))
+    total["pods"] = 1
+    return total
+
+
+def host_ports(pod: JSON) -> list[HostPort]:
+    """The ports of the node that the pod's containers take."""
+    spec = pod["spec"]
+    running = [*(spec.get("containers") or ())]
+    running += [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    return [
+        (port.get("protocol") or "TCP", port.get("hostIP") or "0.0.0.0", port["hostPort"])
+        for container in running
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    ]
+
+
+def ports_conflict(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
+    """Whether one of `wanted` is taken: same protocol and port, same address or one of them all addresses."""
+    taken: dict[tuple[str, int], set[str]] = {}
+    for protocol, address, port in used:
+        taken.setdefault((protocol, port), set()).add(address)
+    for protocol, address, port in wanted:
+        addresses = taken.get((protocol, port))
+        if addresses and (address == "0.0.0.0" or address in addresses or "0.0.0.0" in addresses):
+            return True
+    return False
+
+
+def fits_node_affinity(pod: JSON, node: JSON) -> bool:
+    """nodeSelector and required node affinity."""
+    spec = pod["spec"]
+    selector, affinity = spec.get("nodeSelector") or {}, (spec.get("affinity") or {}).get("nodeAffinity")
+    if not selector and not affinity:
+        return True
+    typed = api_types.convert(api_types.Affinity, {"nodeAffinity": affinity or {}})
+    metadata = node["metadata"]
+    return RequiredNodeAffinity(selector, typed).matches(metadata["name"], metadata.get("labels") or {})
+
+
+def rejection(
+    pod: JSON,
+    node: JSON,
+    requested: Mapping[str, int],
+    *,
+    used: Mapping[str, int],
+    allocatable: Mapping[str, int],
+    used_ports: Iterable[HostPort],
+) -> Rejection | None:
+    """Why `node` must not run `pod`, None if it may. `used` and `used_ports` are those of its other pods.
+
+    Extended resources that the node does not know are not its business and are left out.
+    """
+    first = ("pods", "cpu", "memory", "ephemeral-storage")
+    for name in (*first, *(name for name in requested if name not in first)):
+        wanted = requested.get(name, 0)
+        if not wanted or ("/" in name and name not in allocatable):
+            continue
+        free = allocatable.get(name, 0) - used.get(name, 0)
+        if wanted > free:
+            return Rejection(
+                f"OutOf{name}",
+                f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used.get(name, 0)}, "
+                f"capacity: {allocatable.get(name, 0)}",
+            )
+    if not fits_node_affinity(pod, node):
+        return Rejection(
+            "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+        )
+    if ports_conflict(host_ports(pod), used_ports):
+        text = "node(s) didn't have free ports for the requested pod ports"
+        return Rejection("NodePorts", f"Predicate NodePorts failed: {text}")
+    return None

@@ -1,0 +1,159 @@
+"""CEL in stages: an expression about one object, `self`, with KWOK's functions of time, chance and quantities.
+
+Source: KWOK's pkg/utils/cel. There the functions are methods, too, and quantities are reckoned with by operators.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeloop.devcluster.languages.cel.declarations import Overload
+from kubeloop.devcluster.languages.cel.kubernetes import Amount
+from kubeloop.devcluster.languages.cel.kubernetes import quantity as parse_amount
+from kubeloop.devcluster.languages.cel.objects import timestamp_of
+from kubeloop.devcluster.languages.cel.program import Library, Program
+from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
+from kubeloop.devcluster.languages.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
+from kubeloop.devcluster.languages.cel.values import CelError, Duration, Timestamp, Uint, no_overload
+from kubeloop.kube.quantities import Format, Quantity
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What expressions may ask beside the object: the time, and chance."""
+
+    now: datetime
+    rng: random.Random
+
+
+class _Amount(Amount):
+    """A quantity that can be added, multiplied and compared."""
+
+    __slots__ = ()
+
+    def equals(self, other: Any) -> bool:
+        return isinstance(other, Amount) and self.quantity == other.quantity
+
+    def operate(self, operator: str, other: Any) -> Any:
+        if isinstance(other, Amount):
+            match operator:
+                case "+":
+                    return _Amount(self.quantity + other.quantity)
+                case "-":
+                    return _Amount(self.quantity - other.quantity)
+                case "<=>":
+                    return self.quantity.compare(other.quantity)
+        elif type(other) in (int, Uint, float) and operator in ("*", "/"):
+            milli = self.quantity.milli_value()
+            if operator == "/" and not other:
+                raise CelError("division by zero")
+            scaled = milli * other if operator == "*" else milli / other
+            return _Amount(Quantity(int(scaled), -3, Format.DECIMAL_SI))
+        raise no_overload()
+
+
+def _now(moment: Moment) -> Timestamp:
+    return Timestamp(int(moment.now.timestamp() * 1_000_000) * 1000)
+
+
+def _rand(moment: Moment) -> float:
+    return moment.rng.random()
+
+
+def _since_second(moment: Moment, obj: Any) -> float:
+    """How old an object is."""
+    created = ((obj.get("metadata") or {}).get("creationTimestamp") or "") if isinstance(obj, dict) else ""
+    found = timestamp_of(created)
+    if found is None:
+        raise CelError("SinceSecond: the object has no creationTimestamp")
+    return (moment.now - datetime.fromtimestamp(found.nanoseconds / 1e9, UTC)).total_seconds()
+
+
+def _unix_second(_moment: Moment, time: Any) -> float:
+    if type(time) is not Timestamp:
+        raise no_overload()
+    return float(time.nanoseconds / 1e9)
+
+
+def _quantity(_moment: Moment, text: Any) -> _Amount:
+    return _Amount(parse_amount(text).quantity)
+
+
+def _declared(name: str, result: Type, *arguments: Type) -> list[Overload]:
+    """As a function, and as a method of its first argument."""
+    found = [Overload(f"stage_{name}", arguments, result, False, frozenset())]
+    return [*found, Overload(f"stage_method_{name}", arguments, result, True, frozenset())] if arguments else found
+
+
+_LIBRARY = Library(
+    {
+        "Now": _declared("Now", TIMESTAMP),
+        "Rand": _declared("Rand", DOUBLE),
+        "SinceSecond": _declared("SinceSecond", DOUBLE, DYN),
+        "UnixSecond": _declared("UnixSecond", DOUBLE, TIMESTAMP),
+        "Quantity": _declared("Quantity", DYN, STRING),
+    },
+    {
+        "Now": _now,
+        "Rand": _rand,
+        "SinceSecond": _since_second,
+        "UnixSecond": _unix_second,
+        "Quantity": _quantity,
+    },
+)
+
+
+class WrongExpression(ValueError):
+    """A text that is no expression."""
+
+
+class Expression:
+    """An expression about an object."""
+
+    def __init__(self, text: str) -> None:
+        """Raises WrongExpression."""
+        try:
+            self._program = Program(text, {"self": DYN}, _LIBRARY)
+        except (ExpressionError, InstantiationError) as error:
+            raise WrongExpression(str(error)) from None
+
+    def value(self, obj: JSON, moment: Moment) -> Any:
+        """Raises CelError for an object that the expression does not fit."""
+        outcome = self._program.run({"self": obj}, context=moment)
+        if outcome.error:
+            raise CelError(outcome.error)
+        return outcome.value
+
+    def holds(self, obj: JSON, moment: Moment) -> bool:
+        """Does the expression say true of the object? One that it does not fit is not selected."""
+        try:
+            return self.value(obj, moment) is True
+        except CelError:
+            return False
+
+    def whole(self, obj: JSON, moment: Moment) -> int | None:
+        """As a weight; None if it cannot be told."""
+        try:
+            value = self.value(obj, moment)
+        except CelError:
+            return None
+        if type(value) in (int, Uint, float, bool):
+            return max(0, int(value))
+        return max(0, value.nanoseconds) if type(value) is Duration else None
+
+    def seconds(self, obj: JSON, moment: Moment) -> float | str | None:
+        """As a delay: a duration, or a number of nanoseconds; a text is still to be read as a duration."""
+        try:
+            value = self.value(obj, moment)
+        except CelError:
+            return None
+        if type(value) is Duration:
+            return float(value.nanoseconds / 1e9)
+        if type(value) in (int, Uint, float):
+            return float(value / 1e9)
+        return value if type(value) is str else None

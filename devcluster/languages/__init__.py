@@ -1,0 +1,1 @@
+"""Languages that objects may contain: CEL, Go templates, jq, Go regular expressions, JSONPath."""

@@ -1,0 +1,155 @@
+"""What a call costs, by the values that it was given: a unit for a step, a tenth of one for each character it looks at.
+
+Sources: cel-go interpreter/runtimecost.go, ext/lists.go, ext/sets.go; k8s.io/apiserver pkg/cel/library/cost.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+from kubeloop.devcluster.languages.cel.values import Container, Opaque, Optional, is_list, is_map, lookup
+
+TEXT_FACTOR, PATTERN_FACTOR = 0.1, 0.25
+LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
+
+
+def size_of(value: Any) -> int:
+    """Characters, bytes, items or entries; 1 for all else."""
+    kind = type(value)
+    if kind in (str, bytes, list, dict) or isinstance(value, Container):
+        return len(value)
+    if kind is Optional and value.present:
+        return size_of(value.value)
+    return int(value.size) if isinstance(value, Opaque) else 1
+
+
+def _text(size: int, factor: float = TEXT_FACTOR) -> int:
+    return ceil(size * factor)
+
+
+def _first(args: tuple[Any, ...]) -> int:
+    return _text(size_of(args[0]))
+
+
+def _first_twice(args: tuple[Any, ...]) -> int:
+    return _text(size_of(args[0]), 2 * TEXT_FACTOR)
+
+
+def _pattern(args: tuple[Any, ...]) -> int:
+    return _text(1 + size_of(args[0])) * _text(size_of(args[1]), PATTERN_FACTOR)
+
+
+def equality(one: Any, other: Any) -> int:
+    """Of == and of what orders texts."""
+    if isinstance(one, Opaque):
+        return 1
+    return _text(min(size_of(one), size_of(other)))
+
+
+def _ordering(args: tuple[Any, ...]) -> int:
+    one = args[0]
+    return equality(one, args[1]) if type(one) in (str, bytes) else 1
+
+
+def _sum(args: tuple[Any, ...]) -> int:
+    return _text(size_of(args[0]) + size_of(args[1])) if type(args[0]) in (str, bytes) else 1
+
+
+def _membership(args: tuple[Any, ...]) -> int:
+    return size_of(args[1]) if is_list(args[1]) else 1
+
+
+def _if_of(kind: type) -> Callable[[tuple[Any, ...]], int]:
+    """A conversion that looks at each character of values of this type only."""
+    return lambda args: _first(args) if type(args[0]) is kind else 1
+
+
+def traversal(value: Any) -> int:
+    """Of a value with all that is in it."""
+    if type(value) in (str, bytes):
+        return int((len(value.encode()) if type(value) is str else len(value)) * TEXT_FACTOR)
+    if is_list(value):
+        return sum(traversal(each) for each in value)
+    if is_map(value):
+        return sum(traversal(key) + traversal(lookup(value, key)[0]) for key in value)
+    return 1
+
+
+def _traversed(args: tuple[Any, ...]) -> int:
+    return traversal(args[0])
+
+
+def _made(size: int, factor: float = 1.0) -> int:
+    """Of a call that makes a list."""
+    return int(size * factor) + 1 + LIST_COST
+
+
+def _each_with_each(value: Any) -> int:
+    size = size_of(value)
+    factor = 2.0 + (TEXT_FACTOR if is_list(value) and size and type(next(iter(value))) in (str, bytes) else 0)
+    return _made(size * size, factor)
+
+
+def _sets(factor: int) -> Callable[[tuple[Any, ...]], int]:
+    return lambda args: 1 + size_of(args[0]) * size_of(args[1]) * factor
+
+
+def _contains_ip(args: tuple[Any, ...]) -> int:
+    cost = _text(2 * size_of(args[0]))
+    return cost + (_text(size_of(args[1])) if type(args[1]) is str else 0)
+
+
+def _contains_cidr(args: tuple[Any, ...]) -> int:
+    return _contains_ip(args) + _text(size_of(args[0])) + 1
+
+
+def _validate(args: tuple[Any, ...]) -> int:
+    return _text(1 + size_of(args[1])) * _text(getattr(args[0], "regex_size", 1), PATTERN_FACTOR)
+
+
+def _joined(args: tuple[Any, ...]) -> int:
+    values, between = args[0], size_of(args[1]) if len(args) > 1 else 0
+    if not is_list(values):
+        return 1
+    size = sum(len(each) for each in values if type(each) is str) + between * max(0, len(values) - 1)
+    return _text(size, 2 * TEXT_FACTOR)
+
+
+def _count(value: Any) -> int:
+    return max(0, int(value)) if type(value) is int else 0
+
+
+CALLS: dict[str, Callable[[tuple[Any, ...]], int]] = {
+    "_+_": _sum,
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _ordering),
+    "@in": _membership,
+    **dict.fromkeys(("startsWith", "endsWith", "strings.quote", "format"), _first),
+    "string": _if_of(bytes),
+    "bytes": _if_of(str),
+    **dict.fromkeys(("matches", "find", "findAll"), _pattern),
+    "contains": lambda args: _text(size_of(args[0])) * _text(size_of(args[1])),
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _traversed),
+    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _first),
+    **dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _first),
+    **dict.fromkeys(("replace", "split", "ip.isCanonical"), _first_twice),
+    "ip": _if_of(str),
+    "join": _joined,
+    "containsIP": _contains_ip,
+    "containsCIDR": _contains_cidr,
+    "validate": _validate,
+    "slice": lambda args: _made(max(0, min(_count(args[2]), size_of(args[0])) - _count(args[1]))),
+    "lists.range": lambda args: _made(_count(args[0])),
+    "reverse": lambda args: _made(size_of(args[0])),
+    "flatten": lambda args: _made(size_of(args[0]), float(_count(args[1])) if len(args) == 2 else 1.0),
+    "distinct": lambda args: _each_with_each(args[0]),
+    "sort": lambda args: _each_with_each(args[0]),
+    "@sortByAssociatedKeys": lambda args: _each_with_each(args[1]),
+    **dict.fromkeys(("sets.contains", "sets.intersects"), _sets(1)),
+    "sets.equivalent": _sets(2),
+}
+"""Of functions whose cost depends on their arguments; all others cost 1.
+
+It is told before the call is made, so that one that costs too much is not.
+"""

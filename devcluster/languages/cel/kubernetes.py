@@ -1,0 +1,599 @@
+"""Kubernetes' own functions: URLs, IP addresses and networks, quantities, versions, named formats.
+
+Source: k8s.io/apiserver pkg/cel/library/{urls,ip,cidr,quantity,semverlib,format}.go and pkg/cel.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_interface
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.apiextensions.formats import has_format
+from kubeloop.devcluster.languages.cel.values import (
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    NONE,
+    CelError,
+    Opaque,
+    Optional,
+    no_overload,
+    whole_number,
+)
+from kubeloop.devcluster.validation import field
+from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise no_overload()
+    return value
+
+
+def _of(kind: type, *values: Any) -> None:
+    if any(type(each) is not kind for each in values):
+        raise no_overload()
+
+
+# --- URLs -------------------------------------------------------------------------------------------------------------
+
+
+class Url(Opaque):
+    __slots__ = ("parts", "text")
+    type_name = "kubernetes.URL"
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.parts = urlsplit(text)
+
+    def equals(self, other: Any) -> bool:
+        _of(Url, other)
+        return bool(self.text == other.text)
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def url_problem(text: str) -> str:
+    """Why a text is no absolute URL or path, in Go's words; "" if it is one."""
+    told = f"parse {quoted(text)}: "
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        return f"{told}net/url: invalid control character in URL"
+    if not text:
+        return f"{told}empty url"
+    if text == "*":
+        return ""
+    scheme = _SCHEME.match(text)
+    rest = text[scheme.end() :] if scheme else text
+    if text.startswith(":"):
+        return f"{told}missing protocol scheme"
+    if scheme is None and not text.startswith("/"):
+        first = text.partition("/")[0]
+        if ":" in first and not _SCHEME.match(text):
+            return f"{told}first path segment in URL cannot contain colon"
+        return f"{told}invalid URI for request"
+    if scheme is not None and not rest.startswith("/") and not rest:
+        return "" if rest else f"{told}invalid URI for request" if not scheme else ""
+    escape = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", text)
+    if escape:
+        return f"{told}invalid URL escape {quoted(escape[0])}"
+    if rest.startswith("//"):
+        host = re.split(r"[/?]", rest[2:], maxsplit=1)[0].rpartition("@")[2]
+        return told + wrong if (wrong := _host_problem(host)) else ""
+    return ""
+
+
+def _host_problem(host: str) -> str:
+    if host.startswith("["):
+        if "]" not in host:
+            return "missing ']' in host"
+        port = host.rpartition("]")[2]
+    else:
+        port = host[host.index(":") :] if ":" in host else ""
+    if port and not re.fullmatch(r":\d*", port, re.ASCII):
+        return f"invalid port {quoted(port)} after host"
+    wrong = re.search(r'[ "<>\\^`{|}]', host)
+    return f"invalid character {quoted(wrong[0])} in host name" if wrong else ""
+
+
+def url(text: Any) -> Url:
+    problem = url_problem(_text(text))
+    if problem:
+        raise CelError(f"URL parse error during conversion from string: {problem}")
+    try:
+        return Url(text)
+    except ValueError as error:
+        raise CelError(f"URL parse error during conversion from string: {error}") from None
+
+
+def _url_part(read: Callable[[Url], Any]) -> Callable[[Any], Any]:
+    def get(value: Any) -> Any:
+        _of(Url, value)
+        return read(value)
+
+    return get
+
+
+def _host(value: Url) -> str:
+    return value.parts.netloc.rpartition("@")[2]
+
+
+def _host_name(value: Url) -> str:
+    host = _host(value)
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _port(value: Url) -> str:
+    host = _host(value).rpartition("]")[2]
+    return host.partition(":")[2]
+
+
+def _path(value: Url) -> str:
+    return value.parts.path if "%" in value.parts.path else quote(unquote(value.parts.path), safe="/$&+,:;=@!'()*~[]")
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+class Address(Opaque):
+    __slots__ = ("address",)
+    type_name = "net.IP"
+
+    def __init__(self, address: IPv4Address | IPv6Address) -> None:
+        self.address = address
+
+    @property
+    def size(self) -> int:  # type: ignore[override] # depends on the value
+        return 4 if self.address.version == 4 else 16
+
+    def equals(self, other: Any) -> bool:
+        _of(Address, other)
+        return bool(self.address == other.address)
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+def _parsed_ip(text: str) -> IPv4Address | IPv6Address:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        told = f"ParseAddr({quoted(text)}): {_address_problem(text)}"
+        raise CelError(f"IP Address {quoted(text)} parse error during conversion from string: {told}") from None
+    if "%" in text:
+        raise CelError(f"IP address {quoted(text)} with zone value is not allowed")
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        raise CelError(f"IPv4-mapped IPv6 address {quoted(text)} is not allowed")
+    return address
+
+
+def ip(value: Any) -> Address:
+    """Of a text, or of a network."""
+    if isinstance(value, Network):
+        return Address(value.address)
+    return Address(_parsed_ip(_text(value)))
+
+
+def _address_problem(text: str) -> str:
+    """Why a text is no address, in Go's words as far as IPv4 goes."""
+    if ":" in text:
+        return "it is no IPv6 address"
+    if "." not in text:
+        return "unable to parse IP"
+    fields = text.split(".")
+    for each in fields:
+        if not each:
+            return "IPv4 field must have at least one digit"
+        if wrong := re.search(r"[^0-9]", each):
+            return f"unexpected character (at {quoted(text[text.index(wrong[0]) :])})"
+        if len(each) > 1 and each[0] == "0":
+            return "IPv4 field has octet with leading zero"
+        if int(each) > 255:
+            return "IPv4 field has value >255"
+    return "IPv4 address too short" if len(fields) < 4 else "IPv4 address too long"
+
+
+def _succeeds(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    def check(value: Any, *more: Any) -> bool:
+        _text(value)
+        try:
+            parse(value, *more)
+        except CelError:
+            return False
+        return True
+
+    return check
+
+
+def _address_part(read: Callable[[IPv4Address | IPv6Address], Any]) -> Callable[[Any], Any]:
+    def get(value: Any) -> Any:
+        _of(Address, value)
+        return read(value.address)
+
+    return get
+
+
+def _is_canonical(text: Any) -> bool:
+    return str(_parsed_ip(_text(text))) == str(text)
+
+
+def _is_global(address: IPv4Address | IPv6Address) -> bool:
+    if address == IPv4Address("255.255.255.255"):
+        return False
+    return not (address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local)
+
+
+def _is_link_local_multicast(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return str(address).startswith("224.0.0.")
+    return address.packed[0] == 0xFF and address.packed[1] & 0x0F == 0x02
+
+
+class Network(Opaque):
+    """A prefix; the bits behind it stay as they were written."""
+
+    __slots__ = ("address", "bits")
+    type_name = "net.CIDR"
+
+    def __init__(self, address: IPv4Address | IPv6Address, bits: int) -> None:
+        self.address, self.bits = address, bits
+
+    @property
+    def size(self) -> int:  # type: ignore[override] # depends on the value
+        return math.ceil(self.bits / 8)
+
+    def equals(self, other: Any) -> bool:
+        _of(Network, other)
+        return bool(self.address == other.address and self.bits == other.bits)
+
+    def covers(self, address: IPv4Address | IPv6Address) -> bool:
+        return address in ip_interface(f"{self.address}/{self.bits}").network
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.bits}"
+
+
+def cidr(text: Any) -> Network:
+    address, slash, bits = _text(text).partition("/")
+    told = "network address parse error during conversion from string"
+    wrong = f"{told}: {told}: netip.ParsePrefix({quoted(text)})"
+    if not slash:
+        raise CelError(f"{wrong}: no '/'")
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        raise CelError(f"{wrong}: ParseAddr({quoted(address)}): unable to parse IP") from None
+    if "%" in address:
+        raise CelError(f"{wrong}: IPv6 zones cannot be present in a prefix")
+    if not re.fullmatch(r"0|[1-9]\d{0,2}", bits, re.ASCII):
+        raise CelError(f"{wrong}: bad bits after slash: {quoted(bits)}")
+    if int(bits) > (32 if parsed.version == 4 else 128):
+        raise CelError(f"{wrong}: prefix length out of range")
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        raise CelError(f"{told}: IPv4-mapped IPv6 address {quoted(text)} is not allowed")
+    return Network(parsed, int(bits))
+
+
+def _or_no_overload(parse: Callable[[Any], Any], value: Any) -> Any:
+    """A text that cannot be read is taken for a value of the wrong type."""
+    if type(value) is not str:
+        return value
+    try:
+        return parse(value)
+    except CelError:
+        raise CelError(str(no_overload())) from None
+
+
+def _contains_ip(network: Any, other: Any) -> bool:
+    _of(Network, network)
+    found = _or_no_overload(ip, other)
+    _of(Address, found)
+    return bool(network.covers(found.address))
+
+
+def _contains_cidr(network: Any, other: Any) -> bool:
+    _of(Network, network)
+    found = _or_no_overload(cidr, other)
+    _of(Network, found)
+    return bool(network.covers(found.address) and network.bits <= found.bits)
+
+
+def _masked(network: Any) -> Network:
+    _of(Network, network)
+    masked = ip_interface(f"{network.address}/{network.bits}").network
+    assert not isinstance(masked, IPv6Network) or masked.prefixlen == network.bits
+    return Network(masked.network_address, network.bits)
+
+
+def _prefix_length(network: Any) -> int:
+    _of(Network, network)
+    return int(network.bits)
+
+
+# --- quantities -------------------------------------------------------------------------------------------------------
+
+
+class Amount(Opaque):
+    __slots__ = ("quantity",)
+    type_name = "kubernetes.Quantity"
+
+    def __init__(self, quantity: Quantity) -> None:
+        self.quantity = quantity
+
+    def equals(self, other: Any) -> bool:
+        _of(Amount, other)
+        return bool(self.quantity == other.quantity)
+
+    def whole(self) -> int | None:
+        """As an int, None if it is none."""
+        _, unscaled, exponent, _ = self.quantity.parts
+        if exponent < 0:
+            unscaled, rest = divmod(unscaled, 10**-exponent)
+            if rest:
+                return None
+        else:
+            unscaled *= 10 ** min(exponent, 40)
+        return unscaled if MIN_INT <= unscaled <= MAX_INT else None
+
+    def __str__(self) -> str:
+        return str(self.quantity)
+
+
+def quantity(text: Any) -> Amount:
+    try:
+        return Amount(parse_quantity(_text(text)))
+    except QuantityError as error:
+        raise CelError(str(error)) from None
+
+
+def _as_integer(value: Any) -> int:
+    _of(Amount, value)
+    found: int | None = value.whole()
+    if found is None:
+        raise CelError("cannot convert value to integer")
+    return found
+
+
+def _is_integer(value: Any) -> bool:
+    _of(Amount, value)
+    return value.whole() is not None
+
+
+def _as_float(value: Any) -> float:
+    _of(Amount, value)
+    _, unscaled, exponent, _ = value.quantity.parts
+    try:
+        return float(unscaled) * math.pow(10, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, unscaled)
+
+
+def _sign(value: Any) -> int:
+    _of(Amount, value)
+    return int(value.quantity.sign)
+
+
+def _other_quantity(one: Any, other: Any) -> Quantity:
+    _of(Amount, one)
+    if type(other) is int:
+        return Quantity(other, 0, Format.DECIMAL_EXPONENT)
+    _of(Amount, other)
+    found: Quantity = other.quantity
+    return found
+
+
+def _add(one: Any, other: Any) -> Amount:
+    more = _other_quantity(one, other)
+    return _reckoned(lambda: one.quantity + more)
+
+
+def _subtract(one: Any, other: Any) -> Amount:
+    less = _other_quantity(one, other)
+    return _reckoned(lambda: one.quantity - less)
+
+
+def _reckoned(reckon: Callable[[], Quantity]) -> Amount:
+    try:
+        return Amount(reckon())
+    except QuantityError as error:  # they are too far apart
+        raise CelError(str(error)) from None
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+class Semver(Opaque):
+    """major.minor.patch-before: numbers before texts, and what comes before a release is less than it."""
+
+    __slots__ = ("before", "numbers", "text")
+    type_name = "kubernetes.Semver"
+
+    def __init__(self, numbers: tuple[int, int, int], before: tuple[str, ...], text: str) -> None:
+        self.numbers, self.before, self.text = numbers, before, text
+
+    def rank(self) -> tuple[Any, ...]:
+        parts = tuple((0, int(each), "") if each.isdigit() else (1, 0, each) for each in self.before)
+        return self.numbers, not self.before, parts
+
+    def equals(self, other: Any) -> bool:
+        _of(Semver, other)
+        return bool(self.rank() == other.rank())
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_PARTS = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]*))?(?:\+([0-9A-Za-z.-]*))?", re.ASCII)
+
+
+def semver(text: Any, normalize: Any = False) -> Semver:  # as it is called in expressions
+    text = _normalized(_text(text)) if normalize else _text(text)
+    if not text:
+        raise CelError("Version string empty")
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        if text.count(".") < 2:
+            raise CelError("No Major.Minor.Patch elements found")
+        for name, part in zip(("major", "minor"), text.split(".")[:2], strict=False):
+            if not part.isdigit():
+                raise CelError(f"Invalid character(s) found in {name} number {quoted(part)}")
+        rest = re.split(r"[-+]", text.split(".", 2)[2], maxsplit=1)[0]
+        raise CelError(f"Invalid character(s) found in patch number {quoted(rest)}")
+    for name, part in zip(("Major", "Minor", "Patch"), match.group(1, 2, 3), strict=True):
+        if len(part) > 1 and part[0] == "0":
+            raise CelError(f"{name} number must not contain leading zeroes {quoted(part)}")
+    before = tuple(match[4].split(".")) if match[4] is not None else ()
+    for each in before:
+        if not each:
+            raise CelError("Prerelease is empty")
+        if each.isdigit() and len(each) > 1 and each[0] == "0":
+            raise CelError(f"Numeric PreRelease version must not contain leading zeroes {quoted(each)}")
+    if match[5] is not None and "" in match[5].split("."):
+        raise CelError("Build meta data is empty")
+    for each in (*match.group(1, 2, 3), *before):
+        if each.isdigit() and whole_number(each) > MAX_UINT:
+            raise CelError(f"strconv.ParseUint: parsing {quoted(each)}: value out of range")
+    return Semver((int(match[1]), int(match[2]), int(match[3])), before, text)
+
+
+def _normalized(text: str) -> str:
+    """Without a v and zeros in front, and with minor and patch."""
+    parts = text.removeprefix("v").split(".", 2)
+    for index, part in enumerate(parts):
+        if len(part) > 1:
+            stripped = part.lstrip("0")
+            parts[index] = stripped if stripped and stripped[0].isdigit() else f"0{stripped}"
+    if len(parts) < 3 and re.search(r"[+-]", parts[-1]):
+        raise CelError("short version cannot contain PreRelease/Build meta data")
+    return ".".join(parts + ["0"] * (3 - len(parts)))
+
+
+def _compared(one: Any, other: Any) -> int:
+    """Quantities or versions: -1, 0 or 1."""
+    if type(one) is Amount and type(other) is Amount:
+        return one.quantity.compare(other.quantity)
+    if type(one) is Semver and type(other) is Semver:
+        mine, theirs = one.rank(), other.rank()
+        return (mine > theirs) - (mine < theirs)
+    raise no_overload()
+
+
+def _number(index: int) -> Callable[[Any], int]:
+    def get(value: Any) -> int:
+        _of(Semver, value)
+        return int(value.numbers[index])
+
+    return get
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+class NamedFormat(Opaque):
+    """regex_size: what its pattern counts as in costs."""
+
+    __slots__ = ("check", "name", "regex_size")
+    type_name = "kubernetes.NamedFormat"
+
+    def __init__(self, name: str, check: Callable[[str], tuple[str, ...]], regex_size: int) -> None:
+        self.name, self.check, self.regex_size = name, check, regex_size
+
+    def equals(self, other: Any) -> bool:
+        _of(NamedFormat, other)
+        return bool(self.name == other.name)
+
+
+def _prefix(check: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: tuple(field.prefix_of(check, text))
+
+
+def _like(name: str, told: str) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: () if has_format(name, text) else (told,)
+
+
+def _uri(text: str) -> tuple[str, ...]:
+    problem = url_problem(text)
+    return (problem,) if problem else ()
+
+
+_FORMATS = {
+    "dns1123Label": NamedFormat("DNS1123Label", field.dns_label, 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", field.dns_subdomain, 60),
+    "dns1035Label": NamedFormat("DNS1035Label", field.dns_1035_label, 30),
+    "qualifiedName": NamedFormat("QualifiedName", field.qualified_name, 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix(field.dns_label), 30),
+    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix(field.dns_subdomain), 60),
+    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(field.dns_1035_label), 30),
+    "labelValue": NamedFormat("LabelValue", field.label_value, 40),
+    "uri": NamedFormat("URI", _uri, 1103),
+    "uuid": NamedFormat("uuid", _like("uuid", "does not match the UUID format"), 83),
+    "byte": NamedFormat("byte", _like("byte", "invalid base64"), 84),
+    "date": NamedFormat("date", _like("date", "invalid date"), 140),
+    "datetime": NamedFormat("datetime", _like("datetime", "invalid datetime"), 140),
+}
+
+
+def _named(name: Any) -> Optional:
+    found = _FORMATS.get(_text(name))
+    return Optional(found) if found is not None else NONE
+
+
+def _validate(form: Any, text: Any) -> Optional:
+    _of(NamedFormat, form)
+    wrong = list(form.check(_text(text)))
+    return Optional(wrong) if wrong else NONE
+
+
+def _constant(form: NamedFormat) -> Callable[[], NamedFormat]:
+    return lambda: form
+
+
+KUBERNETES: dict[str, Callable[..., Any]] = {
+    "url": url,
+    "isURL": _succeeds(url),
+    "getScheme": _url_part(lambda value: value.parts.scheme),
+    "getHost": _url_part(_host),
+    "getHostname": _url_part(_host_name),
+    "getPort": _url_part(_port),
+    "getEscapedPath": _url_part(_path),
+    "getQuery": _url_part(lambda value: parse_qs(value.parts.query, keep_blank_values=True)),
+    "ip": ip,
+    "isIP": _succeeds(ip),
+    "ip.isCanonical": _is_canonical,
+    "family": _address_part(lambda address: address.version),
+    "isUnspecified": _address_part(lambda address: address.is_unspecified),
+    "isLoopback": _address_part(lambda address: address.is_loopback),
+    "isLinkLocalMulticast": _address_part(_is_link_local_multicast),
+    "isLinkLocalUnicast": _address_part(lambda address: address.is_link_local),
+    "isGlobalUnicast": _address_part(_is_global),
+    "cidr": cidr,
+    "isCIDR": _succeeds(cidr),
+    "containsIP": _contains_ip,
+    "containsCIDR": _contains_cidr,
+    "prefixLength": _prefix_length,
+    "masked": _masked,
+    "quantity": quantity,
+    "isQuantity": _succeeds(quantity),
+    "sign": _sign,
+    "isGreaterThan": lambda one, other: _compared(one, other) == 1,
+    "isLessThan": lambda one, other: _compared(one, other) == -1,
+    "compareTo": _compared,
+    "asApproximateFloat": _as_float,
+    "asInteger": _as_integer,
+    "isInteger": _is_integer,
+    "add": _add,
+    "sub": _subtract,
+    "semver": semver,
+    "isSemver": _succeeds(semver),
+    "major": _number(0),
+    "minor": _number(1),
+    "patch": _number(2),
+    "validate": _validate,
+    "format.named": _named,
+    **{f"format.{name}": _constant(form) for name, form in _FORMATS.items()},
+}

@@ -1,0 +1,240 @@
+"""Functions of lists and sets. Sources: cel-go ext/lists.go, ext/sets.go; k8s.io/apiserver pkg/cel/library/lists.go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cmp_to_key
+from itertools import pairwise
+from typing import Any
+
+from kubeloop.devcluster.languages.cel import texts
+from kubeloop.devcluster.languages.cel.objects import TypedList
+from kubeloop.devcluster.languages.cel.values import (
+    NONE,
+    CelError,
+    Duration,
+    NoOverload,
+    Optional,
+    Uint,
+    add,
+    compare,
+    equal,
+    has_order,
+    is_list,
+    lookup,
+    no_overload,
+    shown,
+    type_name,
+)
+
+_MAX_RANGE = 10_000_000
+
+
+def _items(value: Any) -> list[Any]:
+    if not is_list(value):
+        raise no_overload()
+    return list(value)
+
+
+def _ordered_items(values: Any) -> list[Any]:
+    items = _items(values)
+    if items and not has_order(items[0]):
+        raise no_overload()
+    return items
+
+
+def contains(values: Any, value: Any) -> bool:
+    """`value in values`"""
+    return values.holds(value) if isinstance(values, TypedList) else any(equal(each, value) for each in values)
+
+
+def _in_order(one: Any, other: Any, wanted: int) -> bool:
+    """Is this their order? Values of two types have none."""
+    if not has_order(other):
+        raise CelError(str(no_overload()))
+    try:
+        return compare(one, other) == wanted
+    except CelError:
+        return False
+
+
+def is_sorted(values: Any) -> bool:
+    return not any(_in_order(one, other, 1) for one, other in pairwise(_ordered_items(values)))
+
+
+_ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+
+
+def total(overload: str, values: Any) -> Any:
+    """The zero to begin with is that of the overload that was chosen."""
+    items = _items(values)
+    if items and type(items[0]) not in (int, Uint, float, Duration):
+        raise no_overload()
+    result = _ZEROS.get(overload.split("_")[1] if overload else type_name(items[0]) if items else "int", 0)
+    try:
+        for each in items:
+            result = add(result, each)
+    except NoOverload as error:
+        raise CelError(str(error)) from None
+    return result
+
+
+def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
+    def find(values: Any) -> Any:
+        items = _ordered_items(values)
+        if not items:
+            raise CelError(f"{name} called on empty list")
+        best = items[0]
+        for each in items[1:]:
+            if _in_order(best, each, sign):
+                best = each
+        return best
+
+    return find
+
+
+def index_of(values: Any, value: Any, *offset: Any) -> int:
+    if type(values) is str:
+        return texts.index_of(values, value, *offset)
+    return next((index for index, each in enumerate(_items(values)) if equal(each, value)), -1)
+
+
+def last_index_of(values: Any, value: Any, *offset: Any) -> int:
+    if type(values) is str:
+        return texts.last_index_of(values, value, *offset)
+    items = _items(values)
+    return next((index for index in range(len(items) - 1, -1, -1) if equal(items[index], value)), -1)
+
+
+def cut(values: Any, start: Any, end: Any) -> list[Any]:
+    items = _items(values)
+    if start < 0 or end < 0:
+        raise CelError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        raise CelError(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
+    if len(items) < end:
+        raise CelError(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return items[start:end]
+
+
+def flatten(values: Any, depth: Any = 1) -> list[Any]:
+    if depth < 0:
+        raise CelError("level must be non-negative")
+    found = []
+    for each in _items(values):
+        if depth and is_list(each):
+            found += flatten(each, depth - 1)
+        else:
+            found.append(each)
+    return found
+
+
+def count_up(limit: Any) -> list[int]:
+    if limit > _MAX_RANGE:
+        raise CelError("lists.range: too many elements")
+    return list(range(limit))
+
+
+def reverse(values: Any) -> list[Any]:
+    return _items(values)[::-1]
+
+
+def distinct(values: Any) -> list[Any]:
+    found: list[Any] = []
+    for each in _items(values):
+        if not contains(found, each):
+            found.append(each)
+    return found
+
+
+def sort(values: Any) -> list[Any]:
+    return sort_by_keys(values, values)
+
+
+def sort_by_keys(values: Any, keys: Any) -> list[Any]:
+    """The values in the order of their keys."""
+    items, by = _items(values), _items(keys)
+    if len(items) != len(by):
+        told = "expected a list of the same size as the associated keys list, but got"
+        raise CelError(f"@sortByAssociatedKeys() {told} {len(items)} and {len(by)} elements respectively")
+    if not items:
+        return items
+    if not has_order(by[0]):
+        raise CelError("list elements must be comparable")
+    if any(type(each) is not type(by[0]) for each in by):
+        raise CelError("list elements must have the same type")
+
+    def in_order(one: int, other: int) -> int:
+        return compare(by[one], by[other])
+
+    order = sorted(range(len(items)), key=cmp_to_key(in_order))
+    return [items[index] for index in order]
+
+
+def sets_contain(values: Any, part: Any) -> bool:
+    items = _items(values)
+    return all(contains(items, each) for each in _items(part))
+
+
+def sets_equivalent(one: Any, other: Any) -> bool:
+    return sets_contain(one, other) and sets_contain(other, one)
+
+
+def sets_intersect(one: Any, other: Any) -> bool:
+    items = _items(other)
+    return any(contains(items, each) for each in _items(one))
+
+
+def first(values: Any) -> Optional:
+    items = _items(values)
+    return Optional(items[0]) if items else NONE
+
+
+def last(values: Any) -> Optional:
+    items = _items(values)
+    return Optional(items[-1]) if items else NONE
+
+
+def unwrap(values: Any) -> list[Any]:
+    found = []
+    for each in _items(values):
+        if not isinstance(each, Optional):
+            raise CelError(f"value {shown(each)} is not optional")
+        if each.present:
+            found.append(each.value)
+    return found
+
+
+def insert(into: Any, *what: Any) -> dict[Any, Any]:
+    """A map with one more entry, or with those of another map. Raises CelError for keys that are there."""
+    entries = [what] if len(what) == 2 else [(key, lookup(what[0], key)[0]) for key in what[0]]
+    result = dict(into)
+    for key, value in entries:
+        if key in result:
+            raise CelError(f"insert failed: key {shown(key)} already exists")
+        result[key] = value
+    return result
+
+
+LISTS: dict[str, Callable[..., Any]] = {
+    "isSorted": is_sorted,
+    "max": _extreme("max", -1),
+    "min": _extreme("min", 1),
+    "indexOf": index_of,
+    "lastIndexOf": last_index_of,
+    "slice": cut,
+    "flatten": flatten,
+    "lists.range": count_up,
+    "reverse": reverse,
+    "distinct": distinct,
+    "sort": sort,
+    "@sortByAssociatedKeys": sort_by_keys,
+    "sets.contains": sets_contain,
+    "sets.equivalent": sets_equivalent,
+    "sets.intersects": sets_intersect,
+    "first": first,
+    "last": last,
+    "optional.unwrap": unwrap,
+    "unwrapOpt": unwrap,
+    "cel.@mapInsert": insert,
+}

@@ -1,0 +1,174 @@
+"""Go templates at work: a parsed template and a JSON value make a text.
+
+Values are JSON's; a field that a map does not have is nil, and so are its fields. Source: text/template's exec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kubeloop.devcluster.languages.gotemplate import functions as functions_of
+from kubeloop.devcluster.languages.gotemplate import syntax
+from kubeloop.devcluster.languages.gotemplate.functions import FunctionError, printed, truth
+from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
+
+_MAX_PIECES = 1_000_000  # of text: a range that runs away ends with an error, not with the memory
+
+
+class _Left(Exception):
+    """{{break}} or {{continue}} on its way to the range it is for."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(word)
+        self.word = word
+
+
+class Template:
+    """One template. `context`: functions that each rendering brings along, and how many arguments they take."""
+
+    def __init__(self, text: str, *, context: Mapping[str, Arity] | None = None) -> None:
+        """Raises TemplateError for what is no template, or not of the supported subset."""
+        self._nodes = syntax.parse(text, {**functions_of.ARITIES, **(context or {})})
+
+    def render(self, data: Any, context: Mapping[str, Callable[..., Any]] | None = None) -> str:
+        """The text. Raises TemplateError if the data does not fit."""
+        run = _Rendering(data, {**functions_of.FUNCTIONS, **(context or {})})
+        run.nodes(self._nodes, data)
+        return "".join(run.pieces)
+
+
+class _Rendering:
+    def __init__(self, data: Any, functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.pieces: list[str] = []
+        self._functions = functions
+        self._variables: list[tuple[str, Any]] = [("$", data)]
+
+    def nodes(self, nodes: list[syntax.Node], dot: Any) -> None:
+        for node in nodes:
+            if len(self.pieces) > _MAX_PIECES:
+                raise TemplateError(1, "the template does not come to an end")
+            match node:
+                case syntax.Text(text):
+                    self.pieces.append(text)
+                case syntax.Action(pipeline):
+                    value = self._pipeline(pipeline, dot)
+                    if not pipeline.sets:
+                        self.pieces.append(printed(value))
+                case syntax.Leave(_, word):
+                    raise _Left(word)
+                case syntax.Branch():
+                    in_sight = len(self._variables)
+                    self._branch(node, dot)
+                    del self._variables[in_sight:]
+
+    def _branch(self, branch: syntax.Branch, dot: Any) -> None:
+        if branch.word == "range":
+            self._range(branch, dot)
+            return
+        value = self._pipeline(branch.pipeline, dot)
+        inner = value if branch.word == "with" else dot
+        if truth(value):
+            self.nodes(branch.body, inner)
+        else:
+            self.nodes(branch.otherwise, dot)
+
+    def _range(self, branch: syntax.Branch, dot: Any) -> None:
+        pipeline = branch.pipeline
+        plain = syntax.Pipeline(pipeline.line, pipeline.commands)
+        value = self._pipeline(plain, dot)
+        empty = True
+        for key, item in _items(value, pipeline.line):
+            empty = False
+            in_sight = len(self._variables)
+            values = (item,) if len(pipeline.sets) == 1 else (key, item)
+            for name, each in zip(pipeline.sets, values, strict=False):
+                self._set(name, each, declare=pipeline.declares, line=pipeline.line)
+            try:
+                self.nodes(branch.body, item)
+            except _Left as left:
+                if left.word == "break":
+                    break
+            finally:
+                del self._variables[in_sight:]
+        if empty:
+            self.nodes(branch.otherwise, dot)
+
+    def _set(self, name: str, value: Any, *, declare: bool, line: int) -> None:
+        if declare:
+            self._variables.append((name, value))
+            return
+        for number in range(len(self._variables) - 1, -1, -1):
+            if self._variables[number][0] == name:
+                self._variables[number] = (name, value)
+                return
+        raise TemplateError(line, f"undefined variable {name}")
+
+    def _pipeline(self, pipeline: syntax.Pipeline, dot: Any) -> Any:
+        value: Any = None
+        for number, command in enumerate(pipeline.commands):
+            if number and isinstance(command, syntax.Call):
+                value = self._call(command, dot, (value,))
+            else:
+                value = self._value(command, dot)
+        for name in pipeline.sets:
+            self._set(name, value, declare=pipeline.declares, line=pipeline.line)
+        return value
+
+    def _value(self, operand: syntax.Operand, dot: Any) -> Any:
+        match operand:
+            case syntax.Literal(_, value):
+                return value
+            case syntax.Dot():
+                return dot
+            case syntax.Variable(line, name):
+                for known, value in reversed(self._variables):
+                    if known == name:
+                        return value
+                raise TemplateError(line, f"undefined variable {name}")
+            case syntax.Fields(line, of, names):
+                value = self._value(of, dot)
+                for name in names:
+                    value = _field(value, name, line)
+                return value
+            case syntax.Call():
+                return self._call(operand, dot, ())
+            case syntax.Pipeline():
+                return self._pipeline(operand, dot)
+
+    def _call(self, call: syntax.Call, dot: Any, last: tuple[Any, ...]) -> Any:
+        if call.name in ("and", "or"):  # the arguments after the one that decides are not evaluated
+            value: Any = None
+            for argument in call.arguments:
+                value = self._value(argument, dot)
+                if truth(value) == (call.name == "or"):
+                    return value
+            return last[0] if last else value
+        arguments = [*(self._value(each, dot) for each in call.arguments), *last]
+        try:
+            return self._functions[call.name](*arguments)
+        except FunctionError as error:
+            raise TemplateError(call.line, f"{call.name}: {error}") from None
+
+
+def _field(value: Any, name: str, line: int) -> Any:
+    if isinstance(value, dict):
+        return value.get(name)
+    if value is None:
+        return None
+    raise TemplateError(line, f"can't evaluate field {name} in a {functions_of.kind_of(value)}")
+
+
+def _items(value: Any, line: int) -> Iterator[tuple[Any, Any]]:
+    match value:
+        case None:
+            return iter(())
+        case list():
+            return iter(enumerate(value))
+        case dict():
+            return iter(sorted(value.items()))
+        case bool() | str() | float():
+            raise TemplateError(line, f"range can't iterate over a {functions_of.kind_of(value)}")
+        case int():
+            return iter((number, number) for number in range(value))
+    raise TemplateError(line, f"range can't iterate over {value!r}")

@@ -1,0 +1,1 @@
+"""Go (RE2) regular expressions."""

@@ -1,0 +1,1 @@
+"""Server-side printing: the Tables that `kubectl get` shows."""

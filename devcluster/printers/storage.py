@@ -1,0 +1,163 @@
+"""Cells of nodes, volumes and what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from kubeloop.devcluster.api.conditions import condition_of
+from kubeloop.devcluster.printers.formatting import (
+    JSON,
+    NONE,
+    UNKNOWN,
+    UNSET,
+    Cells,
+    Print,
+    age_of,
+    is_deleted,
+    name_of,
+    spec_of,
+    status_of,
+)
+
+
+def _node_roles(node: JSON) -> str:
+    roles: set[str] = set()
+    for key, value in (node["metadata"].get("labels") or {}).items():
+        if key.startswith("node-role.kubernetes.io/"):
+            roles.add(key.removeprefix("node-role.kubernetes.io/"))
+        elif key == "kubernetes.io/role":
+            roles.add(value)
+    return ",".join(sorted(roles - {""})) or NONE
+
+
+def _node(obj: JSON, now: datetime) -> Cells:
+    status = status_of(obj)
+    info = status.get("nodeInfo") or {}
+    ready = condition_of(obj, "Ready")
+    shown = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
+    if spec_of(obj).get("unschedulable"):
+        shown += ",SchedulingDisabled"
+    addresses = status.get("addresses") or ()
+
+    def address(kind: str) -> str:
+        return next((each["address"] for each in addresses if each.get("type") == kind), NONE)
+
+    kernel = info.get("kernelVersion") or UNKNOWN
+    if architecture := info.get("architecture"):
+        kernel += f" ({architecture})"
+
+    return [
+        name_of(obj),
+        shown,
+        _node_roles(obj),
+        age_of(obj, now),
+        info.get("kubeletVersion", ""),
+        address("InternalIP"),
+        address("ExternalIP"),
+        info.get("osImage") or UNKNOWN,
+        kernel,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _access_modes(modes: Iterable[str] | None) -> str:
+    given = set(modes or ())
+    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in given)
+
+
+def _storage_class_name(obj: JSON) -> str:
+    annotations = obj["metadata"].get("annotations") or {}
+    return str(annotations.get("volume.beta.kubernetes.io/storage-class") or spec_of(obj).get("storageClassName") or "")
+
+
+def _phase(obj: JSON) -> str:
+    return "Terminating" if is_deleted(obj) else str(status_of(obj).get("phase", ""))
+
+
+def _volume(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    claim = spec.get("claimRef")
+    return [
+        name_of(obj),
+        (spec.get("capacity") or {}).get("storage", "0"),
+        _access_modes(spec.get("accessModes")),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        _phase(obj),
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        _storage_class_name(obj),
+        spec.get("volumeAttributesClassName") or UNSET,
+        status_of(obj).get("reason", ""),
+        age_of(obj, now),
+        spec.get("volumeMode") or UNSET,
+    ]
+
+
+def _volume_claim(obj: JSON, now: datetime) -> Cells:
+    spec, status = spec_of(obj), status_of(obj)
+    volume = spec.get("volumeName", "")
+    return [
+        name_of(obj),
+        _phase(obj),
+        volume,
+        (status.get("capacity") or {}).get("storage", "0") if volume else "",
+        _access_modes(status.get("accessModes")) if volume else "",
+        _storage_class_name(obj),
+        spec.get("volumeAttributesClassName") or UNSET,
+        age_of(obj, now),
+        spec.get("volumeMode") or UNSET,
+    ]
+
+
+def _storage_class(obj: JSON, now: datetime) -> Cells:
+    annotations = obj["metadata"].get("annotations") or {}
+    marks = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+    default = any(annotations.get(mark) == "true" for mark in marks)
+    return [
+        name_of(obj) + (" (default)" if default else ""),
+        obj.get("provisioner", ""),
+        obj.get("reclaimPolicy") or "Delete",
+        obj.get("volumeBindingMode") or "Immediate",
+        bool(obj.get("allowVolumeExpansion")),
+        age_of(obj, now),
+    ]
+
+
+def _volume_attachment(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    volume = (spec.get("source") or {}).get("persistentVolumeName") or ""
+    attached = bool(status_of(obj).get("attached"))
+    return [name_of(obj), spec.get("attacher", ""), volume, spec.get("nodeName", ""), attached, age_of(obj, now)]
+
+
+def _csi_node(obj: JSON, now: datetime) -> Cells:
+    return [name_of(obj), len(spec_of(obj).get("drivers") or ()), age_of(obj, now)]
+
+
+def _csi_driver(obj: JSON, now: datetime) -> Cells:
+    spec = spec_of(obj)
+    requests = spec.get("tokenRequests")
+    return [
+        name_of(obj),
+        spec.get("attachRequired") is not False,
+        bool(spec.get("podInfoOnMount")),
+        bool(spec.get("storageCapacity")),
+        UNSET if requests is None else ",".join(each.get("audience", "") for each in requests),
+        bool(spec.get("requiresRepublish")),
+        ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
+        age_of(obj, now),
+    ]
+
+
+PRINTERS: dict[str, Print] = {
+    "csidrivers.storage.k8s.io": _csi_driver,
+    "csinodes.storage.k8s.io": _csi_node,
+    "nodes": _node,
+    "persistentvolumeclaims": _volume_claim,
+    "persistentvolumes": _volume,
+    "storageclasses.storage.k8s.io": _storage_class,
+    "volumeattachments.storage.k8s.io": _volume_attachment,
+}

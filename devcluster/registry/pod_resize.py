@@ -1,0 +1,41 @@
+"""PodResizeValidator: whether the node of a pod has the room that a resize asks for.
+
+Source: plugin/pkg/admission/podresize of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.pod_resources import requests_of
+from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.quantities import parse_quantity
+
+JSON = dict[str, Any]
+
+
+def check_resize(store: Store, pod: JSON, old: JSON) -> None:
+    """Raises StatusError 403 if a bound pod's node is gone, is no Linux, or is too small for the valid new `pod`."""
+    name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
+    if not node_name or pod["metadata"].get("generation") == old["metadata"].get("generation"):
+        return
+    node = store.get(NODES, "", node_name)
+    if node is None:
+        raise errors.forbidden(PODS, name, f"node {quoted(node_name)} not found")
+    system = node["metadata"].get("labels", {}).get("kubernetes.io/os", "linux")
+    if system != "linux":
+        why = f"pod resize is only supported on linux nodes, node {quoted(node_name)} is {quoted(system)}"
+        raise errors.forbidden(PODS, name, why, causes=[{"reason": "UnsupportedPlatform"}])
+    asked, allocatable = requests_of(pod["spec"]), node.get("status", {}).get("allocatable", {})
+    missing = []
+    for resource in ("cpu", "memory"):
+        want, have = (parse_quantity(each.get(resource, "0")) for each in (asked, allocatable))
+        if want.compare(have) > 0:
+            shown = (want.milli_value(), have.milli_value()) if resource == "cpu" else (want.value(), have.value())
+            missing.append(f"{resource}, requested: {shown[0]}, allocatable: {shown[1]}")
+    if missing:
+        why = f"node didn't have enough allocatable resources: {'; '.join(missing)}"
+        raise errors.forbidden(PODS, name, why, causes=[{"reason": "NodeCapacity"}])

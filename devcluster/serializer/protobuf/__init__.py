@@ -1,0 +1,1 @@
+"""Kubernetes' protobuf encoding of objects, lists and watch events."""

@@ -1,0 +1,176 @@
+"""Single values of Kubernetes' API in protobuf form, to and from plain JSON: texts, numbers, times, quantities.
+
+Values of several Go types are messages of their own here and a single value in JSON. Sources: generated.pb.go and the
+hand-written Marshal methods beside it in apimachinery (pkg/api/resource, pkg/util/intstr, pkg/apis/meta/v1).
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from struct import pack, unpack
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.serializer.protobuf.wire import (
+    BYTES,
+    FIXED64,
+    VARINT,
+    ProtobufError,
+    field,
+    signed,
+    wire_values,
+    write_varint,
+)
+
+JSON = dict[str, Any]
+
+MAGIC = b"k8s\x00"
+_ONE_TEXT = {1: BYTES}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_encode = msgspec.json.Encoder().encode
+_remembered = lru_cache(maxsize=4096)  # the same times and quantities come again and again
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How a value of one Go type goes to and from the wire.
+
+    wire: its wire type. read: from the wire's number or bytes to JSON; None leaves the field out. write: from JSON to
+    what follows the tag and, with BYTES, the length. empty: what write gives for Go's zero value.
+    """
+
+    wire: int
+    read: Callable[[Any], Any]
+    write: Callable[[Any], bytes]
+    empty: bytes
+
+
+def text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def members(data: bytes, wires: Mapping[int, int]) -> dict[int, Any]:
+    """The last value of each field of a small message whose fields have these wire types; others are passed over."""
+    found: dict[int, Any] = {}
+    for number, wire, value in wire_values(data):
+        expected = wires.get(number)
+        if expected is not None:
+            if wire != expected:
+                raise ProtobufError(f"proto: wrong wireType = {wire} for field {number}")
+            found[number] = value
+    return found
+
+
+def _int32(value: int) -> int:
+    value &= 0xFFFF_FFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _write_int(value: Any) -> bytes:
+    return _SMALL[value] if 0 <= value < len(_SMALL) else write_varint(int(value))
+
+
+_SMALL = tuple(write_varint(value) for value in range(256))
+
+
+def _write_bool(value: Any) -> bytes:
+    return b"\x01" if value else b"\x00"
+
+
+def _read_bytes(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _read_float(data: bytes) -> float:
+    value: float = unpack("<d", data)[0]
+    return value
+
+
+def _write_float(value: float) -> bytes:
+    return pack("<d", value)
+
+
+@_remembered
+def _read_quantity(data: bytes) -> str:
+    return text(members(data, _ONE_TEXT).get(1, b"")) or "0"
+
+
+@_remembered
+def _write_quantity(value: Any) -> bytes:
+    return field(1, BYTES, str(value).encode())
+
+
+@_remembered
+def _read_int_or_string(data: bytes) -> int | str:
+    found = members(data, {1: VARINT, 2: VARINT, 3: BYTES})
+    return text(found.get(3, b"")) if found.get(1, 0) == 1 else _int32(found.get(2, 0))
+
+
+@_remembered
+def _write_int_or_string(value: int | str) -> bytes:
+    number, word = (0, value) if isinstance(value, str) else (value, "")
+    return field(1, VARINT, int(isinstance(value, str))) + field(2, VARINT, number) + field(3, BYTES, word.encode())
+
+
+def _moment(data: bytes, *, micro: bool) -> datetime:
+    found = members(data, {1: VARINT, 2: VARINT})
+    microseconds = _int32(found.get(2, 0)) // 1000 if micro else 0
+    try:
+        return _EPOCH + timedelta(seconds=signed(found.get(1, 0)), microseconds=microseconds)
+    except OverflowError as error:
+        raise ProtobufError("timestamp out of range") from error
+
+
+@_remembered
+def _read_time(data: bytes) -> str | None:
+    """Whole seconds; None for Go's zero time, which is an empty message."""
+    return _moment(data, micro=False).strftime("%Y-%m-%dT%H:%M:%SZ") if data else None
+
+
+@_remembered
+def _read_micro_time(data: bytes) -> str | None:
+    return _moment(data, micro=True).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if data else None
+
+
+@_remembered
+def _write_time(value: str) -> bytes:
+    since = datetime.fromisoformat(value) - _EPOCH
+    seconds = since.days * 86_400 + since.seconds
+    return field(1, VARINT, seconds) + field(2, VARINT, since.microseconds * 1000)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw) if raw else None
+    except msgspec.DecodeError as error:
+        raise ProtobufError(str(error)) from error
+
+
+def _read_json(data: bytes) -> Any:
+    return _json(members(data, _ONE_TEXT).get(1, b""))
+
+
+def _write_json(value: Any) -> bytes:
+    return field(1, BYTES, _encode(value))
+
+
+SCALARS = {
+    "string": Codec(BYTES, text, str.encode, b""),
+    "bool": Codec(VARINT, bool, _write_bool, b"\x00"),
+    "int32": Codec(VARINT, _int32, _write_int, b"\x00"),
+    "int64": Codec(VARINT, signed, _write_int, b"\x00"),
+    "float64": Codec(FIXED64, _read_float, _write_float, bytes(8)),
+    "bytes": Codec(BYTES, _read_bytes, b64decode, b""),
+    "quantity": Codec(BYTES, _read_quantity, _write_quantity, _write_quantity("0")),
+    "intOrString": Codec(BYTES, _read_int_or_string, _write_int_or_string, _write_int_or_string(0)),
+    "time": Codec(BYTES, _read_time, _write_time, b""),
+    "microTime": Codec(BYTES, _read_micro_time, _write_time, b""),
+    "fieldsV1": Codec(BYTES, _read_json, _write_json, b""),
+    "any": Codec(BYTES, _read_json, _write_json, b""),
+}
+"""By the kind of schema.TypeRef. "raw" is not among them: an object in protobuf may stand in one."""

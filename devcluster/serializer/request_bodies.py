@@ -1,0 +1,390 @@
+"""Reading request bodies: media types, kinds, unknown and duplicate fields; negotiating what an answer looks like."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
+from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
+from kubeloop.devcluster.serializer import decoding
+from kubeloop.devcluster.serializer.controller_revision_data import keep_text
+from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
+from kubeloop.devcluster.serializer.negotiation import Clause, as_it_is, chosen, passes
+from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
+from kubeloop.kube import schema
+from kubeloop.kube.objects.resources import Resource
+
+JSON = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+FieldValidation = Literal["Strict", "Warn", "Ignore"]
+_RETIRED_VERSIONS = {
+    "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1", "batch/v1beta1", "autoscaling/v1", "autoscaling/v2beta1",
+    "autoscaling/v2beta2", "policy/v1beta1", "events.k8s.io/v1beta1", "storage.k8s.io/v1beta1",
+    "storage.k8s.io/v1alpha1", "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1", "networking.k8s.io/v1beta1",
+    "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1alpha1", "coordination.k8s.io/v1beta1",
+    "discovery.k8s.io/v1beta1",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Body:
+    """A decoded object and what to warn the client of. `sent` is the object before it was decoded."""
+
+    obj: JSON
+    warnings: list[str] = field(default_factory=list)
+    sent: JSON = field(default_factory=dict)
+
+
+def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
+    """As parse_json, for a body with repeated keys: objects merge, other values replace, as in Go's decoder."""
+    found: list[str] = []
+
+    def walk(value: Any, path: str, into: Any = None) -> Any:
+        if isinstance(value, _Pairs):
+            result = into if isinstance(into, dict) else {}
+            seen = set()
+            for key, each in value.pairs:
+                below = f"{path}.{key}" if path else key
+                if key in seen:
+                    found.append(f'duplicate field "{below}"')
+                seen.add(key)
+                result[key] = walk(each, below, result.get(key))
+            return result
+        if isinstance(value, list):
+            return [walk(each, f"{path}[{index}]") for index, each in enumerate(value)]
+        return value
+
+    merged = walk(json.loads(text, object_pairs_hook=_Pairs), "")
+    return merged, list(dict.fromkeys(found))
+
+
+UNREADABLE = "couldn't get version/kind; json parse error"
+_IN_YAML = "yaml: "
+_SURROGATE = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def _with_whole_characters(body: bytes) -> bytes:
+    """Halves of characters become U+FFFD, as in Go."""
+    text = body.decode("utf-8", "replace").encode()
+    return _SURROGATE.sub(lambda found: b"\\ufffd" if found[1] else found[0], text)
+
+
+class _Pairs:
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        self.pairs = pairs
+
+
+def parse_json(body: bytes) -> tuple[Any, list[str]]:
+    """The value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError in Go's words."""
+    try:
+        value = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if wrong := json_error(body):
+            raise ValueError(wrong) from error
+        return _with_duplicates(_with_whole_characters(body))
+    # a key that is there twice is lost on the way; then the text is shorter by its quotes when written again
+    if body.count(b'"') == _encode(value).count(b'"'):
+        return value, []
+    return _with_duplicates(body)
+
+
+def media_type(request: Request) -> str:
+    """That of the body, without parameters; one with parameters that cannot be read is none that is known."""
+    kind, semicolon, parameters = request.headers.get("content-type", "application/json").partition(";")
+    if semicolon and not _PARAMETERS(semicolon + parameters):
+        return "unreadable"
+    return kind.strip().lower()
+
+
+_NOTHING_IN_PROTOBUF = b"k8s\0"
+_PARAMETERS = re.compile(r'(\s*;\s*[^\s;="]+\s*=\s*("[^"]*"|[^\s;"]+))*\s*;?\s*').fullmatch
+
+
+def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
+    """The body as plain JSON, and its strict errors. Raises StatusError 415, ValueError with the parser's words.
+
+    resource: of which kind the object is if the body does not say.
+    """
+    kind = media_type(request)
+    if kind in ("application/json", ""):
+        try:
+            return parse_json(request.body)
+        except ValueError as error:
+            raise ValueError(f"{UNREADABLE}: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"{UNREADABLE}: exceeded max depth") from error
+    if kind == "application/yaml":
+        from kubeloop.kube import yaml as yaml_text  # once a client sends it
+
+        value, repeated = yaml_text.read_first(request.body)
+        return value, [_IN_YAML + each for each in repeated]
+    if kind == PROTOBUF_TYPE:
+        from kubeloop.devcluster.serializer.protobuf import codec  # once a client sends it
+
+        if request.body == _NOTHING_IN_PROTOBUF:
+            raise ValueError("empty body")
+
+        kind_of = ("", "") if resource is None else (resource.api_version, resource.kind)
+        return codec.decode(request.body, *kind_of), []
+    raise errors.unsupported_body()
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _internal_group(group: str) -> str:
+    return group.partition(".")[0] or "core"
+
+
+def _is_registered(api_version: str, kind: str) -> bool:
+    group, _, version = api_version.rpartition("/")
+    if kind in _IN_EVERY_VERSION or (kind == "List" and api_version == "v1"):
+        return (group, version) in {each.rpartition("/")[::2] for each, _ in BY_KIND}
+    return (api_version, kind) in BY_KIND or schema.type_for(group, version, kind) is not None
+
+
+_IN_EVERY_VERSION = (
+    "Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList", "WatchEvent", "ListOptions",
+    "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions",
+)  # fmt: skip
+
+
+def check_type_meta(obj: JSON) -> None:
+    """Are kind and apiVersion, where they are there, text? Raises ValueError in Kubernetes' words."""
+    for name in ("apiVersion", "kind"):
+        value = obj.get(name)
+        if value is not None and not isinstance(value, str):
+            went = decoding.json_kind(value)
+            raise ValueError(f"{UNREADABLE}: json: cannot unmarshal {went} into Go struct field .{name} of type string")
+    api_version = obj.get("apiVersion")
+    if api_version and api_version.count("/") > 1:
+        raise ValueError(f"unexpected GroupVersion string: {api_version}")
+
+
+def check_kind(obj: JSON, resource: Resource[Any], also: Sequence[str] = ()) -> None:
+    """Fill in what is missing of kind and apiVersion, refuse what is wrong. Raises StatusError 400.
+
+    also: further apiVersions, whose objects are like the resource's.
+    """
+    kind = obj.get("kind") or resource.kind
+    api_version = obj.get("apiVersion") or resource.api_version
+    if kind == resource.kind and api_version in also:
+        api_version = resource.api_version
+    if kind == resource.kind and api_version == resource.api_version:
+        obj["kind"], obj["apiVersion"] = kind, api_version
+        return
+    if isinstance(resource, CustomResource):
+        raise resource.rules.wrong_kind(obj)
+    group, _, version = api_version.rpartition("/")
+    handled = f"{kind} in version {quoted(version)} cannot be handled as a {resource.kind}"
+    if kind == resource.kind and group == resource.group and api_version in _RETIRED_VERSIONS:
+        raise errors.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    raise errors.bad_request(f"{handled}: {unknown_kind(api_version, kind, resource)}")
+
+
+def unknown_kind(api_version: str, kind: str, resource: Resource[Any]) -> str:
+    """Why an object of this kind is none of the resource's."""
+    if _is_registered(api_version, kind):
+        version = api_version.rpartition("/")[2]
+        return (
+            f"converting ({version}.{kind}) to ({_internal_group(resource.group)}.{resource.kind}): unknown conversion"
+        )
+    return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
+
+
+def field_validation(request: Request, options_kind: str) -> FieldValidation:
+    """?fieldValidation, by default Warn. Raises StatusError 422."""
+    mode = request.option("fieldValidation")
+    if mode in ("", "Warn"):
+        return "Warn"
+    if mode == "Strict":
+        return "Strict"
+    if mode == "Ignore":
+        return "Ignore"
+    text = f'Unsupported value: "{mode}": supported values: "", "Ignore", "Strict", "Warn"'
+    raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", text)])
+
+
+def read_object(request: Request, resource: Resource[Any], mode: FieldValidation, also: Sequence[str] = ()) -> Body:
+    """The body as an object of this kind in the server's form, without defaults. Raises StatusError 400, 415.
+
+    also: see check_kind().
+    """
+    try:
+        raw, strict = parse_body(request, resource)
+        if raw is None:
+            raw = {}
+        if not isinstance(raw, dict):
+            raise ValueError(
+                f"{UNREADABLE}: json: cannot unmarshal {decoding.json_kind(raw)} into Go value of {META_TYPE}"
+            )
+        check_type_meta(raw)
+    except ProtobufError as error:
+        api_version, kind = error.of
+        if not kind:
+            told = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
+            raise errors.bad_request(f"{told} ({shown(request.body)})") from error
+        raise errors.bad_request(
+            f'{kind} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {error}'
+        ) from error
+    except ValueError as error:
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): {error} ({shown(request.body)})"
+        ) from error
+    check_kind(raw, resource, also)
+    version = resource.version
+    try:
+        obj, unknown = decoding.decode(resource, raw)
+    except decoding.DecodeError as error:
+        raise errors.bad_request(
+            f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: {error}'
+        ) from error
+    strict = keep_text(resource, obj, request.body, strict)
+    if strict or unknown:
+        strict = all_strict(strict, unknown)
+        if mode == "Strict":
+            raise errors.bad_request(
+                f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
+                f"strict decoding error: {strict_text(strict)}"
+            )
+    obj.setdefault("metadata", {})
+    keep_reset(raw, obj)
+    return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [], raw)
+
+
+def keep_reset(sent: JSON, obj: JSON) -> None:
+    """Put `managedFields: []` of what was sent into `obj`, in place: decoding drops empty lists, this one means that
+    nobody owns anything from now on."""
+    metadata = sent.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        obj["metadata"]["managedFields"] = []
+
+
+def drop_repeated_owners(metadata: JSON) -> str:
+    """Keep one of owner references that are the same. Returns the warning of it, "" if there are none."""
+    kept: list[JSON] = []
+    repeated: list[str] = []
+    for each in metadata["ownerReferences"]:
+        if each not in kept:
+            kept.append(each)
+        else:
+            repeated.append(each.get("uid", ""))
+    metadata["ownerReferences"] = kept
+    return f"{_REPEATED_OWNERS}: {', '.join(repeated)}" if repeated else ""
+
+
+_REPEATED_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
+)
+META_TYPE = r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+
+
+def all_strict(duplicates: list[str], unknown: list[str]) -> list[str]:
+    """Repeated and unknown fields together; a field that nobody knows is not told to be there twice."""
+    paths = tuple(f"duplicate field {each.removeprefix('unknown field ')}" for each in unknown)
+    inner = tuple(f"{each[:-1]}{sign}" for each in paths for sign in (".", "["))
+    return [each for each in duplicates if each not in paths and not each.startswith(inner)] + unknown
+
+
+def strict_text(strict: list[str]) -> str:
+    """Strict errors in one line; those of YAML first, as its reader tells them."""
+    lines = [each.removeprefix(_IN_YAML) for each in strict if each.startswith(_IN_YAML)]
+    rest = [each for each in strict if not each.startswith(_IN_YAML)]
+    first = ["yaml: unmarshal errors:\n  " + "\n  ".join(lines)] if lines else []
+    return ", ".join([*first, *rest])
+
+
+# --- what the answer looks like ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML.
+
+    listed: the metadata of a list is asked for. protobuf: instead of JSON; there are no tables and no custom resources
+    in it.
+    """
+
+    form: Literal["objects", "table", "metadata"] = "objects"
+    yaml: bool = False
+    version: str = "v1"
+    listed: bool = False
+    protobuf: bool = False
+
+
+PLAIN = View()
+_YAML = "application/yaml"
+_FORMS: dict[str, Literal["table", "metadata"]] = {
+    "Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"
+}  # fmt: skip
+
+
+def _allowed(media_type: str, clause: Clause) -> bool:
+    conversion = clause.conversion
+    if conversion is None:
+        return True
+    group, version, kind = conversion
+    if kind == "Table" and media_type == PROTOBUF_TYPE:
+        return False
+    return group == "meta.k8s.io" and version in ("v1", "v1beta1") and kind in _FORMS
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") -> View:
+    """The form of an answer that an Accept header wants most, of those there are. Raises StatusError 406."""
+    if not accept:
+        return PLAIN
+    if not passes(accept):
+        raise errors.not_acceptable(streams=of != "object")
+    found = chosen(accept, _allowed)
+    if found is None:
+        raise errors.form_not_acceptable()
+    media_type, clause = found
+    if of == "watch" and media_type == _YAML:
+        raise errors.no_such_stream()
+    if (conversion := clause.conversion) is None:
+        return View(yaml=media_type == _YAML, protobuf=media_type == PROTOBUF_TYPE)
+    _, version, kind = conversion
+    return View(
+        _FORMS[kind],
+        yaml=media_type == _YAML,
+        version=version,
+        listed=kind.endswith("List"),
+        protobuf=media_type == PROTOBUF_TYPE,
+    )
+
+
+@lru_cache(maxsize=256)
+def plain_view(accept: str) -> View | None:
+    """The form of a Status that is a failure; None if it is in none that is asked for."""
+    found = chosen(accept, as_it_is)
+    return None if found is None else View(yaml=found[0] == _YAML, protobuf=found[0] == PROTOBUF_TYPE)
+
+
+def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:
+    """Metadata of an object is PartialObjectMetadata, of a list PartialObjectMetadataList. Raises StatusError 406."""
+    if view.form != "metadata" or view.listed == is_list:
+        return
+    go_type = f"*{_internal_group(resource.group)}.{resource.kind}"
+    if is_list:
+        text = f"you requested PartialObjectMetadata, but the requested object is a list ({go_type}List)"
+    else:
+        text = f"you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
+    raise errors.form_not_acceptable(text)

@@ -1,0 +1,1 @@
+"""The API server process: HTTP, TLS, health, metrics, start-up objects."""

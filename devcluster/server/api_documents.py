@@ -1,0 +1,85 @@
+"""Discovery and OpenAPI as answers: in the form that is asked for, with what caches need.
+
+Source: apiserver endpoints/discovery (aggregated/etag.go), kube-openapi pkg/handler and pkg/handler3.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha512
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.apiextensions.openapi_documents import Documents
+from kubeloop.devcluster.openapi.discovery import is_aggregated
+from kubeloop.devcluster.server.health_paths import indented, not_found
+
+JSON = dict[str, Any]
+_V3 = "/openapi/v3/"
+
+
+def published(documents: Documents, request: Request) -> Response | None:
+    """What is told of the API at a path; None where that is nothing. Raises StatusError 405, 406."""
+    path = request.path.rstrip("/")
+    accept = request.headers.get("accept", "")
+    if path.startswith("/openapi/"):
+        return _openapi(documents, request, path, accept)
+    found = documents.discovery(request.path, accept)
+    if found is None:
+        return None
+    behind_restful = path.count("/") > 2 or not path.startswith("/apis")
+    if request.method != "GET" and behind_restful:
+        raise errors.method_not_allowed()
+    content, form = found
+    if path == "/version":
+        return indented(200, content)
+    if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
+        reached = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # as one of the clients has found us
+        content = {**content, "serverAddressByClientCIDRs": [reached]}
+    body = msgspec.json.encode(content) + b"\n"
+    digest = _digest(body) if is_aggregated(form) else ""  # that of the JSON, in whatever form it is answered
+    if form.startswith("application/yaml"):
+        from kubeloop.kube import yaml  # few ask for it
+
+        body = yaml.write(content).encode()
+    elif form.startswith(PROTOBUF_TYPE):
+        from kubeloop.devcluster.serializer.protobuf import codec  # few ask for it
+
+        body = codec.encode(content)
+    response = Response(200, body, form)
+    return _cached(request, response, digest, caching="public") if digest else response
+
+
+def _openapi(documents: Documents, request: Request, path: str, accept: str) -> Response:
+    found = documents.openapi(path, accept)
+    if found is None:
+        if documents.openapi(path, "") is not None:
+            return Response(406, b"", "", [("Vary", "Accept")])
+        return Response(404, b"", "") if path.startswith(_V3) else not_found()
+    response = Response(200, *found)
+    if path == "/openapi/v3":
+        return response
+    digest = documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(found[0])
+    asked = request.option("hash")
+    if asked and asked != digest:
+        headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
+        return Response(301, b"", headers=headers)
+    return _cached(request, response, digest, caching="public, immutable" if asked else "")
+
+
+def _cached(request: Request, response: Response, digest: str, *, caching: str) -> Response:
+    """The answer with its ETag, or without its body for those who have it already."""
+    etag = f'"{digest}"'
+    response.headers += [("Etag", etag), ("Vary", "Accept")]
+    response.caching = caching
+    if etag in request.headers.get("if-none-match", ""):
+        return Response(304, b"", "", response.headers, caching=caching)
+    return response
+
+
+@lru_cache(maxsize=64)
+def _digest(content: bytes) -> str:
+    return sha512(content).hexdigest().upper()

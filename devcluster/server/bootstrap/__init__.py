@@ -1,0 +1,193 @@
+"""What a cluster contains before the first request, and what keeps it so: `Bootstrap`.
+
+Nothing of it is made before somebody asks for its kind (Store.begin), so that a start costs the same however much a new
+cluster contains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from ipaddress import IPv4Network
+from typing import Any
+
+from kubeloop.devcluster.api.served_resources import (
+    API_SERVICES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    FLOW_SCHEMAS,
+    PRIORITY_LEVEL_CONFIGURATIONS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_CIDRS,
+    served,
+)
+from kubeloop.devcluster.managedfields.field_sets import Writer, track_update
+from kubeloop.devcluster.registry.server_objects import Made, stamped, template
+from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
+from kubeloop.devcluster.server.bootstrap import contents
+from kubeloop.devcluster.server.bootstrap.contents import Identity
+from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
+from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
+from kubeloop.devcluster.storage.store import Beginning, Store, object_key
+from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
+
+__all__ = ["Bootstrap", "Identity"]
+
+JSON = dict[str, Any]
+_KEEP_SECONDS = 10.0
+"""How often a server looks after its own objects: as kube-apiserver's controllers for its Service and its lease do."""
+
+_ANYWHERE: dict[Resource[Any], Callable[[], Iterable[Made]]] = {
+    NAMESPACES: contents.namespaces,
+    PRIORITY_CLASSES: contents.priority_classes,
+    API_SERVICES: contents.api_services,
+    PRIORITY_LEVEL_CONFIGURATIONS: contents.priority_levels,
+    FLOW_SCHEMAS: contents.flow_schemas,
+    CLUSTER_ROLES: partial(contents.role_objects, "clusterroles"),
+    CLUSTER_ROLE_BINDINGS: partial(contents.role_objects, "clusterrolebindings"),
+    ROLES: partial(contents.role_objects, "roles"),
+    ROLE_BINDINGS: partial(contents.role_objects, "rolebindings"),
+}
+"""What is the same in all servers."""
+
+_ROOM = {CLUSTER_ROLES: 80, CLUSTER_ROLE_BINDINGS: 80, API_SERVICES: 60}
+_USUAL_ROOM = 20
+"""Revisions that are set aside for what a resource begins with."""
+
+_KEPT = (
+    NAMESPACES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES, SERVICE_CIDRS, LEASES, PRIORITY_LEVEL_CONFIGURATIONS,
+    FLOW_SCHEMAS,
+)  # fmt: skip
+"""Whose objects come back when they are deleted; those of the other kinds do with the next start."""
+
+_MANDATORY = ("exempt", "catch-all")
+
+
+@cache
+def _templates(resource: Resource[Any]) -> list[JSON]:
+    return [template(resource, made) for made in _ANYWHERE[resource]()]
+
+
+class Bootstrap:
+    """Fills a store with what a cluster begins with, and looks after it, with the addresses of its Services.
+
+    The objects' times are those of the start, their uids come from a generator of their own, so that it is the same
+    whoever asks for what, and when.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, rng: random.Random, identity: Identity, service_range: IPv4Network
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._identity = identity
+        self._service_range = service_range
+        self._rng = random.Random(rng.getrandbits(64))
+        self._started = clock.now()
+        self._holder = f"{identity.name}_{self._uid()}"
+        self._flow_schemas = FlowSchemas(store, clock)
+        self.local_services = LocalServices(store, clock, self._uid)
+        follow = {
+            FLOW_SCHEMAS: self._flow_schemas.note_schema,
+            PRIORITY_LEVEL_CONFIGURATIONS: self._flow_schemas.note_level,
+        }
+        store.begin(
+            {
+                resource: Beginning(
+                    _ROOM.get(resource, _USUAL_ROOM), partial(self._objects, resource), follow.get(resource)
+                )
+                for resource in dict.fromkeys((*_ANYWHERE, *_KEPT))
+            }
+        )
+        self.addresses = ServiceAddresses(store, clock, rng, service_range)
+
+    async def run(self) -> None:
+        """Until cancelled: bring back what has gone, put right what was changed, renew the server's lease.
+
+        Raises ExceptionGroup of NotDurable.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._flow_schemas.run(), name="flow-schemas")
+            while True:
+                await asyncio.sleep(_KEEP_SECONDS)
+                for resource in _KEPT:
+                    if self._store.has_begun(resource):
+                        self._keep(resource)
+                self.addresses.repair()
+
+    # --- making -------------------------------------------------------------------------------------------------------
+
+    def _uid(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _objects(self, resource: Resource[Any]) -> Iterator[JSON]:
+        """As they are made at the start."""
+        now = rfc3339(self._started)
+        for each in self._templates(resource):
+            yield stamped(each, self._uid(), now)
+
+    def _templates(self, resource: Resource[Any]) -> list[JSON]:
+        return _templates(resource) if resource in _ANYWHERE else [template(resource, self._own(resource))]
+
+    def _own(self, resource: Resource[Any]) -> Made:
+        """The one object of a kind that this server has of its own."""
+        if resource is SERVICES:
+            return contents.service(str(self._service_range[1]), self._identity.port)
+        if resource is ENDPOINTS:
+            return contents.endpoints(self._identity)
+        if resource is ENDPOINT_SLICES:
+            return contents.endpoint_slice(self._identity)
+        if resource is SERVICE_CIDRS:
+            return contents.service_cidr(self._service_range)
+        if resource is LEASES:
+            return contents.identity_lease(self._identity, self._holder, rfc3339_micro(self._clock.now()))
+        assert resource is CONFIG_MAPS, resource
+        return contents.token_tracking(self._started.strftime("%Y-%m-%d"))
+
+    # --- keeping ------------------------------------------------------------------------------------------------------
+
+    def _keep(self, resource: Resource[Any]) -> None:
+        table, now = self._store.table(resource), rfc3339(self._clock.now())
+        for wanted in self._templates(resource):
+            metadata = wanted["metadata"]
+            key = object_key(metadata.get("namespace", ""), metadata["name"])
+            stored = table.get(key)
+            if stored is None:
+                table.create(key, stamped(wanted, self._uid(), now))
+            elif changes := _differences(resource, stored.object, wanted):
+                self._rewrite(resource, stored.object, changes, metadata["managedFields"][-1]["manager"])
+
+    def _rewrite(self, resource: Resource[Any], old: JSON, changes: JSON, manager: str) -> None:
+        target = served(resource)
+        obj = {**old, **changes, "metadata": dict(old["metadata"])}
+        if target.generation:
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        track_update(target, obj, old, Writer(manager), lambda: rfc3339(self._clock.now()), subresource="")
+        self._store.update(resource, obj)
+
+
+def _differences(resource: Resource[Any], obj: JSON, wanted: JSON) -> JSON:
+    """Top-level fields of an object that are to be as they were made."""
+    if "deletionTimestamp" in obj["metadata"]:
+        return {}
+    if resource is ENDPOINTS:
+        fields: tuple[str, ...] = ("subsets",)
+    elif resource is ENDPOINT_SLICES:
+        fields = ("endpoints", "ports")
+    elif resource is LEASES:
+        fields = ("spec",)
+    elif resource in (FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS):
+        annotations = obj["metadata"].get("annotations", {})
+        if obj["metadata"]["name"] not in _MANDATORY and annotations.get(contents.AUTOUPDATED) != "true":
+            return {}
+        fields = ("spec",)
+    else:
+        return {}
+    return {name: wanted[name] for name in fields if obj.get(name) != wanted[name]}

@@ -1,0 +1,225 @@
+"""What a new cluster contains, kind by kind, as kube-apiserver v1.36 makes it (authorization: AlwaysAllow, then RBAC).
+
+Sources: pkg/controlplane, pkg/registry/{rbac,flowcontrol,scheduling}/rest, kube-aggregator; what those kinds hold is in
+`rbac.json` and `flow_control.json`, by name ("namespace/name").
+"""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from ipaddress import IPv4Network
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.api.served_resources import group_versions
+from kubeloop.devcluster.registry.server_objects import Made
+from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
+
+JSON = dict[str, Any]
+
+SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How a server names itself to its clients. host: of the machine; address and port: where others would find it."""
+
+    host: str = "kubeloop"
+    address: str = "192.0.2.1"
+    port: int = 6443
+
+    @property
+    def name(self) -> str:
+        """That of the server's lease. Source: apiserver pkg/server/config.go."""
+        parts = (each.encode() for each in (self.host, "kube-apiserver"))
+        digest = sha256(b"".join(len(each).to_bytes(2) + each for each in parts)).digest()[:16]
+        return f"apiserver-{b32encode(digest).decode().rstrip('=').lower()}"
+
+
+# --- the same everywhere ----------------------------------------------------------------------------------------------
+
+
+def namespaces() -> Iterator[Made]:
+    for name in SYSTEM_NAMESPACES:
+        beside: JSON = {"spec": {"finalizers": ["kubernetes"]}}
+        labels = {"kubernetes.io/metadata.name": name}
+        yield Made(name, labels=labels, beside=beside, status={"phase": "Active"})
+
+
+_CRITICAL = {
+    "system-cluster-critical": "must run in the cluster, but can be moved to another node if necessary.",
+    "system-node-critical": "must not be moved from their current node.",
+}
+
+
+def priority_classes() -> Iterator[Made]:
+    for name, value in SYSTEM_CLASSES.items():
+        description = f"Used for system critical pods that {_CRITICAL[name]}"
+        content = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
+        yield Made(name, content=content)
+
+
+_PRODUCER, CONSUMER = (f"api-priority-and-fairness-config-{each}-v1" for each in ("producer", "consumer"))
+AUTOUPDATED = "apf.kubernetes.io/autoupdate-spec"
+_UPDATED = {AUTOUPDATED: "true"}
+
+
+def priority_levels() -> Iterator[Made]:
+    for name, spec in _read("flow_control.json")["prioritylevelconfigurations"].items():
+        beside: JSON = {"status": {}}
+        yield Made(name, annotations=_UPDATED, content={"spec": spec}, beside=beside, manager=_PRODUCER)
+
+
+def flow_schemas() -> Iterator[Made]:
+    for name, spec in _read("flow_control.json")["flowschemas"].items():
+        status = {"conditions": [dangling(spec["priorityLevelConfiguration"]["name"], exists=True)]}
+        yield Made(
+            name, annotations=_UPDATED, content={"spec": spec}, status=status, applied=CONSUMER, manager=_PRODUCER
+        )
+
+
+def dangling(level: str, *, exists: bool) -> JSON:
+    """The condition of a FlowSchema of this priority level, without its time."""
+    told = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" '
+    if exists:
+        return {"type": "Dangling", "status": "False", "reason": "Found", "message": f"{told}and it exists"}
+    return {"type": "Dangling", "status": "True", "reason": "NotFound", "message": f"{told}but there is no such object"}
+
+
+def role_objects(plural: str) -> Iterator[Made]:
+    """Those of one kind of rbac.authorization.k8s.io."""
+    for key, content in _read("rbac.json")[plural].items():
+        namespace, _, name = key.rpartition("/")
+        more = content.get("labels", {})
+        yield Made(
+            name,
+            namespace,
+            labels={"kubernetes.io/bootstrapping": "rbac-defaults", **more},
+            annotations={"rbac.authorization.kubernetes.io/autoupdate": "true"},
+            content={name: value for name, value in content.items() if name != "labels"},
+        )
+
+
+_PRIORITIES = {
+    "": 18000,
+    "admissionregistration.k8s.io": 16700,
+    "apiextensions.k8s.io": 16700,
+    "apps": 17800,
+    "authentication.k8s.io": 17700,
+    "authorization.k8s.io": 17600,
+    "autoscaling": 17500,
+    "batch": 17400,
+    "certificates.k8s.io": 17300,
+    "coordination.k8s.io": 16500,
+    "discovery.k8s.io": 16200,
+    "events.k8s.io": 17750,
+    "flowcontrol.apiserver.k8s.io": 16100,
+    "networking.k8s.io": 17200,
+    "node.k8s.io": 16300,
+    "policy": 17100,
+    "rbac.authorization.k8s.io": 17000,
+    "resource.k8s.io": 16200,
+    "scheduling.k8s.io": 16600,
+    "storage.k8s.io": 16800,
+}
+_VERSION_PRIORITIES = {
+    ("", "v1"): 1,
+    ("autoscaling", "v2"): 30,
+    ("flowcontrol.apiserver.k8s.io", "v1"): 21,
+    ("resource.k8s.io", "v1"): 21,
+}
+
+
+_OF_CUSTOM_RESOURCES = 1000
+
+
+def api_services() -> Iterator[Made]:
+    for group, version in group_versions():
+        if group != "apiregistration.k8s.io":  # those who answer for it ask nobody
+            minimum = _PRIORITIES.get(group, _OF_CUSTOM_RESOURCES)
+            yield api_service(group, version, minimum, _VERSION_PRIORITIES.get((group, version), 15), "onstart")
+
+
+def api_service(
+    group: str, version: str, minimum: int = _OF_CUSTOM_RESOURCES, priority: int = 100, managed: str = "true"
+) -> Made:
+    """That of a group version which this server answers itself; of custom resources, unless said otherwise."""
+    named: JSON = {"group": group} if group else {}
+    spec = {**named, "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
+    told = "Local APIServices are always available"
+    condition = {"type": "Available", "status": "True", "reason": "Local", "message": told}
+    labels = {AUTOMANAGED: managed}
+    return Made(f"{version}.{group}", labels=labels, content={"spec": spec}, status={"conditions": [condition]})
+
+
+# --- of one server ----------------------------------------------------------------------------------------------------
+
+
+def service(address: str, port: int) -> Made:
+    """The API server's own Service. address: its first; port: where the server listens."""
+    spec = {
+        "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
+        "clusterIP": address,
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "ipFamilyPolicy": "SingleStack",
+        "internalTrafficPolicy": "Cluster",
+    }
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    beside = {"spec": {"clusterIPs": [address], "ipFamilies": ["IPv4"]}, "status": {"loadBalancer": {}}}
+    return Made("kubernetes", "default", labels=labels, content={"spec": spec}, beside=beside)
+
+
+def endpoints(identity: Identity) -> Made:
+    ports = [{"name": "https", "port": identity.port, "protocol": "TCP"}]
+    content = {"subsets": [{"addresses": [{"ip": identity.address}], "ports": ports}]}
+    return Made("kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"}, content=content)
+
+
+def endpoint_slice(identity: Identity) -> Made:
+    content = {
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [identity.address], "conditions": {"ready": True}}],
+        "ports": [{"name": "https", "protocol": "TCP", "port": identity.port}],
+    }
+    return Made("kubernetes", "default", labels={"kubernetes.io/service-name": "kubernetes"}, content=content)
+
+
+def service_cidr(network: IPv4Network) -> Made:
+    told = "Kubernetes default Service CIDR is ready"
+    return Made(
+        "kubernetes",
+        content={"spec": {"cidrs": [str(network)]}},
+        status={"conditions": [{"type": "Ready", "status": "True", "message": told}]},
+        applied="kubernetes-service-cidr-controller",
+    )
+
+
+def identity_lease(identity: Identity, holder: str, renewed: str) -> Made:
+    """holder: this process's; renewed: a MicroTime."""
+    return Made(
+        identity.name,
+        "kube-system",
+        labels={"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": identity.host},
+        annotations={"kubernetes.io/peer-advertise-address": f"{identity.address}:{identity.port}"},
+        content={"spec": {"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed}},
+    )
+
+
+def token_tracking(day: str) -> Made:
+    """Since when the tokens of Secrets are tracked that are older than TokenRequest."""
+    name = "kube-apiserver-legacy-service-account-token-tracking"
+    return Made(name, "kube-system", content={"data": {"since": day}})
+
+
+@cache
+def _read(file: str) -> dict[str, dict[str, JSON]]:
+    text = (files("kubeloop.devcluster.server.bootstrap") / file).read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, JSON]])

@@ -1,0 +1,87 @@
+"""The status of FlowSchemas: is there the priority level that one names?
+
+Source: apiserver pkg/util/flowcontrol/apf_controller.go of v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, served
+from kubeloop.devcluster.managedfields.field_sets import all_fields, new_entry, sorted_entries
+from kubeloop.devcluster.server.bootstrap.contents import CONSUMER, dangling
+from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.kube import schema
+from kubeloop.kube.clock import Clock, rfc3339
+
+JSON = dict[str, Any]
+
+
+_MOMENT_SECONDS = 0.1
+"""How long after a write: somebody who creates one and goes on with what he got back meets no other version of it."""
+
+
+class FlowSchemas:
+    """Notes which are to be looked at, and looks at them some moments later."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._pending: dict[str, None] = {}
+        self._noted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises NotDurable."""
+        while True:
+            await self._noted.wait()
+            await asyncio.sleep(_MOMENT_SECONDS)
+            self._noted.clear()
+            self._settle()
+
+    def note_schema(self, change: Change) -> None:
+        if change.type != "DELETED":
+            self._note(change.now.key)
+
+    def note_level(self, change: Change) -> None:
+        if change.type != "MODIFIED":
+            for each in self._store.list(FLOW_SCHEMAS):
+                if _level(each) == change.now.key:
+                    self._note(each["metadata"]["name"])
+
+    def _note(self, name: str) -> None:
+        self._pending[name] = None
+        self._noted.set()
+
+    def _settle(self) -> None:
+        while self._pending:
+            name = next(iter(self._pending))
+            del self._pending[name]
+            obj = self._store.get(FLOW_SCHEMAS, "", name)
+            if obj is not None:
+                self._tell(obj)
+
+    def _tell(self, obj: JSON) -> None:
+        level = _level(obj)
+        wanted = dangling(level, exists=self._store.get(PRIORITY_LEVEL_CONFIGURATIONS, "", level) is not None)
+        conditions = obj.get("status", {}).get("conditions") or []
+        said: JSON = next((each for each in conditions if each["type"] == "Dangling"), {})
+        if {name: said.get(name) for name in wanted} == wanted:
+            return
+        now = rfc3339(self._clock.now())
+        changed = said.get("status") != wanted["status"]
+        condition = {**wanted, "lastTransitionTime": now if changed else said["lastTransitionTime"]}
+        others = [each for each in conditions if each["type"] != "Dangling"]
+        struct = schema.type_for(FLOW_SCHEMAS.group, FLOW_SCHEMAS.version, FLOW_SCHEMAS.kind)
+        assert struct is not None
+        owned = all_fields(struct, {"status": {"conditions": [condition]}})
+        entries = [each for each in obj["metadata"].get("managedFields", ()) if each["manager"] != CONSUMER]
+        entries.append(new_entry(served(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
+        metadata = {**obj["metadata"], "managedFields": sorted_entries(entries)}
+        status = {**obj.get("status", {}), "conditions": [*others, condition]}
+        self._store.update(FLOW_SCHEMAS, {**obj, "metadata": metadata, "status": status})
+
+
+def _level(flow_schema: JSON) -> str:
+    name: str = flow_schema["spec"]["priorityLevelConfiguration"]["name"]
+    return name

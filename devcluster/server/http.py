@@ -1,0 +1,398 @@
+"""HTTP/1.1 for the API server (and the endpoint of a process): an asyncio Protocol around httptools' parser.
+
+    bytes -> parser -> Request -> Answering.at_once -> bytes       within data_received, for all but watches
+                                                   -> a task       that writes chunks as they come
+
+A connection answers one request after the other, in order; what a client sends ahead waits, within limits. Nobody can
+make the server hold more than a request's worth of memory for him, or wait for him for ever: heads and bodies have a
+size and a time, and whoever does not read is not written to. What is no HTTP gets a plain 400 and is closed, as from
+kube-apiserver. Why it is not a library's: docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import math
+from collections import deque
+from email.utils import format_datetime
+from http import HTTPStatus
+from types import TracebackType
+from typing import Protocol, cast
+
+import httptools
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request, Response, json_response
+from kubeloop.devcluster.server.faults import AnswerLost
+from kubeloop.kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_MAX_BODY_BYTES = 3 << 20  # kube-apiserver's limit of a request
+_MAX_HEAD_BYTES = 1 << 20  # net/http's
+_MAX_WAITING = 16  # requests sent ahead; a client that sends more is not read
+_HEAD_SECONDS = 32.0  # from the first byte of a head to its last; kube-apiserver's ReadHeaderTimeout
+_BODY_SECONDS = 60.0
+_IDLE_SECONDS = 180.0
+_STALLED_SECONDS = 60.0  # for which a client may read nothing of an answer
+_LINGER_SECONDS = 2.0  # for which a refused client may go on sending, so that it comes to read why
+_SWEEP_SECONDS = 1.0
+_SHUTDOWN_SECONDS = 0.5  # watches end with the server, whoever watches
+_GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
+
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+_STATUS_LINES = {code: b"HTTP/1.1 %d %s\r\n" % (code, phrase.encode()) for code, phrase in _REASONS.items()}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Answering(Protocol):
+    """Who answers the requests: `ApiServer`, for one."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def at_once(self, request: Request) -> Response | None:
+        """The answer, or None where `handle` is to be asked."""
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request, whatever it is. Raises AnswerLost to have the connection cut."""
+        ...
+
+
+class HttpServer:
+    """Makes the connections' protocols (call it), and owns them for the length of its context.
+
+    headers: of every answer. gzip_from_bytes: answers as long as this are packed for those who can read that; this
+    takes some 10 ms for each MiB, on the event loop.
+
+    Leaving the context gives streams that have ended a moment to be sent, and closes everything.
+    """
+
+    def __init__(
+        self,
+        api: Answering,
+        *,
+        headers: bytes = b"Cache-Control: no-cache, private\r\n",
+        gzip_from_bytes: float = _GZIP_FROM_BYTES,
+    ) -> None:
+        self.api = api
+        self.headers = headers
+        self.gzip_from_bytes = gzip_from_bytes
+        self.connections: set[_Connection] = set()
+        self.streams = asyncio.TaskGroup()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._date = (0, b"")
+
+    def __call__(self) -> asyncio.Protocol:
+        return _Connection(self)
+
+    async def __aenter__(self) -> HttpServer:
+        await self.streams.__aenter__()
+        self._sweeping = self.streams.create_task(self._sweep(), name="http-deadlines")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._sweeping is not None
+        self._sweeping.cancel()
+        streaming = [task for task in (each.task for each in self.connections) if task is not None]
+        if streaming:
+            await asyncio.wait(streaming, timeout=_SHUTDOWN_SECONDS)
+        for connection in tuple(self.connections):
+            connection.end()
+        del kind, error, trace  # what the block raises leaves it as it is, and not in a group with our tasks' errors
+        await self.streams.__aexit__(None, None, None)
+
+    def date(self) -> bytes:
+        """The Date header, made once a second."""
+        now = self.api.clock.now()
+        second = int(now.timestamp())
+        if second != self._date[0]:
+            self._date = (second, b"Date: %s\r\n" % format_datetime(now, usegmt=True).encode())
+        return self._date[1]
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = loop.time()
+            for connection in tuple(self.connections):
+                if connection.deadline < now:
+                    connection.end()
+
+
+class _Connection(asyncio.Protocol):
+    """One client.
+
+        idle --first byte--> head --> body --> waiting to be answered --> idle
+                                 \\-----------> refused: what it still sends is thrown away, then closed
+
+    `deadline` is the loop's time by which the present state must be over; a request that is being answered has none.
+    """
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self.deadline = self._loop.time() + _IDLE_SECONDS
+        self.task: asyncio.Task[None] | None = None  # that answers the request whose answer takes time
+        self._waiting: deque[tuple[Request, bool]] = deque()  # whole requests, and whether the connection stays
+        self._in_message = False
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._head_bytes = 0  # since the head began, at least
+        self._head_done = False
+        self._refused = False
+        self._ended = False
+        self._closing = False  # after the answer that is under way
+        self._reading = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    # --- the transport's side -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not say that they are
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc  # a client that has gone, however it went
+        self._server.connections.discard(self)
+        self._transport = None
+        self._waiting.clear()
+        self._writable.set()
+        if self.task is not None:
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self.deadline = self._loop.time() + _STALLED_SECONDS
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self.deadline = self._loop.time() + _IDLE_SECONDS if self.task is None else math.inf
+        self._update_reading()
+        self._answer_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if not self._in_message:
+            self._in_message = True
+            self._head_bytes, self._head_done = 0, False
+            if self.task is None:
+                self.deadline = self._loop.time() + _HEAD_SECONDS
+        if not self._head_done:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return  # it is answered as if it had not asked, and the connection is closed then
+        except httptools.HttpParserError:
+            self._refuse(400, b"400 Bad Request")
+            return
+        if not self._head_done and self._in_message and self._head_bytes > _MAX_HEAD_BYTES:
+            self._refuse(431, b"431 Request Header Fields Too Large")
+
+    def end(self) -> None:
+        """Close at once."""
+        if self._transport is None:
+            return
+        if self._ended:
+            self.connection_lost(None)
+        else:
+            self._ended = True
+            self._transport.abort()
+
+    def _send(self, data: bytes) -> bool:
+        """Write, unless the client has gone.
+
+        A client that resets its connection right after a request leaves uvloop with a closed transport of which
+        `connection_lost` is never told (0.23): it raises, and does not say that it is closing.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return False
+        try:
+            self._transport.write(data)
+        except RuntimeError:
+            self.connection_lost(None)
+            return False
+        return True
+
+    # --- the parser's side --------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._in_message = True
+        self._url, self._headers, self._body, self._body_bytes = b"", {}, [], 0
+        self._head_done = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        self._head_done = True
+        self._head_bytes = 0
+        headers = self._headers
+        if self.task is None:
+            self.deadline = self._loop.time() + _BODY_SECONDS
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > _MAX_BODY_BYTES:
+            self._too_large()
+        elif headers.get("expect", "").lower() == "100-continue":
+            self._send(_CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > _MAX_BODY_BYTES:
+            self._too_large()
+        elif not self._refused:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        if self._refused:
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body = []
+        request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
+        # the parser reads nothing behind a request for another protocol, which is not spoken here
+        stays = self._parser.should_keep_alive() and not self._parser.should_upgrade()
+        self._waiting.append((request, stays))
+        self._answer_waiting()
+        self._update_reading()
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    def _answer_waiting(self) -> None:
+        """Answer what waits, until something takes time or the client does not read."""
+        api = self._server.api
+        while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
+            request, stays = self._waiting.popleft()
+            response = api.at_once(request)
+            if response is not None and isinstance(response.body, bytes):
+                self._write(request, response, response.body, stays)
+            else:
+                self.deadline = math.inf
+                self.task = self._server.streams.create_task(self._answer_in_time(request, response, stays))
+                return
+        if self.task is None and not self._in_message and not self._closing:
+            self.deadline = self._loop.time() + _IDLE_SECONDS
+
+    async def _answer_in_time(self, request: Request, response: Response | None, stays: bool) -> None:
+        try:
+            if response is None:
+                response = await self._server.api.handle(request)
+            if isinstance(response.body, bytes):
+                self._write(request, response, response.body, stays)
+            else:
+                await self._stream(request, response, stays)
+        except AnswerLost:
+            self.end()
+        except Exception:
+            log.exception("an answer broke off", extra={"method": request.method, "path": request.path})
+            self.end()
+        finally:
+            self.task = None
+        self._answer_waiting()
+        self._update_reading()
+
+    def _head(self, response: Response, more: bytes, stays: bool) -> bytes:
+        lines = [
+            _STATUS_LINES[response.status],
+            b"Content-Type: %s\r\n" % response.content_type.encode() if response.content_type else b"",
+            b"Cache-Control: %b\r\n" % response.caching.encode() if response.caching else self._server.headers,
+            self._server.date(),
+            *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],
+            more,
+        ]
+        if not stays:
+            lines.append(b"Connection: close\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def _write(self, request: Request, response: Response, body: bytes, stays: bool) -> None:
+        if self._transport is None:
+            return
+        more = b""
+        if len(body) >= self._server.gzip_from_bytes and "gzip" in request.headers.get("accept-encoding", ""):
+            body = gzip.compress(body, compresslevel=1)
+            more = b"Content-Encoding: gzip\r\n"
+        if response.status != HTTPStatus.NOT_MODIFIED:  # which speaks of a body that it does not have
+            more += b"Content-Length: %d\r\n" % len(body)
+        head = self._head(response, more, stays)
+        self._send(head if request.method == "HEAD" else head + body)
+        self._finish(stays)
+
+    async def _stream(self, request: Request, response: Response, stays: bool) -> None:
+        assert not isinstance(response.body, bytes)
+        chunks = response.body
+        chunked = self._parser.get_http_version() != "1.0"
+        stays = stays and chunked
+        try:
+            if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays)):
+                return
+            async for chunk in chunks:
+                await self._writable.wait()
+                if not self._send(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk):
+                    return
+            if chunked:
+                self._send(b"0\r\n\r\n")
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+        self._finish(stays)
+
+    def _finish(self, stays: bool) -> None:
+        if not stays and self._transport is not None:
+            self._closing = True
+            self._transport.close()
+
+    # --- refusing -----------------------------------------------------------------------------------------------------
+
+    def _too_large(self) -> None:
+        if self._refused:
+            return
+        failure = errors.body_too_large(_MAX_BODY_BYTES)
+        response = json_response(failure.code, failure.status)
+        assert isinstance(response.body, bytes)
+        self._refuse(response.status, response.body, response.content_type)
+
+    def _refuse(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+        """Say why, and close once the client has had the time to read it; answers that are due are not waited for."""
+        self._refused = True
+        self._body = []
+        self._waiting.clear()
+        if self.task is not None or self._transport is None:
+            self.end()
+            return
+        response = Response(status, body, content_type)
+        if not self._send(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body):
+            return
+        # closing at once would reset the connection over what is still coming, and the answer with it
+        self.deadline = self._loop.time() + _LINGER_SECONDS
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _update_reading(self) -> None:
+        """Read on only from a client that reads, and has not sent far ahead of its answers."""
+        if self._transport is None:
+            return
+        wanted = self._writable.is_set() and len(self._waiting) < _MAX_WAITING
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()

@@ -1,0 +1,105 @@
+"""One loopback port that speaks TLS and plain HTTP, told apart by a connection's first byte.
+
+kubectl needs TLS to send its token at all; kubeloop's own processes on the same machine save the CPU of encryption.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from kubeloop.devcluster.server.bootstrap.contents import Identity
+
+log = logging.getLogger(__name__)
+
+_TLS_HANDSHAKE = b"\x16"  # first byte of every ClientHello; no HTTP request begins with it
+_FIRST_BYTE_SECONDS = 30.0
+
+
+class PortTaken(OSError):
+    """Somebody else listens on the port that was asked for."""
+
+
+def loopback_socket(port: int) -> socket.socket:
+    """A listening socket on 127.0.0.1; port 0 takes a free one. Raises PortTaken."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        raise PortTaken(f"port {port} is taken") from error
+    listening.listen(1024)
+    listening.setblocking(False)
+    return listening
+
+
+def machine_identity(port: int) -> Identity:
+    """What a server that listens on `port` tells of itself: the machine's name, and the address of its default route.
+
+    Nothing is sent to find it. That the server listens on loopback alone changes nothing: Endpoints have no such
+    addresses, and kube-apiserver with --bind-address=127.0.0.1 tells the same.
+    """
+    usual = Identity()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((usual.address, port))
+            address = probe.getsockname()[0]
+        except OSError:  # no network at all
+            address = usual.address
+    if address.startswith("127."):
+        address = usual.address
+    return Identity(socket.gethostname(), address, port)
+
+
+async def listen(
+    listening: socket.socket, protocol_factory: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+) -> None:
+    """Accept connections until cancelled. The protocols outlive this call; closing them is their owner's."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as handshakes:
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:  # out of file descriptors, or the peer is gone already
+                log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(0.1)
+                continue
+            handshakes.create_task(_admit(connection, protocol_factory, tls), name="handshake")
+
+
+async def _admit(
+    connection: socket.socket, protocol_factory: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
+) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        async with asyncio.timeout(_FIRST_BYTE_SECONDS):
+            first = await _peek(connection)
+        if not first:
+            connection.close()
+            return
+        context = tls if first == _TLS_HANDSHAKE else None
+        await loop.connect_accepted_socket(protocol_factory, connection, ssl=context)
+    except (OSError, ssl.SSLError, TimeoutError) as error:
+        log.debug("connection given up before its first request: %s", error)
+        connection.close()
+    except asyncio.CancelledError:
+        connection.close()
+        raise
+
+
+async def _peek(connection: socket.socket) -> bytes:
+    """The first byte that the peer sends, left in the socket; b"" if it sends none and closes."""
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    loop.add_reader(connection.fileno(), lambda: None if readable.done() else readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(connection.fileno())
+    return connection.recv(1, socket.MSG_PEEK)

@@ -1,0 +1,103 @@
+"""The development cluster's certificate: self-signed, valid for loopback, made afresh at each start or kept.
+
+kubectl and every client-go program send a bearer token over TLS only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from kubeloop.devcluster.storage.private_files import kept
+from kubeloop.kube.clock import Clock
+
+_VALID = timedelta(days=365)
+_LEFT = timedelta(days=30)  # a kept one that ends sooner is made anew at a start
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCertificate:
+    """A certificate that is its own authority. `certificate_pem` is public; the key is only in `context`."""
+
+    certificate_pem: bytes
+    context: ssl.SSLContext
+
+
+def make_certificate(clock: Clock) -> ServerCertificate:
+    """A key and certificate for localhost, 127.0.0.1 and ::1."""
+    return _served(_new_pem(clock))
+
+
+def kept_certificate(folder: Path, clock: Clock) -> ServerCertificate:
+    """As make_certificate(), but the one that `folder` keeps, as long as it is valid. Raises UserError."""
+
+    def is_good(pem: bytes) -> bool:
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+            serialization.load_pem_private_key(pem, password=None)
+        except ValueError:
+            return False
+        return certificate.not_valid_after_utc > clock.now() + _LEFT
+
+    return _served(kept(folder / "server.pem", lambda: _new_pem(clock), is_good))
+
+
+def _new_pem(clock: Clock) -> bytes:
+    """Certificate and key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubeloop development cluster")])
+    now = clock.now()
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [
+                    x509.DNSName("localhost"),
+                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                    x509.IPAddress(ipaddress.ip_address("::1")),
+                ]
+            ),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
+    key_pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate_pem + key_pem
+
+
+def _served(pem: bytes) -> ServerCertificate:
+    certificate = x509.load_pem_x509_certificate(pem)
+    return ServerCertificate(certificate.public_bytes(serialization.Encoding.PEM), _server_context(pem))
+
+
+def _server_context(pem: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # ssl reads keys from files only; this one is readable by its owner and gone at once
+    descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(path)
+    finally:
+        Path(path).unlink()
+    return context

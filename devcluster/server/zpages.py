@@ -1,0 +1,94 @@
+"""/flagz and /statusz: how the server is set up and since when it runs, for people and for programs.
+
+Source: apiserver pkg/server/flagz and pkg/server/statusz. A program names the kind that it wants in its Accept header;
+everybody else gets text. The delimiter of /statusz changes there from answer to answer, so that nobody parses it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
+from kubeloop.devcluster.serializer.negotiation import Clause, chosen
+from kubeloop.devcluster.serializer.responses import failed
+from kubeloop.kube.clock import rfc3339
+
+JSON = dict[str, Any]
+
+_TEXT, _YAML = "text/plain", "application/yaml"
+_MADE = (JSON_TYPE, _YAML, _TEXT)
+_NAME = "apiserver"
+_FOR_PEOPLE = (
+    "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees"
+    " and is for debugging purposes only."
+)
+_BINARY_VERSION, _EMULATION_VERSION = "1.36.0", "1.36"
+_NOT_FOR_DEBUGGING = ("api", "apis", "openid", "openapi", ".well-known")
+
+
+def flagz(request: Request, flags: Mapping[str, str]) -> Response:
+    """The settings, by the names of kube-apiserver's flags."""
+    lines = "".join(f"{name}: {flags[name]}\n" for name in sorted(flags))
+    return _answer(request, "Flagz", {"flags": dict(sorted(flags.items()))}, lines)
+
+
+def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[str]) -> Response:
+    """Since when the server runs, its versions, and the first parts of `paths` that help to look into it."""
+    seconds = max(0, int((now - began).total_seconds()))
+    parts = {path.split("/")[1] for path in paths} - {"", *_NOT_FOR_DEBUGGING}
+    shown = [f"/{part}" for part in sorted(parts)]
+    python = f"python{platform.python_version()}"
+    content: JSON = {
+        "startTime": rfc3339(began),
+        "uptimeSeconds": seconds,
+        "goVersion": python,
+        "binaryVersion": _BINARY_VERSION,
+        "emulationVersion": _EMULATION_VERSION,
+        "paths": shown,
+    }
+    up = f"{seconds // 3600} hr {seconds // 60 % 60:02} min {seconds % 60:02} sec"
+    told = {
+        "Started": began.strftime("%a %b %e %H:%M:%S UTC %Y"),
+        "Up": up,
+        "Go version": python,
+        "Binary version": _BINARY_VERSION,
+        "Emulation version": _EMULATION_VERSION,
+        "Paths": " ".join(shown),
+    }
+    return _answer(request, "Statusz", content, "\n" + "".join(f"{name}: {each}\n" for name, each in told.items()))
+
+
+def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
+    accept = request.headers.get("accept", "").strip()
+
+    def allowed(media_type: str, clause: Clause) -> bool:
+        if media_type == _TEXT:
+            return clause.conversion is None
+        return clause.conversion in [("config.k8s.io", version, kind) for version in ("v1beta1", "v1alpha1")]
+
+    found = chosen(accept, allowed, _MADE) if accept else (_TEXT, None)
+    if found is None:
+        told = f"only the following media types are accepted: {', '.join(_MADE)}"
+        return failed(request, StatusError(406, "NotAcceptable", told))
+    media_type, clause = found
+    if clause is None or clause.conversion is None:
+        return text_response(200, f"\n{_NAME} {kind.lower()}\n{_FOR_PEOPLE}\n{text}")
+    group, version, _ = clause.conversion
+    value = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {"name": _NAME}, **content}
+    if media_type == _YAML:
+        from kubeloop.kube import yaml  # few ask for it
+
+        body = yaml.write(value).encode()
+    else:
+        body = msgspec.json.encode(value) + b"\n"
+    response = Response(200, body, f"{media_type};g={group};v={version};as={kind}")
+    if version == "v1alpha1":
+        told = f"This version of the {kind.lower()} endpoint is deprecated. Please use a newer version."
+        response.headers.append(("Warning", f'299 - "{told}"'))
+    return response

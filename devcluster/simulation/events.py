@@ -1,0 +1,72 @@
+"""Events of the simulated parts of the cluster, written straight into the store."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Any
+
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.objects.resources import EVENTS
+
+JSON = dict[str, Any]
+
+
+class KubeletEvents:
+    """Writes one Event object per occurrence; kubelets repeat so little here that there is nothing to aggregate."""
+
+    def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._last_ns = 0
+
+    def record(
+        self, pod: JSON, type_: str, reason: str, message: str, *, field_path: str, component: str, host: str
+    ) -> None:
+        """An event about `pod`, or about the container that `field_path` names; `pod` may be of another kind."""
+        metadata = pod["metadata"]
+        namespace = metadata.get("namespace", "default")
+        now = rfc3339(self._clock.now())
+        self._last_ns = max(self._last_ns + 1, self._clock.time_ns())  # names must not repeat within a tick
+        while self._store.get(EVENTS, namespace, f"{metadata['name']}.{self._last_ns:x}") is not None:
+            self._last_ns += 1
+        involved: JSON = {
+            "kind": pod["kind"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "apiVersion": pod["apiVersion"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        }
+        if "namespace" in metadata:
+            involved["namespace"] = namespace
+        if field_path:
+            involved["fieldPath"] = field_path
+        source = {"component": component}
+        if component == "kubelet":
+            source["host"] = host
+        self._store.create(
+            EVENTS,
+            {
+                "kind": "Event",
+                "apiVersion": "v1",
+                "metadata": {
+                    "name": f"{metadata['name']}.{self._last_ns:x}",
+                    "namespace": namespace,
+                    "uid": str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
+                    "creationTimestamp": now,
+                },
+                "involvedObject": involved,
+                "reason": reason,
+                "message": message,
+                "source": source,
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+                "type": type_,
+                "eventTime": None,
+                "reportingComponent": component,
+                "reportingInstance": host if component == "kubelet" else "",
+            },
+        )

@@ -1,0 +1,371 @@
+"""Node and Lease objects as a kubelet of v1.36 registers them, and the taints that follow from a node's conditions.
+
+Pure functions on plain JSON; time and identity are arguments. Taints by condition are the node lifecycle controller's
+work in a real cluster; nobody else does it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeloop.devcluster.api.conditions import condition_of
+from kubeloop.devcluster.simulation.node_addresses import USUAL_PODS, NodeAddresses
+
+JSON = dict[str, Any]
+
+KUBELET_VERSION = "v1.36.0"
+ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated": has its kubelet here; anything else: has one elsewhere
+ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, for as long as it stands
+KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's word for simulated
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_SECONDS = 40  # kubelet's nodeLeaseDurationSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The simulated nodes and how their kubelets behave.
+
+    count: nodes registered at the start; more may be created through the API.
+    every_node: simulate all nodes but those marked otherwise; else only those marked as simulated.
+    name_prefix, first_number: they are called "<prefix><number>".
+    capacity: quantity per resource, as in node.status.capacity.
+    allocatable: likewise, what pods may use of it; None: all.
+    labels, taints: added to every node.
+    zones: node i is in zones[i mod len(zones)]; region: of all of them. Empty: no such label.
+    start_delay_seconds, start_delay_spread_seconds: a bound pod starts after a time drawn evenly from delay +- spread.
+    probe_delays: wait for initialDelaySeconds and successThreshold of probes; otherwise they succeed at once.
+    stop_delay_seconds: containers take this long to stop, at most the pod's grace period.
+    events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may do without.
+    lease_renew_seconds, status_report_seconds: how often each node renews its Lease and reports its conditions.
+    monitor_grace_seconds: a node not heard of for so long is Unknown; shorter ones make kubelets renew more often.
+    job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they run on.
+    jitter: every delay of a pod varies by up to this share of it.
+    orphan_quarantine_seconds: how long pods of a node that is gone are left alone (pod garbage collector's 40 s).
+    """
+
+    count: int = 5
+    every_node: bool = True
+    name_prefix: str = "node-"
+    first_number: int = 0
+    capacity: Mapping[str, str] = field(
+        default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+    )
+    allocatable: Mapping[str, str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    zones: tuple[str, ...] = ("zone-a", "zone-b", "zone-c")
+    region: str = "local"
+    architecture: str = "amd64"
+    start_delay_seconds: float = 0.05
+    start_delay_spread_seconds: float = 0.02
+    probe_delays: bool = True
+    stop_delay_seconds: float = 0.1
+    events: bool = True
+    lease_renew_seconds: float = 10.0
+    status_report_seconds: float = 300.0
+    monitor_grace_seconds: float = 50.0
+    job_run_seconds: float | None = 1.0
+    jitter: float = 0.0
+    orphan_quarantine_seconds: float = 40.0
+
+    def name(self, index: int) -> str:
+        return f"{self.name_prefix}{self.first_number + index}"
+
+
+def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JSON:
+    """The Node by which the kubelet of the index-th node registers, without what completed_node() adds to it.
+
+    `now` is a metav1.Time.
+    """
+    name = settings.name(index)
+    labels = {
+        "beta.kubernetes.io/arch": settings.architecture,
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": settings.architecture,
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+    }
+    if settings.region:
+        labels["topology.kubernetes.io/region"] = settings.region
+    if settings.zones:
+        labels["topology.kubernetes.io/zone"] = settings.zones[index % len(settings.zones)]
+    spec: JSON = {}
+    if settings.taints:
+        spec["taints"] = [dict(taint) for taint in settings.taints]
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "uid": uid,
+            "creationTimestamp": now,
+            "labels": {**labels, **settings.labels},
+            "annotations": {ANNOTATION_NODE: "simulated", "node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": spec,
+        "status": {},
+    }
+
+
+def completed_node(
+    node: JSON, settings: NodeSettings, index: int, addresses: NodeAddresses, *, now: str, conditions: bool = True
+) -> JSON | None:
+    """`node` with what its kubelet adds to spec and status when it starts, or None if it is all there already.
+
+    What the creator of the node has set, stays: a Node made by hand may have any capacity. conditions: report them;
+    otherwise they are somebody else's to make.
+    """
+    name = node["metadata"]["name"]
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    added: JSON = {}
+    if not status.get("capacity"):
+        added["capacity"] = dict(status.get("allocatable") or settings.capacity)
+    if not status.get("allocatable"):
+        added["allocatable"] = dict(status.get("capacity") or settings.allocatable or settings.capacity)
+    known = {condition.get("type") for condition in status.get("conditions") or ()}
+    missing = [condition for condition in healthy_conditions(now) if condition["type"] not in known]
+    if missing and conditions:
+        added["conditions"] = [*(status.get("conditions") or ()), *missing]
+    if not status.get("addresses"):
+        added["addresses"] = [
+            {"type": "InternalIP", "address": addresses.host_ip(index)},
+            {"type": "Hostname", "address": name},
+        ]
+    # The API server defaults nodeInfo to empty strings and the daemon's port to 0.
+    if not (status.get("nodeInfo") or {}).get("kubeletVersion"):
+        added["nodeInfo"] = node_info(node, settings)
+    if not ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port"):
+        added["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    metadata = node["metadata"]
+    if is_simulated(node) is None:
+        annotations = {**(metadata.get("annotations") or {}), ANNOTATION_NODE: "simulated"}
+        metadata = {**metadata, "annotations": annotations}
+    if not added and spec.get("podCIDR") and metadata is node["metadata"]:
+        return None
+    if not spec.get("podCIDR"):
+        pods = str(added.get("capacity", status.get("capacity") or {}).get("pods", ""))
+        cidr = addresses.pod_cidr(index, int(pods) if pods.isdecimal() else USUAL_PODS)
+        spec = {**spec, "podCIDR": cidr, "podCIDRs": [cidr]}
+    return {**node, "metadata": metadata, "spec": spec, "status": {**status, **added}}
+
+
+def node_info(node: JSON, settings: NodeSettings) -> JSON:
+    """status.nodeInfo. Identifiers are derived from the node's uid, so that they are stable."""
+    plain = str(node["metadata"].get("uid", "")).replace("-", "")
+    return {
+        "architecture": settings.architecture,
+        "bootID": node["metadata"].get("uid", ""),
+        "containerRuntimeVersion": "containerd://2.2.0",
+        "kernelVersion": "6.12.0",
+        "kubeProxyVersion": "",
+        "kubeletVersion": KUBELET_VERSION,
+        "machineID": plain,
+        "operatingSystem": "linux",
+        "osImage": "kubeloop simulated node",
+        "systemUUID": node["metadata"].get("uid", ""),
+    }
+
+
+def healthy_conditions(now: str) -> list[JSON]:
+    """The four conditions of a node in good health."""
+    return [
+        _condition(*each, now)
+        for each in (
+            ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        )
+    ]
+
+
+def _condition(type_: str, status: str, reason: str, message: str, now: str) -> JSON:
+    return {
+        "type": type_,
+        "status": status,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    }
+
+
+FAILURE_MODES = ("unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable")
+"""What the annotation ANNOTATION_FAIL of a node may say."""
+NETWORK_NOT_READY = (
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+    "message:Network plugin returns error: cni plugin not initialized"
+)
+_FAILED = {  # mode -> (condition, status, reason, message)
+    "not-ready": ("Ready", "False", "KubeletNotReady", NETWORK_NOT_READY),
+    "memory-pressure": (
+        "MemoryPressure",
+        "True",
+        "KubeletHasInsufficientMemory",
+        "kubelet has insufficient memory available",
+    ),
+    "disk-pressure": ("DiskPressure", "True", "KubeletHasDiskPressure", "kubelet has disk pressure"),
+    "pid-pressure": ("PIDPressure", "True", "KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    "network-unavailable": ("NetworkUnavailable", "True", "NoRouteCreated", "RouteController failed to create a route"),
+}
+_OURS = {each[2] for each in _FAILED.values()} | {"NodeStatusUnknown", "NodeStatusNeverUpdated"}
+
+
+def failure_mode(node: JSON) -> str:
+    """How the node fails by its annotation, "" if it does not, or says something unknown."""
+    mode: str = (node["metadata"].get("annotations") or {}).get(ANNOTATION_FAIL, "")
+    return mode if mode in FAILURE_MODES else ""
+
+
+def is_simulated(node: JSON) -> bool | None:
+    """Whether the node is to be simulated, by what it carries: None if it says nothing about it."""
+    for marks in (node["metadata"].get("annotations") or {}, node["metadata"].get("labels") or {}):
+        if ANNOTATION_NODE in marks:
+            return bool(marks[ANNOTATION_NODE] == "simulated")
+        if marks.get(KWOK_NODE) == "fake":
+            return True
+    return None
+
+
+def reported(node: JSON, now: str) -> JSON:
+    """`node` as its kubelet reports it: fresh heartbeats, what its failure mode says, and nothing left of others.
+
+    A condition that somebody else has set stays, so that tests may set any.
+    """
+    failed = _FAILED.get(failure_mode(node))
+    healthy = {condition["type"]: condition for condition in healthy_conditions(now)}
+    conditions = []
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        type_ = condition.get("type")
+        if failed is not None and type_ == failed[0]:
+            continue
+        if condition.get("reason") in _OURS and condition.get("status") != healthy.get(type_, {}).get("status"):
+            if type_ in healthy:
+                conditions.append(healthy[type_])
+            continue
+        conditions.append({**condition, "lastHeartbeatTime": now} if type_ in healthy else condition)
+    if failed is not None:
+        type_, status, _, _ = failed
+        before = condition_of(node, type_) or {}
+        since = before.get("lastTransitionTime") if before.get("status") == status else None
+        conditions.append({**_condition(*failed, now), "lastTransitionTime": since or now})
+    order = {type_: number for number, type_ in enumerate(healthy)}
+    conditions.sort(key=lambda each: order.get(each.get("type", ""), -1))
+    return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
+
+
+def unheard_of(node: JSON, now: str) -> JSON | None:
+    """`node` with the kubelet's conditions unknown, because nothing is heard of it; None if they are already.
+
+    Source: tryUpdateNodeHealth.
+    """
+    conditions = {each.get("type"): each for each in (node.get("status") or {}).get("conditions") or ()}
+    unknown = {}
+    for type_ in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
+        if type_ not in conditions:
+            text = "Kubelet never posted node status."
+            created = {"lastHeartbeatTime": node["metadata"].get("creationTimestamp")}
+            unknown[type_] = _condition(type_, "Unknown", "NodeStatusNeverUpdated", text, now) | created
+        elif conditions[type_].get("status") != "Unknown":
+            unknown[type_] = {
+                **conditions[type_],
+                "status": "Unknown",
+                "lastTransitionTime": now,
+                "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting node status.",
+            }
+    if not unknown:
+        return None
+    return {**node, "status": {**(node.get("status") or {}), "conditions": [*(conditions | unknown).values()]}}
+
+
+def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
+    """The Lease by which a kubelet shows that it lives. `now_micro` is a metav1.MicroTime."""
+    name = node["metadata"]["name"]
+    return {
+        "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1",
+        "metadata": {
+            "name": name,
+            "namespace": LEASE_NAMESPACE,
+            "uid": uid,
+            "creationTimestamp": now,
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"].get("uid", "")}
+            ],
+        },
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_SECONDS, "renewTime": now_micro},
+    }
+
+
+_PREFIX = "node.kubernetes.io/"
+_BY_CONDITION = {  # (condition, status) -> taint key; source: nodelifecycle's nodeConditionToTaintKeyStatusMap
+    ("Ready", "False"): "not-ready",
+    ("Ready", "Unknown"): "unreachable",
+    ("MemoryPressure", "True"): "memory-pressure",
+    ("DiskPressure", "True"): "disk-pressure",
+    ("PIDPressure", "True"): "pid-pressure",
+    ("NetworkUnavailable", "True"): "network-unavailable",
+}
+NOT_READY, UNREACHABLE = _PREFIX + "not-ready", _PREFIX + "unreachable"
+_UNSCHEDULABLE = _PREFIX + "unschedulable"
+_MANAGED = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _BY_CONDITION.values())})
+
+
+def tainted(node: JSON, now: str) -> JSON | None:
+    """`node` with the taints its conditions and spec.unschedulable ask for, or None if it has them.
+
+    All are NoSchedule; the NoExecute taints are given at a limited rate and are not this function's business.
+    Source: kube-controller-manager, node lifecycle controller.
+    """
+    spec = node.get("spec") or {}
+    wanted: list[tuple[str, str]] = []
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        key = _BY_CONDITION.get((condition.get("type"), condition.get("status")))
+        if key is not None:
+            wanted.append((_PREFIX + key, "NoSchedule"))
+    if spec.get("unschedulable"):
+        wanted.append((_UNSCHEDULABLE, "NoSchedule"))
+    taints: list[JSON] = spec.get("taints") or []
+    kept = []
+    for taint in taints:
+        pair = (str(taint.get("key")), str(taint.get("effect")))
+        if pair[0] not in _MANAGED or pair[1] != "NoSchedule":
+            kept.append(taint)
+        elif pair in wanted:
+            kept.append(taint)
+            wanted.remove(pair)
+    if not wanted and len(kept) == len(taints):
+        return None
+    return _with_taints(node, kept + [{"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted])
+
+
+def with_eviction_taint(node: JSON, key: str, now: str) -> JSON:
+    """`node` with the NoExecute taint `key` in place of any other of the two."""
+    others = [each for each in (node.get("spec") or {}).get("taints") or () if not _is_of_eviction(each)]
+    return _with_taints(node, [*others, {"key": key, "effect": "NoExecute", "timeAdded": now}])
+
+
+def without_eviction_taints(node: JSON) -> JSON | None:
+    """`node` without the NoExecute taints not-ready and unreachable, or None if it has none of them."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    kept = [each for each in taints if not _is_of_eviction(each)]
+    return None if len(kept) == len(taints) else _with_taints(node, kept)
+
+
+def _is_of_eviction(taint: JSON) -> bool:
+    return taint.get("effect") == "NoExecute" and taint.get("key") in (NOT_READY, UNREACHABLE)
+
+
+def _with_taints(node: JSON, taints: list[JSON]) -> JSON:
+    rest = {name: value for name, value in (node.get("spec") or {}).items() if name != "taints"}
+    return {**node, "spec": {**rest, "taints": taints} if taints else rest}
+
+
+def zone_key(labels: Mapping[str, str]) -> str:
+    """What tells one zone from another: region and zone. Source: component-helpers' GetZoneKey."""
+    region = labels.get("topology.kubernetes.io/region") or labels.get("failure-domain.beta.kubernetes.io/region") or ""
+    zone = labels.get("topology.kubernetes.io/zone") or labels.get("failure-domain.beta.kubernetes.io/zone") or ""
+    return f"{region}:{zone}"

@@ -1,0 +1,1 @@
+"""Credentials: kubeconfig, service account, exec plugins, client certificates, impersonation."""

@@ -1,0 +1,143 @@
+"""Who we are to the API server: the Authorization header, and how it is renewed.
+
+May import `transport`, `errors` and the standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from kubeloop.kube.client.transport import Response, StreamedResponse, Transport
+from kubeloop.kube.errors import UserError
+
+log = logging.getLogger(__name__)
+
+_RENEWALS_APART_SECONDS = 5.0
+
+
+class Authorization(Protocol):
+    async def header(self) -> str:
+        """The header's value now; "" for none (a client certificate speaks for us)."""
+        ...
+
+    async def renew(self, rejected: str) -> bool:
+        """The server answered 401 to the value `rejected`: whether there is something newer to try."""
+        ...
+
+
+class StaticAuthorization:
+    """A token that never changes."""
+
+    def __init__(self, value: str) -> None:
+        """`value` of the header: "Bearer ..."."""
+        self._value = value
+
+    async def header(self) -> str:
+        return self._value
+
+    async def renew(self, rejected: str) -> bool:
+        return False
+
+
+class ReloadedAuthorization:
+    """A token that is loaded again: every so often, and when the server refuses it. One load at a time.
+
+    If loading fails (UserError), that is logged and the present value stays: it may still be good, and if not, the
+    server's 401 is the better answer.
+    """
+
+    def __init__(
+        self, value: str, load: Callable[[bool], Awaitable[str]], *, every_seconds: float | None = None
+    ) -> None:
+        """`load(rejected)` returns the header's value; `rejected`: the server refused the present one.
+        `every_seconds`: None to load after a refusal only."""
+        self._value = value
+        self._load = load
+        self._every_seconds = every_seconds
+        self._due_at: float | None = None  # loop time
+        self._renewed_at = float("-inf")  # loop time
+        self._loading = asyncio.Lock()
+
+    async def header(self) -> str:
+        if self._every_seconds is not None:
+            now = asyncio.get_running_loop().time()
+            if self._due_at is None:
+                self._due_at = now + self._every_seconds
+            elif now >= self._due_at:
+                self._due_at = now + self._every_seconds  # the others go on with what we have
+                async with self._loading:
+                    await self._reload(rejected=False)
+        return self._value
+
+    async def renew(self, rejected: str) -> bool:
+        async with self._loading:
+            now = asyncio.get_running_loop().time()
+            if self._value == rejected and now - self._renewed_at >= _RENEWALS_APART_SECONDS:
+                self._renewed_at = now
+                # True also if the header stays the same: a certificate may have been renewed.
+                return await self._reload(rejected=True)
+            return self._value != rejected
+
+    async def _reload(self, *, rejected: bool) -> bool:
+        try:
+            self._value = await self._load(rejected)
+        except UserError as error:
+            log.warning("credentials not renewed", extra={"error": str(error), "hint": error.hint})
+            return False
+        return True
+
+
+class AuthorizedTransport:
+    """A Transport that says who we are. What is refused with 401 is sent once more if that could be renewed."""
+
+    def __init__(self, transport: Transport, authorization: Authorization) -> None:
+        self._transport = transport
+        self._authorization = authorization
+
+    @property
+    def server(self) -> str:
+        return self._transport.server
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        value = await self._authorization.header()
+        answer = await self._transport.request(
+            method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
+        )
+        if answer.status == 401 and await self._authorization.renew(value):
+            value = await self._authorization.header()
+            answer = await self._transport.request(
+                method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
+            )
+        return answer
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[StreamedResponse]:
+        value = await self._authorization.header()
+        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
+            if answer.status != 401 or not await self._authorization.renew(value):
+                yield answer
+                return
+        value = await self._authorization.header()
+        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
+            yield answer
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+def _with(headers: Mapping[str, str], value: str) -> Mapping[str, str]:
+    return {**headers, "authorization": value} if value else headers

@@ -1,0 +1,262 @@
+"""The way to an API server: kubeconfig, in-cluster service account, exec plugin, token, client certificate.
+
+`connect_token` is for who already has address and token (the development cluster).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import ssl
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from kubeloop.kube.auth.authorization_header import (
+    Authorization,
+    AuthorizedTransport,
+    ReloadedAuthorization,
+    StaticAuthorization,
+)
+from kubeloop.kube.auth.impersonation import Headers, impersonation_headers
+from kubeloop.kube.auth.kubeconfig import Entry, read_kubeconfig
+from kubeloop.kube.client.endpoint import Endpoint, endpoint_at
+from kubeloop.kube.client.transport import Transport
+from kubeloop.kube.errors import UserError
+
+HttpClient = Literal["asyncio", "aiohttp"]
+
+_RELOAD_SECONDS = 60.0
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_INSECURE = "insecure-skip-tls-verify"
+_RENEWED_BY_LIBRARY = {"exec", "auth-provider"}
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds what its service account may show."""
+
+
+async def connect(
+    kubeconfig: str | None = None, context: str | None = None, *, http: HttpClient = "asyncio"
+) -> Transport:
+    """A Transport to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config), or, where there is no
+    kubeconfig, of the cluster we run in. To be called inside a running loop.
+
+    Nothing is sent to the server yet. `http` chooses the HTTP client; with a proxy it is always aiohttp. Raises
+    UserError if the configuration cannot be used.
+    """
+    paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    found = _files(paths)
+    if not found:
+        if not kubeconfig and os.environ.get(_IN_CLUSTER):
+            return _connect_in_cluster(http)
+        hint = "give --kubeconfig FILE, or set KUBECONFIG"
+        raise UserError(f"no kubeconfig at {paths}", hint=hint)
+    return await _connect_kubeconfig(found, context, http)
+
+
+def connect_token(server_url: str, token: str, ca: bytes | None = None, *, http: HttpClient = "asyncio") -> Transport:
+    """A Transport to a server with a bearer token. `ca`: PEM of the authority its certificate must be from (None: the
+    system's). To be called inside a running loop. Raises UserError."""
+    tls = _tls(ca.decode() if ca else None, "", verify=True) if server_url.startswith("https") else None
+    return AuthorizedTransport(_transport(endpoint_at(server_url, tls), http), StaticAuthorization(f"Bearer {token}"))
+
+
+# --- kubeconfig ------------------------------------------------------------------------------------------------------
+
+
+def _files(paths: str) -> list[str]:
+    """Those of the files in a KUBECONFIG that exist."""
+    expanded = [os.path.expanduser(path) for path in paths.split(os.pathsep)]
+    return [path for path in expanded if path and os.path.isfile(path)]
+
+
+async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpClient) -> Transport:
+    config = read_kubeconfig(paths, context)
+    cluster, user = config.cluster, config.user
+    server = cluster.text("server")
+    if not server:
+        raise UserError(
+            f"kubeconfig {cluster.file} names no server for its cluster", hint="set clusters[].cluster.server"
+        )
+    acting_as = impersonation_headers(user)
+    if user.values.keys() & _RENEWED_BY_LIBRARY:
+        from kubeloop.kube.auth.renewed_credentials import connect_renewed
+
+        return await connect_renewed(
+            paths, config.context, lambda configuration: _library_transport(configuration, acting_as, http)
+        )
+    tls = None
+    if not server.startswith("http://"):
+        source = f"kubeconfig {cluster.file}"
+        ca = cluster.content("certificate-authority")
+        tls = _tls(ca.decode("latin-1") if ca else None, source, verify=not cluster.values.get(_INSECURE))
+        certificate, key = user.content("client-certificate"), user.content("client-key")
+        if certificate:
+            _load_certificate(tls, certificate, key, f"kubeconfig {user.file}")
+    endpoint = _endpoint(
+        server, tls, tls_name=cluster.text("tls-server-name"), proxy=cluster.text("proxy-url"), acting_as=acting_as
+    )
+    transport = _transport(endpoint, http)
+    authorization = _authorization(user)
+    return AuthorizedTransport(transport, authorization) if authorization is not None else transport
+
+
+def _authorization(user: Entry) -> Authorization | None:
+    """Of a token file, a token, or name and password. Raises UserError."""
+    path = user.text("tokenFile")
+    if path:
+
+        async def load(_rejected: bool) -> str:
+            return _bearer(user.read(path, "tokenFile"))
+
+        return ReloadedAuthorization(_bearer(user.read(path, "tokenFile")), load, every_seconds=_RELOAD_SECONDS)
+    token = user.text("token")
+    if token:
+        return StaticAuthorization(f"Bearer {token}")
+    if "username" in user.values and "password" in user.values:
+        both = f"{user.values['username']}:{user.values['password']}"
+        return StaticAuthorization(f"Basic {base64.b64encode(both.encode()).decode()}")
+    return None
+
+
+def _bearer(content: bytes) -> str:
+    return f"Bearer {content.decode('latin-1').strip()}"
+
+
+def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
+    """Show the server this certificate. Raises UserError."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile() as file:  # OpenSSL takes files only; ours to read, and gone at once
+        file.write(certificate + b"\n" + key)
+        file.flush()
+        try:
+            tls.load_cert_chain(file.name)
+        except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
+            raise UserError(
+                f"{source}: bad client certificate: {error}", hint="check its certificates and keys"
+            ) from error
+
+
+# --- in a cluster ----------------------------------------------------------------------------------------------------
+
+
+def _connect_in_cluster(http: HttpClient) -> Transport:
+    """Source: client-go rest.InClusterConfig."""
+    host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not port:
+        raise UserError(
+            "in-cluster configuration: KUBERNETES_SERVICE_PORT is not set", hint="or give --kubeconfig FILE"
+        )
+    ca = _mounted("ca.crt").decode("latin-1")
+
+    async def load(_rejected: bool) -> str:
+        return _bearer(_mounted("token"))
+
+    tls = _tls(ca, "in-cluster configuration", verify=True)
+    endpoint = _endpoint(f"https://{f'[{host}]' if ':' in host else host}:{port}", tls)
+    authorization = ReloadedAuthorization(_bearer(_mounted("token")), load, every_seconds=_RELOAD_SECONDS)
+    return AuthorizedTransport(_transport(endpoint, http), authorization)
+
+
+def _mounted(name: str) -> bytes:
+    """A file of the pod's service account. Raises UserError."""
+    path = SERVICE_ACCOUNT / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        problem = error.strerror
+    else:
+        if content.strip():
+            return content
+        problem = "it is empty"
+    raise UserError(
+        f"in-cluster configuration: {path}: {problem}",
+        hint="the pod needs a service account token (automountServiceAccountToken)",
+    )
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+def _library_transport(configuration: Any, acting_as: Headers, http: HttpClient) -> tuple[Any, Endpoint]:
+    """The transport that a kubernetes_asyncio Configuration describes. Raises UserError."""
+    tls = None
+    if not configuration.host.startswith("http://"):
+        source = "kubeconfig"
+        try:
+            ca = Path(configuration.ssl_ca_cert).read_text(encoding="ascii") if configuration.ssl_ca_cert else None
+            tls = _tls(ca, source, verify=bool(configuration.verify_ssl))
+            if configuration.cert_file:
+                tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+        except (OSError, ValueError) as error:  # an ssl.SSLError is an OSError
+            raise UserError(f"{source}: bad certificate: {error}", hint="check its certificates and keys") from error
+    endpoint = _endpoint(
+        configuration.host,
+        tls,
+        tls_name=configuration.tls_server_name or "",
+        proxy=configuration.proxy or "",
+        acting_as=acting_as,
+    )
+    return _transport(endpoint, http), endpoint
+
+
+def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
+    try:
+        tls = ssl.create_default_context(cadata=ca_pem)
+    except ssl.SSLError as error:
+        raise UserError(f"{source}: bad certificate authority: {error}", hint="it must be PEM") from error
+    # kubeadm and others issue certificates without extensions that newer Pythons insist on; Kubernetes does not.
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verify:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    return tls
+
+
+def _endpoint(
+    server: str, tls: ssl.SSLContext | None, *, tls_name: str = "", proxy: str = "", acting_as: Headers = ()
+) -> Endpoint:
+    """The endpoint, with the proxy given for it or found in the environment. Raises UserError."""
+    endpoint = endpoint_at(server, tls, tls_name=tls_name)
+    found = proxy or _proxy_from_environment(endpoint)
+    if found and not found.startswith(("http://", "https://")):
+        raise UserError(f"{found!r} is no proxy for HTTP", hint="proxy-url looks like http://HOST:PORT, as HTTPS_PROXY")
+    return replace(endpoint, proxy=found, headers=acting_as)
+
+
+def _proxy_from_environment(endpoint: Endpoint) -> str:
+    """HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback says otherwise, as in client-go."""
+    if endpoint.host in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    import urllib.request
+
+    proxies = urllib.request.getproxies()
+    if urllib.request.proxy_bypass(endpoint.host) or _is_in_a_range(endpoint.host, proxies.get("no", "")):
+        return ""
+    found = proxies.get("https" if endpoint.tls else "http", "")
+    return f"http://{found}" if found and "://" not in found else found
+
+
+def _is_in_a_range(host: str, no_proxy: str) -> bool:
+    """Whether `host` is an address in one of the ranges in NO_PROXY ("10.0.0.0/8"), which Python's library ignores."""
+    import ipaddress
+
+    for each in no_proxy.split(","):
+        with contextlib.suppress(ValueError):  # a name
+            if "/" in each and ipaddress.ip_address(host) in ipaddress.ip_network(each.strip(), strict=False):
+                return True
+    return False
+
+
+def _transport(endpoint: Endpoint, http: HttpClient) -> Any:
+    if endpoint.proxy or http == "aiohttp":
+        from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
+
+        return AiohttpTransport(endpoint)
+    from kubeloop.kube.client.asyncio_transport import AsyncioTransport
+
+    return AsyncioTransport(endpoint)

@@ -1,0 +1,1 @@
+"""The API client: requests, transports, retries, rate limits, discovery."""

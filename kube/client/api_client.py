@@ -1,0 +1,660 @@
+"""The API client: Kubernetes verbs on typed resources, over a Transport.
+
+Answers are decoded to the resource's Struct; failures are the typed errors of `errors`. Requests travel in lanes, each
+with its own concurrency and rate limit, so that a binding never waits behind events or status patches. What may be
+sent again after a failure, `retries` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from enum import Enum
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
+from urllib.parse import quote
+
+import msgspec
+
+from kubeloop.kube.client.rate_limit import TokenBucket
+from kubeloop.kube.client.retries import RetryPolicy, asks_to_wait_seconds, may_repeat
+from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableAnswer, from_answer
+from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.api_types import JSON, ListMeta, Status
+from kubeloop.kube.objects.resources import Resource
+
+T = TypeVar("T")
+
+Body = Mapping[str, Any] | bytes
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+# Requests under way at once, by lane. HTTP/1.1 has one connection for each.
+LANES: dict[str, int] = {"": 64, "binding": 64, "events": 8, "status": 32}
+
+_PAGE = 500
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9._~-]+").fullmatch
+
+
+class PatchType(Enum):
+    """The four kinds of patch, by their content type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class ListOptions(TypedDict, total=False):
+    """What every way to list takes: which objects, how many at once, of which moment, and how the request travels."""
+
+    label_selector: str
+    field_selector: str
+    limit: int
+    resource_version: str
+    resource_version_match: str
+    headers: Mapping[str, str] | None
+    lane: str
+
+
+class ListPage(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One page of a list. `metadata.continue_` is "" on the last one. `restarted`: the list began anew with this page
+    (see Client.pages), forget the pages before."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] = []
+    restarted: bool = msgspec.field(default=False, name="-restarted")  # not a field of the API: never in an answer
+
+
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One event of a watch. `object` is a Status if, and only if, `type` is "ERROR". Of a BOOKMARK's object only
+    metadata.resourceVersion counts; `initial_events_end` marks the bookmark that ends the initial events of a
+    WatchList stream."""
+
+    type: EventType
+    object: T
+    initial_events_end: bool = msgspec.field(default=False, name="-initialEventsEnd")
+
+
+class UnreadableObject(msgspec.Struct, frozen=True, gc=False):
+    """Stands for an object of a watch that does not fit its Struct: what its metadata say, and what is wrong."""
+
+    key: str
+    uid: str
+    resource_version: str
+    problem: str
+
+
+class _Lane:
+    """What limits the requests of one lane."""
+
+    def __init__(self, concurrency: int, qps: float | None, burst: int | None) -> None:
+        self.slots = asyncio.Semaphore(concurrency)
+        self.bucket = TokenBucket(qps, burst or max(1, round(qps * 2))) if qps else None
+
+
+class Client:
+    """Kubernetes verbs over one Transport.
+
+    Every call takes `headers` (W3C traceparent) and `lane`. Names are escaped here; selectors are given in their string
+    form. Raises ApiError for a refusal, ServerUnreachable when no answer came after the retries that the verb allows.
+
+    Cancellation: safe. A cancelled write may have reached the server.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        user_agent: str = "kubeloop",
+        qps: float | None = None,
+        burst: int | None = None,
+        timeout_seconds: float = 30.0,
+        retries: RetryPolicy | None = None,
+    ) -> None:
+        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps). `timeout_seconds` is for one
+        try of a request that is not a watch."""
+        self.transport = transport
+        self.clock = clock
+        self._rng = rng
+        self._timeout_seconds = timeout_seconds
+        self._retries = retries or RetryPolicy()
+        # of requests that are given none: what belongs to all that the calling task does, such as a trace's context
+        self.context_headers: Callable[[], Mapping[str, str] | None] = lambda: None
+        self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
+        self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
+        self._body_headers = {
+            content_type: {**self._get_headers, "content-type": content_type}
+            for content_type in ("application/json", *(kind.value for kind in PatchType))
+        }
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    async def get(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        resource_version: str = "",
+        headers: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> T:
+        """One object. With `subresource`, its answer must be of the resource's type ("status"); see get_raw."""
+        target = _target(resource, namespace, name, subresource, {"resourceVersion": resource_version})
+        answer = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        return _decoded(resource.type, answer)
+
+    async def get_raw(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        headers: Mapping[str, str] | None = None,
+        lane: str = "",
+    ) -> JSON:
+        """One object, or a subresource of another type ("scale"), as plain JSON."""
+        target = _target(resource, namespace, name, subresource, {})
+        return _json(await self._send("GET", target, headers=headers, lane=lane))
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        continue_: str = "",
+        timeout_seconds: float | None = None,
+        **options: Unpack[ListOptions],
+    ) -> ListPage[T]:
+        """One page of at most `limit` objects (0: all of them). Raises Gone if `continue_` is too old; see pages()."""
+        limit = options.get("limit", 0)
+        query = {
+            "labelSelector": options.get("label_selector", ""),
+            "fieldSelector": options.get("field_selector", ""),
+            "limit": str(limit) if limit else "",
+            "continue": continue_,
+            "resourceVersion": options.get("resource_version", ""),
+            "resourceVersionMatch": options.get("resource_version_match", ""),
+        }
+        target = _target(resource, namespace, "", "", query)
+        headers, lane = options.get("headers"), options.get("lane", "")
+        answer = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        page_type: type[ListPage[T]] = ListPage[resource.type]  # type: ignore[name-defined]
+        return _decoded(page_type, answer)
+
+    async def pages(
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]
+    ) -> AsyncIterator[ListPage[T]]:
+        """All pages of a list, in order, of 500 objects unless `limit` says otherwise.
+
+        If a continue token expires on the way (410), the list begins anew as one consistent page without a limit, which
+        says `restarted`: what came before no longer counts. Source: client-go tools/pager.
+        """
+        options.setdefault("limit", _PAGE)
+        page = await self.list(resource, namespace, **options)
+        yield page
+        whole, following = options.copy(), options.copy()
+        whole.pop("limit")
+        for options_left in (whole, following):
+            options_left.pop("resource_version_match", None)
+        following.pop("resource_version", None)  # a token carries its own; the server refuses both together
+        while page.metadata.continue_:
+            try:
+                page = await self.list(resource, namespace, continue_=page.metadata.continue_, **following)
+            except Gone:
+                anew = await self.list(resource, namespace, **whole)
+                page = ListPage(metadata=anew.metadata, items=anew.items, restarted=True)
+            yield page
+
+    async def list_all(self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]) -> ListPage[T]:
+        """All pages as one. The metadata are the last page's, its resourceVersion that
+        of the whole list."""
+        items: list[T] = []
+        metadata = ListMeta()
+        async for page in self.pages(resource, namespace, **options):
+            if page.restarted:
+                items.clear()
+            items.extend(page.items)
+            metadata = page.metadata
+        return ListPage(metadata=metadata, items=items)
+
+    def watch(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int | None = None,
+        allow_bookmarks: bool = True,
+        send_initial_events: bool = False,
+        resource_version_match: str = "",
+        headers: Mapping[str, str] | None = None,
+        tolerant: bool = False,
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
+        """Changes as they happen, until the server ends the stream.
+
+        `async with client.watch(PODS, resource_version="7") as events: async for event in events: ...`
+
+        Opened once, without retries: how to go on is the reflector's decision. Entering raises ApiError (Gone: list
+        again) or ServerUnreachable; iterating raises ServerUnreachable if the connection breaks, and UnreadableAnswer
+        if a line is no event. `timeout_seconds` asks the server to end the stream after so long. With `tolerant`, an
+        object that has metadata but does not fit its Struct arrives as an UnreadableObject and the stream goes on.
+        """
+        query = {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "timeoutSeconds": str(timeout_seconds) if timeout_seconds is not None else "",
+            "allowWatchBookmarks": "true" if allow_bookmarks else "",
+            "sendInitialEvents": "true" if send_initial_events else "",
+            "resourceVersionMatch": resource_version_match or ("NotOlderThan" if send_initial_events else ""),
+        }
+        return self._watch(resource, _target(resource, namespace, "", "", query), headers, tolerant)
+
+    @asynccontextmanager
+    async def _watch(
+        self, resource: Resource[T], target: str, headers: Mapping[str, str] | None, tolerant: bool
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        bucket = self._lanes[""].bucket
+        if bucket is not None:
+            await bucket.take()
+        try:
+            async with self.transport.stream("GET", target, headers=self._headers(None, headers)) as answer:
+                if answer.status != 200:
+                    body = b"".join([chunk async for chunk in answer.chunks])
+                    raise _error(Response(answer.status, body, answer.headers))
+                yield _Events(resource.type, answer, tolerant)
+        except TransportError as error:
+            raise ServerUnreachable(str(error), maybe_applied=False) from error
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Body,
+        namespace: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> T:
+        """Create an object, as the server stored it. Sent again only if the server cannot have seen it."""
+        target = _target(resource, namespace, "", "", query)
+        answer = await self._send(
+            "POST", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
+        )
+        return _decoded(resource.type, answer)
+
+    async def create_raw(
+        self,
+        resource: Resource[Any],
+        body: Body,
+        namespace: str = "",
+        *,
+        name: str = "",
+        subresource: str = "",
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> JSON:
+        """POST to a collection or subresource (pods/binding, pods/eviction) and return the answer as plain JSON."""
+        target = _target(resource, namespace, name, subresource, query)
+        answer = await self._send(
+            "POST", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
+        )
+        return _json(answer)
+
+    async def update(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Body,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> T:
+        """Replace an object. If `body` carries metadata.resourceVersion, a lost request is sent again, and the answer
+        may then be a Conflict with our own write."""
+        target = _target(resource, namespace, name, subresource, query)
+        answer = await self._send("PUT", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        return _decoded(resource.type, answer)
+
+    async def update_raw(
+        self,
+        resource: Resource[Any],
+        name: str,
+        body: Body,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        headers: Mapping[str, str] | None = None,
+        lane: str = "",
+    ) -> JSON:
+        """Like update(), for answers of another type ("scale")."""
+        target = _target(resource, namespace, name, subresource, {})
+        return _json(await self._send("PUT", target, body=body, headers=headers, lane=lane))
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Any,
+        patch_type: PatchType,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> T:
+        """Change an object. `body`: a map, for PatchType.JSON a list of operations, or bytes. `field_manager` must be
+        given for PatchType.APPLY. A lost request is sent again if it pins metadata.resourceVersion, or is an apply."""
+        options = {"fieldManager": field_manager, "force": "true" if force else "", **(query or {})}
+        target = _target(resource, namespace, name, subresource, options)
+        answer = await self._send(
+            "PATCH",
+            target,
+            body=body,
+            content_type=patch_type.value,
+            headers=headers,
+            lane=lane,
+            timeout_seconds=timeout_seconds,
+        )
+        return _decoded(resource.type, answer)
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        grace_period_seconds: int | None = None,
+        propagation_policy: str = "",
+        precondition_uid: str = "",
+        precondition_resource_version: str = "",
+        headers: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> JSON:
+        """Delete an object; the answer is it (while it terminates) or a Status, as plain JSON.
+
+        With `precondition_uid` a lost request is sent again, and "not found" then counts as done. Without it another
+        object of the same name could be hit, so it is sent again only if the server cannot have seen it.
+        """
+        options = _delete_options(
+            grace_period_seconds, propagation_policy, precondition_uid, precondition_resource_version
+        )
+        target = _target(resource, namespace, name, "", {})
+        answer = await self._send(
+            "DELETE", target, body=options, headers=headers, lane=lane, timeout_seconds=timeout_seconds
+        )
+        return _json(answer)
+
+    async def delete_collection(
+        self,
+        resource: Resource[Any],
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        grace_period_seconds: int | None = None,
+        propagation_policy: str = "",
+        headers: Mapping[str, str] | None = None,
+        lane: str = "",
+    ) -> JSON:
+        """Delete all objects of a resource that match; the answer as plain JSON."""
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        options = _delete_options(grace_period_seconds, propagation_policy, "", "")
+        target = _target(resource, namespace, "", "", query)
+        return _json(await self._send("DELETE", target, body=options, headers=headers, lane=lane))
+
+    async def raw(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        """Any other request (discovery, /version). `target` is path and query, escaped. Raises as the verbs do."""
+        return await self._send(method, target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+
+    # --- the way out -----------------------------------------------------------------------------------------------
+
+    def _headers(self, content_type: str | None, extra: Mapping[str, str] | None) -> Mapping[str, str]:
+        common = self._get_headers if content_type is None else self._body_headers[content_type]
+        return {**common, **extra} if extra else common
+
+    async def _send(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: Any = b"",
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        lane: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        """Send until there is an answer to return or an error to raise; see `retries` for what is sent again."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        all_headers = self._headers(content_type if data else None, headers or self.context_headers())
+        limits, policy = self._lanes[lane], self._retries
+        failures = throttled = 0
+        maybe_applied = False
+        while True:
+            error: ApiError | TransportError
+            async with limits.slots:
+                if limits.bucket is not None:
+                    await limits.bucket.take()
+                try:
+                    answer = await self.transport.request(
+                        method,
+                        target,
+                        headers=all_headers,
+                        body=data,
+                        timeout_seconds=timeout_seconds or self._timeout_seconds,
+                    )
+                except TransportError as lost:
+                    error = lost
+                else:
+                    if answer.status < 400:
+                        return answer
+                    error = _error(answer)
+            if isinstance(error, ApiError):
+                if maybe_applied and method == "DELETE" and error.code == 404:
+                    return _DELETED  # by our own earlier try
+                wait_seconds = asks_to_wait_seconds(error)
+                if wait_seconds is not None:
+                    throttled += 1
+                    if throttled > policy.throttled_tries:
+                        raise error
+                    # Never before it asked, and spread over half as long again: requests that were refused together
+                    # and came back together would be refused together.
+                    spread_seconds = wait_seconds * (1.0 + self._rng.random() / 2)
+                    await asyncio.sleep(max(spread_seconds, policy.backoff_seconds(throttled, self._rng)))
+                    continue
+                if error.code < 500:
+                    raise error
+            sent = not isinstance(error, TransportError) or error.request_sent
+            failures += 1
+            if failures >= policy.tries or (sent and not may_repeat(method, content_type, data)):
+                if isinstance(error, ApiError):
+                    raise error
+                raise ServerUnreachable(str(error), maybe_applied=maybe_applied or sent) from error
+            maybe_applied = maybe_applied or sent
+            await asyncio.sleep(policy.backoff_seconds(failures, self._rng))
+
+
+_DELETED = Response(200, b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}')
+
+
+def _target(
+    resource: Resource[Any], namespace: str, name: str, subresource: str, query: Mapping[str, str] | None
+) -> str:
+    """Path and query, escaped; options that are "" are left out."""
+    path = resource.path(_segment(namespace), _segment(name), subresource)
+    if not query:
+        return path
+    pairs = "&".join(f"{option}={quote(value, safe='')}" for option, value in query.items() if value)
+    return f"{path}?{pairs}" if pairs else path
+
+
+def _segment(text: str) -> str:
+    return text if not text or _PLAIN_SEGMENT(text) else quote(text, safe="")
+
+
+def _delete_options(
+    grace_period_seconds: int | None, propagation_policy: str, uid: str, resource_version: str
+) -> dict[str, Any] | bytes:
+    options: dict[str, Any] = {}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    if propagation_policy:
+        options["propagationPolicy"] = propagation_policy
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    if uid or resource_version:
+        options["preconditions"] = {name: value for name, value in preconditions.items() if value}
+    return {"kind": "DeleteOptions", "apiVersion": "v1", **options} if options else b""
+
+
+def _error(answer: Response) -> ApiError:
+    retry_after = answer.headers.get("retry-after", "")
+    return from_answer(
+        answer.status, answer.body, retry_after_seconds=int(retry_after) if retry_after.isdecimal() else 0
+    )
+
+
+def _decoded(type_: type[T], answer: Response) -> T:
+    try:
+        return api_types.decode(type_, answer.body)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"the answer is not a {type_.__name__}: {error}", maybe_applied=True) from error
+
+
+def _json(answer: Response) -> JSON:
+    try:
+        return msgspec.json.decode(answer.body)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"the answer is not JSON: {error}", maybe_applied=True) from error
+
+
+class LineSplitter:
+    """Makes lines of chunks that end anywhere. A line may be of any length: its pieces are joined once, at its end."""
+
+    def __init__(self) -> None:
+        self._unfinished: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without their newlines."""
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if lines and self._unfinished:
+            self._unfinished.append(lines[0])
+            lines[0] = b"".join(self._unfinished)
+            self._unfinished.clear()
+        if rest:
+            self._unfinished.append(rest)
+        return lines
+
+
+class _AnyEvent(msgspec.Struct):
+    type: EventType
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Events(Generic[T]):
+    """The events of a watch; a last line without its newline was cut off, and is dropped."""
+
+    def __init__(self, type_: type[T], answer: StreamedResponse, tolerant: bool) -> None:
+        self._type = type_
+        self._tolerant = tolerant
+        self._chunks = answer.chunks
+        self._splitter = LineSplitter()
+        self._lines: deque[bytes] = deque()
+        event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
+        self._decode = msgspec.json.Decoder(event_type).decode
+
+    def __aiter__(self) -> _Events[T]:
+        return self
+
+    async def __anext__(self) -> WatchEvent[Any]:
+        lines = self._lines
+        while True:
+            while not lines:
+                lines.extend(self._splitter.feed(await anext(self._chunks)))
+            line = lines.popleft()
+            if line and not line.isspace():
+                return self._event(line)
+
+    def _event(self, line: bytes) -> WatchEvent[Any]:
+        event: WatchEvent[Any]
+        try:
+            event = self._decode(line)
+            if event.type == "ERROR":  # a Status that happened to fit the type
+                event = _slow_event(self._type, line, self._tolerant)
+        except msgspec.ValidationError:  # a Status, or nulls where the Structs have none
+            event = _slow_event(self._type, line, self._tolerant)
+        except msgspec.DecodeError as error:
+            raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
+        if event.type == "BOOKMARK" and _ends_initial_events(event.object):
+            event = WatchEvent(type=event.type, object=event.object, initial_events_end=True)
+        return event
+
+
+def _slow_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:
+    try:
+        frame = msgspec.json.decode(line, type=_AnyEvent)
+        type_ = Status if frame.type == "ERROR" else type_  # type: ignore[assignment]
+        try:
+            return WatchEvent(type=frame.type, object=api_types.decode(type_, frame.object))
+        except msgspec.ValidationError as error:
+            if not tolerant or frame.type == "ERROR":
+                raise
+            found = api_types.decode(api_types.PartialObjectMetadata, frame.object)
+            metadata = found.metadata
+            unreadable = UnreadableObject(
+                key=found.key, uid=metadata.uid, resource_version=metadata.resource_version, problem=str(error)
+            )
+            return WatchEvent(type=frame.type, object=unreadable)
+    except msgspec.DecodeError as error:
+        raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
+
+
+def _ends_initial_events(bookmark: Any) -> bool:
+    if isinstance(bookmark, UnreadableObject):
+        return False
+    if isinstance(bookmark, dict):
+        annotations = (bookmark.get("metadata") or {}).get("annotations") or {}
+    else:
+        annotations = bookmark.metadata.annotations
+    return bool(annotations.get(_INITIAL_EVENTS_END) == "true")

@@ -1,0 +1,1 @@
+"""API objects as msgspec Structs, and what is computed from their fields."""

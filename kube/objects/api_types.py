@@ -1,0 +1,647 @@
+"""Kubernetes API objects, as far as control logic reads them.
+
+One frozen msgspec Struct per API type; JSON names are the API's, attributes their snake_case. What must survive a
+round trip untouched (a pod template above all) is a plain JSON value. Objects come out of caches shared by the whole
+process: nobody changes one, and nothing is written back from a partial Struct (DESIGN.md, decision 1).
+
+`decode` and `convert` are the way in. Volumes, claims and classes of storage are in `storage_types`.
+May import msgspec and the standard library only.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar, dataclass_transform
+
+import msgspec
+
+_INITIALISMS = {"ip": "IP", "ips": "IPs", "id": "ID", "pid": "PID", "ipc": "IPC", "cidr": "CIDR", "uri": "URI"}
+
+T = TypeVar("T")
+JSON = Any  # an opaque JSON value: dict, list, str, int, float, bool or None
+
+
+def _api_name(attribute: str) -> str:
+    first, *rest = attribute.split("_")
+    return first + "".join(_INITIALISMS.get(word, word.capitalize()) for word in rest)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename=_api_name):
+    """Base of all API types: immutable, never part of a reference cycle, unknown fields ignored."""
+
+
+Quantity = str | int | float
+"""A resource quantity as it stands in JSON; `kubeloop.kube.quantities` parses it."""
+
+IntOrString = int | str
+
+
+class OwnerReference(Struct):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Struct):
+    """metadata of every object. managedFields are never kept."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class Object(Struct):
+    """What every API object has. `key` is "namespace/name", or "name" for cluster-scoped ones."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        metadata = self.metadata
+        return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+class PartialObjectMetadata(Object):
+    """Any object, read for its metadata alone (meta.k8s.io/v1)."""
+
+
+class ListMeta(Struct):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class StatusCause(Struct):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(Struct):
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class Status(Struct):
+    """metav1.Status: the body of every error the API server answers with."""
+
+    api_version: str = "v1"
+    kind: str = "Status"
+    metadata: ListMeta = ListMeta()
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    details: StatusDetails | None = None
+    code: int = 0
+
+
+class Condition(Struct):
+    """A condition of a Pod, Node, Deployment or ReplicaSet: the union of their fields."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: int = 0
+    last_probe_time: datetime | None = None
+    last_heartbeat_time: datetime | None = None
+    last_update_time: datetime | None = None
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class LabelSelectorRequirement(Struct):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class ObjectReference(Struct):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+# --- Pod -----------------------------------------------------------------------------------------------------------
+
+
+class ResourceClaim(Struct):
+    name: str = ""
+    request: str = ""
+
+
+class ResourceRequirements(Struct):
+    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = {}
+    claims: tuple[ResourceClaim, ...] = ()
+
+
+class ContainerPort(Struct):
+    name: str = ""
+    host_port: int = 0
+    container_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = ""
+
+
+class Container(Struct):
+    name: str = ""
+    image: str = ""
+    ports: tuple[ContainerPort, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""  # of an init container: "Always" makes it a sidecar
+    restart_policy_rules: tuple[JSON, ...] = ()
+    readiness_probe: JSON = None
+    image_pull_policy: str = ""
+
+
+class NodeSelectorRequirement(Struct):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Struct):
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Struct):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Struct):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class NodeAffinity(Struct):
+    required: NodeSelector | None = msgspec.field(default=None, name=_REQUIRED)
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(default=(), name=_PREFERRED)
+
+
+class PodAffinityTerm(Struct):
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    topology_key: str = ""
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Struct):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Struct):
+    """Shape of podAffinity and of podAntiAffinity."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(default=(), name=_REQUIRED)
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(default=(), name=_PREFERRED)
+
+
+class Affinity(Struct):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Struct):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class TopologySpreadConstraint(Struct):
+    max_skew: int = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+class PersistentVolumeClaimVolumeSource(Struct):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class Volume(Struct):
+    """Only sources the scheduler looks at are typed; of an in-line disk it compares the JSON."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: JSON = None
+    gce_persistent_disk: JSON = None
+    aws_elastic_block_store: JSON = None
+    azure_disk: JSON = None
+    azure_file: JSON = None
+    vsphere_volume: JSON = None
+    portworx_volume: JSON = None
+    iscsi: JSON = None
+    rbd: JSON = None
+    cinder: JSON = None
+    csi: JSON = None
+    image: JSON = None
+    secret: JSON = None
+    config_map: JSON = None
+
+
+class PodSchedulingGate(Struct):
+    name: str = ""
+
+
+class PodOS(Struct):
+    name: str = ""
+
+
+class PodResourceClaim(Struct):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(Struct):
+    volumes: tuple[Volume, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    restart_policy: str = ""
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    node_selector: dict[str, str] = {}
+    service_account_name: str = ""
+    node_name: str = ""
+    host_network: bool = False
+    affinity: Affinity | None = None
+    scheduler_name: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class_name: str = ""
+    priority: int | None = None
+    preemption_policy: str | None = None
+    overhead: dict[str, Quantity] = {}
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    os: PodOS | None = None
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resources: ResourceRequirements | None = None
+
+
+class ContainerStatus(Struct):
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    started: bool | None = None
+    state: JSON = None
+    last_state: JSON = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] = {}
+
+
+class PodIP(Struct):
+    ip: str = ""
+
+
+class PodStatus(Struct):
+    observed_generation: int = 0
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    message: str = ""
+    reason: str = ""
+    nominated_node_name: str = ""
+    host_ip: str = ""
+    pod_ip: str = ""
+    pod_ips: tuple[PodIP, ...] = ()
+    start_time: datetime | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    qos_class: str = ""
+    resize: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] = {}
+    resource_claim_statuses: tuple[JSON, ...] = ()
+    extended_resource_claim_status: JSON = None
+
+
+class Pod(Object):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- Node and Namespace --------------------------------------------------------------------------------------------
+
+
+class Taint(Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: datetime | None = None
+
+
+class NodeSpec(Struct):
+    pod_cidr: str = ""
+    provider_id: str = ""
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class ContainerImage(Struct):
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class NodeAddress(Struct):
+    type: str = ""
+    address: str = ""
+
+
+class AttachedVolume(Struct):
+    name: str = ""
+    device_path: str = ""
+
+
+class NodeStatus(Struct):
+    capacity: dict[str, Quantity] = {}
+    allocatable: dict[str, Quantity] = {}
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+    volumes_in_use: tuple[str, ...] = ()
+    volumes_attached: tuple[AttachedVolume, ...] = ()
+    declared_features: tuple[str, ...] = ()
+
+
+class Node(Object):
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class NamespaceSpec(Struct):
+    finalizers: tuple[str, ...] = ()
+
+
+class NamespaceStatus(Struct):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Namespace(Object):
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+# --- Workloads -----------------------------------------------------------------------------------------------------
+
+
+class RollingUpdateDeployment(Struct):
+    max_unavailable: IntOrString | None = None
+    max_surge: IntOrString | None = None
+
+
+class DeploymentStrategy(Struct):
+    type: str = ""
+    rolling_update: RollingUpdateDeployment | None = None
+
+
+class DeploymentSpec(Struct):
+    """`template` is the PodTemplateSpec as JSON: it is compared, hashed and copied, never interpreted."""
+
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: dict[str, JSON] = {}
+    strategy: DeploymentStrategy = DeploymentStrategy()
+    min_ready_seconds: int = 0
+    revision_history_limit: int | None = None
+    paused: bool = False
+    progress_deadline_seconds: int | None = None
+
+
+class DeploymentStatus(Struct):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+    terminating_replicas: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    collision_count: int | None = None
+
+
+class Deployment(Object):
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class ReplicaSetSpec(Struct):
+    replicas: int | None = None
+    min_ready_seconds: int = 0
+    selector: LabelSelector | None = None
+    template: dict[str, JSON] = {}
+
+
+class ReplicaSetStatus(Struct):
+    replicas: int = 0
+    fully_labeled_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    terminating_replicas: int | None = None
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class ReplicaSet(Object):
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+    status: ReplicaSetStatus = ReplicaSetStatus()
+
+
+class ReplicationControllerSpec(Struct):
+    """Selector is a plain map; None and {} both mean: the template's labels."""
+
+    replicas: int | None = None
+    min_ready_seconds: int = 0
+    selector: dict[str, str] = {}
+    template: dict[str, JSON] = {}
+
+
+class ReplicationController(Object):
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+    status: ReplicaSetStatus = ReplicaSetStatus()
+
+
+class StatefulSetSpec(Struct):
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+    template: dict[str, JSON] = {}
+
+
+class StatefulSet(Object):
+    spec: StatefulSetSpec = StatefulSetSpec()
+    status: JSON = None
+
+
+class ServicePort(Struct):
+    node_port: int = 0
+
+
+class ServiceSpec(Struct):
+    selector: dict[str, str] = {}
+    ports: tuple[ServicePort, ...] = ()
+    type: str = ""
+    cluster_ip: str = ""
+    allocate_load_balancer_node_ports: bool | None = None
+
+
+class Service(Object):
+    spec: ServiceSpec = ServiceSpec()
+
+
+class PodDisruptionBudgetSpec(Struct):
+    min_available: IntOrString | None = None
+    max_unavailable: IntOrString | None = None
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Struct):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, datetime] = {}
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudget(Object):
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class ResourceQuotaSpec(Struct):
+    hard: dict[str, Quantity] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: JSON = None
+
+
+class ResourceQuotaStatus(Struct):
+    hard: dict[str, Quantity] = {}
+    used: dict[str, Quantity] = {}
+
+
+class ResourceQuota(Object):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class PriorityClass(Object):
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+# --- Coordination and events ---------------------------------------------------------------------------------------
+
+
+class LeaseSpec(Struct):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object):
+    spec: LeaseSpec = LeaseSpec()
+
+
+class EventSource(Struct):
+    component: str = ""
+    host: str = ""
+
+
+class Event(Object):
+    """v1 Event."""
+
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    source: EventSource = EventSource()
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    count: int = 0
+    type: str = ""
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+def without_nulls(value: JSON) -> JSON:
+    """`value` without the members of maps that are null: Kubernetes reads null as absent."""
+    if isinstance(value, dict):
+        return {name: without_nulls(member) for name, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [without_nulls(member) for member in value]
+    return value
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
+    """`data`, one JSON object, as a `type_`. Raises msgspec.DecodeError (ValidationError if a field has another type).
+
+    The API writes null where a list or map is empty in places; the Structs do not have null there, so a document with
+    such a null takes a second, slower way.
+    """
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.json.Decoder(type_)
+    try:
+        return decoder.decode(data)  # type: ignore[no-any-return]
+    except msgspec.ValidationError:
+        return convert(type_, msgspec.json.decode(data))
+
+
+def convert(type_: type[T], value: JSON) -> T:
+    """A plain JSON value (dicts and lists) as a `type_`. Raises msgspec.ValidationError."""
+    return msgspec.convert(without_nulls(value), type_)
+
+
+def to_json(value: Struct) -> JSON:
+    """The fields of `value` that are set, as a plain JSON value."""
+    return msgspec.to_builtins(value)

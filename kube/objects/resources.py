@@ -1,0 +1,139 @@
+"""The registry of resources: where each kind lives in the API and which Struct reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kubeloop.kube.objects import api_types, storage_types
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """One API resource. `type` is what its objects decode to; `dict` for plain JSON."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    type: type[T]
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        """As in manifests: "apps/v1", or "v1" for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        """As kubectl prints it: "deployments.apps", or "pods" for the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection (no name), of an object or of a subresource. No namespace: across all of them."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+def _resource(
+    type_: type[T],
+    group_version: str,
+    plural: str,
+    *,
+    namespaced: bool = True,
+    kind: str = "",
+    short: str = "",
+    categories: str = "",
+    subresources: str = "",
+) -> Resource[T]:
+    group, _, version = group_version.rpartition("/")
+    kind = kind or type_.__name__
+    return Resource(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        namespaced=namespaced,
+        type=type_,
+        singular=kind.lower(),
+        short_names=tuple(short.split()),
+        categories=tuple(categories.split()),
+        subresources=tuple(subresources.split()),
+    )
+
+
+PODS = _resource(
+    api_types.Pod,
+    "v1",
+    "pods",
+    short="po",
+    categories="all",
+    subresources="attach binding ephemeralcontainers eviction exec log portforward proxy resize status",
+)
+NODES = _resource(api_types.Node, "v1", "nodes", namespaced=False, short="no", subresources="proxy status")
+NAMESPACES = _resource(
+    api_types.Namespace, "v1", "namespaces", namespaced=False, short="ns", subresources="finalize status"
+)
+SERVICES = _resource(api_types.Service, "v1", "services", short="svc", categories="all", subresources="proxy status")
+REPLICATION_CONTROLLERS = _resource(
+    api_types.ReplicationController,
+    "v1",
+    "replicationcontrollers",
+    short="rc",
+    categories="all",
+    subresources="scale status",
+)
+PERSISTENT_VOLUMES = _resource(
+    storage_types.PersistentVolume, "v1", "persistentvolumes", namespaced=False, short="pv", subresources="status"
+)
+PERSISTENT_VOLUME_CLAIMS = _resource(
+    storage_types.PersistentVolumeClaim, "v1", "persistentvolumeclaims", short="pvc", subresources="status"
+)
+EVENTS = _resource(api_types.Event, "v1", "events", short="ev")
+RESOURCE_QUOTAS = _resource(api_types.ResourceQuota, "v1", "resourcequotas", short="quota", subresources="status")
+CONFIG_MAPS: Resource[dict[str, Any]] = _resource(dict, "v1", "configmaps", kind="ConfigMap", short="cm")
+SECRETS: Resource[dict[str, Any]] = _resource(dict, "v1", "secrets", kind="Secret")
+SERVICE_ACCOUNTS: Resource[dict[str, Any]] = _resource(
+    dict, "v1", "serviceaccounts", kind="ServiceAccount", short="sa", subresources="token"
+)
+DEPLOYMENTS = _resource(
+    api_types.Deployment, "apps/v1", "deployments", short="deploy", categories="all", subresources="scale status"
+)
+REPLICA_SETS = _resource(
+    api_types.ReplicaSet, "apps/v1", "replicasets", short="rs", categories="all", subresources="scale status"
+)
+STATEFUL_SETS = _resource(
+    api_types.StatefulSet, "apps/v1", "statefulsets", short="sts", categories="all", subresources="scale status"
+)
+POD_DISRUPTION_BUDGETS = _resource(
+    api_types.PodDisruptionBudget, "policy/v1", "poddisruptionbudgets", short="pdb", subresources="status"
+)
+PRIORITY_CLASSES = _resource(
+    api_types.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, short="pc"
+)
+STORAGE_CLASSES = _resource(
+    storage_types.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc"
+)
+CSI_NODES = _resource(storage_types.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False)
+CSI_DRIVERS = _resource(storage_types.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False)
+CSI_STORAGE_CAPACITIES = _resource(storage_types.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
+VOLUME_ATTACHMENTS = _resource(
+    storage_types.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False, subresources="status"
+)
+LEASES = _resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
+
+ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))
+BY_GROUP_KIND: dict[tuple[str, str], Resource[Any]] = {(each.group, each.kind): each for each in ALL}

@@ -1,0 +1,142 @@
+"""Kubernetes API objects about storage, as far as control logic reads them: volumes, claims, classes, CSI.
+
+As `api_types`, whose rules hold here too. A pod's own volumes are there, with the pod. Of an in-line disk
+only the JSON is compared.
+"""
+
+from __future__ import annotations
+
+from kubeloop.kube.objects.api_types import JSON, LabelSelector, NodeSelector, Object, ObjectReference, Quantity, Struct
+
+
+class VolumeNodeAffinity(Struct):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Struct):
+    capacity: dict[str, Quantity] = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: JSON = None
+    gce_persistent_disk: JSON = None
+    aws_elastic_block_store: JSON = None
+    azure_disk: JSON = None
+    azure_file: JSON = None
+    cinder: JSON = None
+    vsphere_volume: JSON = None
+    portworx_volume: JSON = None
+
+
+class PersistentVolumeStatus(Struct):
+    phase: str = ""
+
+
+class PersistentVolume(Object):
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+
+class VolumeResourceRequirements(Struct):
+    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = {}
+
+
+class PersistentVolumeClaimSpec(Struct):
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    resources: VolumeResourceRequirements = VolumeResourceRequirements()
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaimStatus(Struct):
+    phase: str = ""
+    access_modes: tuple[str, ...] = ()
+    capacity: dict[str, Quantity] = {}
+    allocated_resources: dict[str, Quantity] = {}
+    current_volume_attributes_class_name: str | None = None
+    modify_volume_status: JSON = None
+
+
+class PersistentVolumeClaim(Object):
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class TopologySelectorLabelRequirement(Struct):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Struct):
+    match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
+
+
+class StorageClass(Object):
+    provisioner: str = ""
+    parameters: dict[str, str] = {}
+    reclaim_policy: str | None = None
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class VolumeNodeResources(Struct):
+    count: int | None = None
+
+
+class CSINodeDriver(Struct):
+    name: str = ""
+    node_id: str = ""
+    topology_keys: tuple[str, ...] = ()
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Struct):
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Object):
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Struct):
+    attach_required: bool | None = None
+    storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CSIDriver(Object):
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Object):
+    node_topology: LabelSelector | None = None
+    storage_class_name: str = ""
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+
+class VolumeAttachmentSource(Struct):
+    persistent_volume_name: str | None = None
+    inline_volume_spec: JSON = None
+
+
+class VolumeAttachmentSpec(Struct):
+    attacher: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+    node_name: str = ""
+
+
+class VolumeAttachmentStatus(Struct):
+    attached: bool = False
+
+
+class VolumeAttachment(Object):
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+    status: VolumeAttachmentStatus = VolumeAttachmentStatus()

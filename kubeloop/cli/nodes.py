@@ -1,0 +1,393 @@
+"""`kubeloop nodes`: add simulated nodes to a development cluster, take them out, and let them fail.
+
+Everything happens through the API: a simulated node is a Node object, and its annotation `kubeloop.dev/fail` tells its
+kubelet how to fail. So kubectl can do all of it as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import os
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from kubeloop.cli.resource_amounts import positive_quantity
+from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.objects.resources import NODES
+from kubeloop.process.api_server_check import unreachable
+from kubeloop.process.process_files import running_processes
+from kubeloop.process.signals import run_until_interrupted
+
+JSON = dict[str, Any]
+_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_READY_SECONDS, _LOOK_SECONDS = 5.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which nodes a command is for: by name, by label selector, or all simulated ones."""
+
+    names: Sequence[str]
+    selector: str
+    everyone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewNodes:
+    """What `nodes add` was asked for. Texts are as the user wrote them."""
+
+    names: Sequence[str]
+    count: int
+    prefix: str
+    cpu: str
+    memory: str
+    pods: int
+    zone: str
+    labels: Sequence[str]
+    taints: Sequence[str]
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def add(new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
+    """Create Nodes and wait until they are ready. Raises UserError for what the user can mend."""
+    template = _template(new)
+
+    async def act(client: Client) -> int:
+        present = {node["metadata"]["name"]: node for node in await _nodes(client)}
+        names = _new_names(new, present)
+        zones = Counter(
+            (labels.get(_REGION, ""), labels[_ZONE])
+            for labels in (node["metadata"].get("labels") or {} for node in present.values())
+            if _ZONE in labels
+        )
+        for name in names:
+            place = _place(new.zone, zones)
+            zones[place] += 1
+            await client.create_raw(NODES, _named(template, name, place))
+        if not as_json:
+            print("\n".join(f"node/{name} created" for name in names))
+        await _wait_until_ready(client, names)
+        return await _show(client, names, as_json=as_json, title=False)
+
+    return _run(act, kubeconfig)
+
+
+def remove(chosen: Chosen, *, kubeconfig: Path | None, as_json: bool) -> int:
+    """Delete Nodes; their pods are collected after the quarantine."""
+
+    async def act(client: Client) -> int:
+        nodes = await _chosen(client, chosen)
+        for node in nodes:
+            metadata = node["metadata"]
+            await client.delete(NODES, metadata["name"], precondition_uid=metadata["uid"])
+        return _told(nodes, "deleted", as_json=as_json)
+
+    return _run(act, kubeconfig)
+
+
+def cordon(chosen: Chosen, *, unschedulable: bool, kubeconfig: Path | None, as_json: bool) -> int:
+    """Let no new pods be scheduled to the nodes, or let them again."""
+
+    async def act(client: Client) -> int:
+        nodes = await _chosen(client, chosen)
+        for node in nodes:
+            await _patch(client, node, {"spec": {"unschedulable": unschedulable or None}})
+        return _told(nodes, "cordoned" if unschedulable else "uncordoned", as_json=as_json)
+
+    return _run(act, kubeconfig)
+
+
+def fail(chosen: Chosen, mode: str, *, kubeconfig: Path | None, as_json: bool) -> int:
+    """Let the nodes fail in one of node_objects.FAILURE_MODES; "" lets them recover."""
+
+    async def act(client: Client) -> int:
+        nodes = await _chosen(client, chosen)
+        if not mode and chosen.everyone:
+            nodes = [node for node in nodes if ANNOTATION_FAIL in (node["metadata"].get("annotations") or {})]
+        for node in nodes:
+            if not is_simulated(node):
+                name = node["metadata"]["name"]
+                raise UserError(
+                    f"node {name!r} is not simulated by kubeloop",
+                    hint=f"annotate it {ANNOTATION_NODE}=simulated to have it simulated",
+                )
+        for node in nodes:
+            await _patch(client, node, {"metadata": {"annotations": {ANNOTATION_FAIL: mode or None}}})
+        return _told(nodes, f"fails: {mode}" if mode else "recovers", as_json=as_json)
+
+    return _run(act, kubeconfig)
+
+
+def show(chosen: Chosen, *, kubeconfig: Path | None, as_json: bool) -> int:
+    """Print a table of nodes."""
+
+    async def act(client: Client) -> int:
+        if not chosen.names and not chosen.selector:
+            return await _show(client, None, as_json=as_json)
+        nodes = await _chosen(client, chosen)
+        return await _show(client, [node["metadata"]["name"] for node in nodes], as_json=as_json)
+
+    return _run(act, kubeconfig)
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+def _run(act: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> int:
+    path = _kubeconfig(kubeconfig)
+
+    async def main() -> int:
+        transport = await connect(path)
+        client = Client(transport, clock=SystemClock(), rng=random.Random())
+        try:
+            await _check_server(client, transport.server)
+            return await act(client)
+        except ApiError as error:
+            raise UserError(
+                error.status.message or str(error), hint="kubeloop nodes list shows what there is"
+            ) from None
+        except ServerUnreachable as error:
+            raise unreachable(transport.server, error) from None
+        finally:
+            await client.close()
+
+    return run_until_interrupted(main(), interrupted=130)
+
+
+def _kubeconfig(given: Path | None) -> str:
+    """--kubeconfig, $KUBECONFIG, or the newest `kubeloop up`'s; never ~/.kube/config, which may be a real cluster's."""
+    if given is not None:
+        return str(given)
+    if os.environ.get("KUBECONFIG"):
+        return os.environ["KUBECONFIG"]
+    running = next((each.kubeconfig for each in running_processes() if each.kubeconfig), "")
+    if not running:
+        raise UserError("no kubeloop up runs on this machine", hint="start one, or give --kubeconfig")
+    return running
+
+
+async def _check_server(client: Client, server: str) -> None:
+    """Nodes made up in a real cluster would get real pods that nobody runs. Raises UserError."""
+    answer = await client.raw("GET", "/version")
+    version = msgspec.json.decode(answer.body).get("gitVersion", "")
+    if not version.endswith("+kubeloop"):
+        raise UserError(
+            f"{server} is no development cluster of kubeloop (its version is {version})",
+            hint="kubeloop up starts one; see --kubeconfig",
+        )
+
+
+async def _nodes(client: Client, selector: str = "") -> list[JSON]:
+    query = f"?labelSelector={quote(selector)}" if selector else ""
+    answer = await client.raw("GET", f"/api/v1/nodes{query}")
+    nodes: list[JSON] = msgspec.json.decode(answer.body)["items"]
+    return nodes
+
+
+async def _chosen(client: Client, chosen: Chosen) -> list[JSON]:
+    """The nodes meant, all of which exist. Raises UserError."""
+    if sum((bool(chosen.names), bool(chosen.selector), chosen.everyone)) != 1:
+        raise UserError("say which nodes", hint="by name, with --selector, or --all")
+    if chosen.selector:
+        nodes = await _nodes(client, chosen.selector)
+        if not nodes:
+            raise UserError(f"no node matches {chosen.selector!r}", hint="kubeloop nodes list shows what there is")
+        return nodes
+    nodes = await _nodes(client)
+    if chosen.everyone:
+        return nodes
+    present = {node["metadata"]["name"]: node for node in nodes}
+    for name in chosen.names:
+        if name not in present:
+            near = difflib.get_close_matches(name, present, 3, 0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else "kubeloop nodes list shows what there is"
+            raise UserError(f"no node {name!r}", hint=hint)
+    return [present[name] for name in dict.fromkeys(chosen.names)]
+
+
+async def _patch(client: Client, node: JSON, body: JSON) -> None:
+    await client.patch(NODES, node["metadata"]["name"], body, PatchType.MERGE)
+
+
+async def _wait_until_ready(client: Client, names: Sequence[str]) -> None:
+    """Until the kubelets have registered; stages of the user's own may take longer, and are not waited for."""
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            while True:
+                nodes = {node["metadata"]["name"]: node for node in await _nodes(client)}
+                if all(name in nodes and _ready(nodes[name]) == "True" for name in names):
+                    return
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError:
+        print("warning: not all of them are ready yet", file=sys.stderr)
+
+
+# --- new nodes ------------------------------------------------------------------------------------
+
+
+def _template(new: NewNodes) -> JSON:
+    """The Node without its name. Raises UserError for what is wrong with the options."""
+    capacity = {
+        "cpu": positive_quantity(new.cpu, "--cpu"),
+        "memory": positive_quantity(new.memory, "--memory"),
+        "pods": str(new.pods),
+        "ephemeral-storage": "100Gi",
+    }
+    labels = {
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+    }
+    for pair in (pair for text in new.labels for pair in text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UserError(f"--labels {pair}: a label is KEY=VALUE", hint="for example: --labels zone=a,disk=ssd")
+        labels[key] = value
+    spec: JSON = {"taints": [_taint(text) for text in new.taints]} if new.taints else {}
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"labels": labels, "annotations": {ANNOTATION_NODE: "simulated"}},
+        "spec": spec,
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
+
+
+def _taint(text: str) -> JSON:
+    match = re.fullmatch(r"([^=:]+)(?:=([^:]*))?:(\w+)", text)
+    if match is None or match[3] not in _EFFECTS:
+        raise UserError(
+            f"--taint {text}: a taint is KEY[=VALUE]:EFFECT", hint=f"the effect is one of {', '.join(_EFFECTS)}"
+        )
+    return {"key": match[1], **({"value": match[2]} if match[2] else {}), "effect": match[3]}
+
+
+def _new_names(new: NewNodes, present: Iterable[str]) -> list[str]:
+    """The names given, or so many as asked for after the highest number in use. Raises UserError for one in use."""
+    taken = set(present)
+    if new.names:
+        number = next((name for name in new.names if name.isdecimal()), None)
+        if number is not None:  # a good name to Kubernetes, and never meant
+            raise UserError(f"{number!r} is no name for a node", hint=f"kubeloop nodes add --count {number}")
+        used = [name for name in new.names if name in taken]
+        if used:
+            raise UserError(f"node {used[0]!r} exists already", hint="kubeloop nodes list shows what there is")
+        return list(dict.fromkeys(new.names))
+    numbers = [
+        int(name.removeprefix(new.prefix)) for name in taken if re.fullmatch(re.escape(new.prefix) + r"\d+", name)
+    ]
+    first = max(numbers, default=-1) + 1
+    return [f"{new.prefix}{first + offset}" for offset in range(new.count)]
+
+
+def _place(zone: str, zones: Mapping[tuple[str, str], int]) -> tuple[str, str]:
+    """Region and zone for the next node: the zone asked for, or the one with the fewest nodes."""
+    if zone:
+        return next((place for place in zones if place[1] == zone), ("local", zone))
+    return min(sorted(zones), key=lambda place: zones[place], default=("", ""))
+
+
+def _named(template: JSON, name: str, place: tuple[str, str]) -> JSON:
+    region, zone = place
+    labels = {
+        **({_REGION: region} if region else {}),
+        **({_ZONE: zone} if zone else {}),
+        **template["metadata"]["labels"],
+        "kubernetes.io/hostname": name,
+    }
+    return {**template, "metadata": {**template["metadata"], "name": name, "labels": labels}}
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def _told(nodes: Sequence[JSON], outcome: str, *, as_json: bool) -> int:
+    if as_json:
+        names = [node["metadata"]["name"] for node in nodes]
+        print(json.dumps({"nodes": [{"name": name, "outcome": outcome} for name in names]}))
+    else:
+        for node in nodes:
+            print(f"node/{node['metadata']['name']} {outcome}")
+    return 0
+
+
+async def _show(client: Client, names: Sequence[str] | None, *, as_json: bool, title: bool = True) -> int:
+    nodes = [node for node in await _nodes(client) if names is None or node["metadata"]["name"] in names]
+    pods = await client.raw("GET", "/api/v1/pods?fieldSelector=status.phase!=Succeeded,status.phase!=Failed")
+    bound = Counter(pod["spec"].get("nodeName", "") for pod in msgspec.json.decode(pods.body)["items"])
+    rows = [_row(node, bound[node["metadata"]["name"]]) for node in nodes]
+    if as_json:
+        print(json.dumps({"nodes": rows}))
+    elif title:
+        _print_table(rows)
+    return 0
+
+
+def _ready(node: JSON) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return str(next((each["status"] for each in conditions if each["type"] == "Ready"), "Unknown"))
+
+
+def _row(node: JSON, pods: int) -> JSON:
+    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    told = {"True": "Ready", "False": "NotReady"}.get(_ready(node), "NotReady (unreachable)")
+    allocatable = status.get("allocatable") or {}
+    return {
+        "name": metadata["name"],
+        "status": told + (",SchedulingDisabled" if spec.get("unschedulable") else ""),
+        "fails": (metadata.get("annotations") or {}).get(ANNOTATION_FAIL, ""),
+        "simulated": bool(is_simulated(node)),
+        "zone": (metadata.get("labels") or {}).get(_ZONE, ""),
+        "cpu": allocatable.get("cpu", ""),
+        "memory": allocatable.get("memory", ""),
+        "pods": pods,
+        "podsAllowed": allocatable.get("pods", ""),
+        "taints": [
+            f"{each['key']}{'=' + each['value'] if each.get('value') else ''}:{each['effect']}"
+            for each in spec.get("taints") or ()
+        ],
+    }
+
+
+def _print_table(rows: Sequence[JSON]) -> None:
+    if not rows:
+        print("no nodes")
+        return
+    table = [("NAME", "STATUS", "FAILS", "ZONE", "CPU", "MEMORY", "PODS", "TAINTS")]
+    for row in rows:
+        pods = f"{row['pods']}/{row['podsAllowed']}"
+        taints = ",".join(row["taints"]) or "<none>"
+        table.append(
+            (
+                row["name"],
+                row["status"],
+                row["fails"] or "-",
+                row["zone"] or "-",
+                row["cpu"],
+                row["memory"],
+                pods,
+                taints,
+            )
+        )
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

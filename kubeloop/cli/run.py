@@ -1,0 +1,159 @@
+"""`kubeloop run`: controllers and scheduler against an existing API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubeloop.cli.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import Clock, SystemClock
+from kubeloop.kube.errors import UserError
+from kubeloop.process.api_server_check import greet
+from kubeloop.process.control_plane import ControlPlane, Settings, import_parts, parse_controllers, settings_from
+from kubeloop.process.endpoint_socket import listening_socket, url_of
+from kubeloop.process.logs import configure_logging
+from kubeloop.process.metrics import MeasuredTransport, new_registry
+from kubeloop.process.process_files import RunningProcess, announced, runtime_directory
+from kubeloop.process.python_gc import importing
+from kubeloop.process.signals import on_signal, run_until_interrupted
+from kubeloop.process.trace_targets import PAGE_PATH
+from kubeloop.tracing.journal.journal import Journal
+
+if TYPE_CHECKING:
+    from kubeloop.cli.options import ElectionOptions, ProcessOptions, RunOptions, ServerOptions
+    from kubeloop.process.metric_series import Registry
+
+
+def run(server: ServerOptions, process: ProcessOptions, more: RunOptions, election: ElectionOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+    configure_logging(process.verbosity, process.log_format)
+    scheduler = read_scheduler_configuration(
+        process.config, algorithm_provider=process.algorithm_provider, scheduler_name=more.scheduler_name
+    )
+    if more.write_config_to is not None:
+        write_scheduler_configuration(scheduler, more.write_config_to)
+        return 0
+    settings = settings_from(process, parse_controllers(server.controllers), scheduler)
+    if election.leader_elect:
+        _check(election)
+    return run_until_interrupted(_run(settings, server, process, more, election), interrupted=0)
+
+
+async def _run(
+    settings: Settings, server: ServerOptions, process: ProcessOptions, more: RunOptions, election: ElectionOptions
+) -> int:
+    clock = SystemClock()
+    rng = random.Random()
+    registry = new_registry()
+    kubeconfig = str(server.kubeconfig) if server.kubeconfig else None
+    transport = await connect(kubeconfig, server.kube_context)
+    async with contextlib.AsyncExitStack() as stack:
+        measured = MeasuredTransport(transport, registry, clock.time_ns)
+        qps = more.kube_api_qps if more.kube_api_qps > 0 else None
+        client = Client(measured, clock=clock, rng=rng, qps=qps, burst=more.kube_api_burst)
+        stack.push_async_callback(client.close)
+        listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
+        with importing():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(greet(client, transport.server), name="greeting")
+                # what is imported first, and soon
+                first = settings.controllers - {"scheduler"}
+                group.create_task(asyncio.to_thread(import_parts, first), name="imports")
+        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
+        if plane.tracing.exports and more.trace_journal != "":
+            folder = Path(more.trace_journal) if more.trace_journal is not None else runtime_directory()
+            plane.tracing.keep_journal(Journal(folder, transport.server))
+        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
+        async with asyncio.TaskGroup() as group:
+            url = url_of(listening)
+            here = RunningProcess(
+                os.getpid(), url, transport.server, kubeconfig or os.environ.get("KUBECONFIG", ""), clock.time_ns()
+            )
+            pages = group.create_task(_serve_pages(plane, registry, clock, listening, here), name="endpoint")
+            try:
+                if not election.leader_elect:
+                    await plane.run(import_meanwhile=True)
+                    return 0
+                return await _run_elected(plane, client, election, clock, rng)
+            finally:
+                pages.cancel()
+
+
+async def _serve_pages(
+    plane: ControlPlane, registry: Registry, clock: Clock, listening: socket.socket, here: RunningProcess
+) -> None:
+    """Serve the endpoint, and let others find this process, until cancelled. What only the pages need is imported when
+    the parts are: pods do not wait for it."""
+    await plane.made.wait()
+    await asyncio.to_thread(_import_pages)
+    from kubeloop.process.endpoint import Endpoint
+    from kubeloop.process.endpoint_pages import add_process_pages
+
+    endpoint = Endpoint(registry, clock=clock)
+    add_process_pages(endpoint, plane)
+    async with endpoint.serving_on(listening):
+        with announced(here):
+            print(
+                f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {here.server}", file=sys.stderr
+            )
+            print(f"endpoint {here.endpoint}\n  in a browser: {here.endpoint}{PAGE_PATH}", file=sys.stderr, flush=True)
+            await asyncio.get_running_loop().create_future()
+
+
+def _import_pages() -> None:
+    import kubeloop.process.endpoint_pages  # noqa: F401
+
+
+async def _run_elected(
+    plane: ControlPlane, client: Client, options: ElectionOptions, clock: Clock, rng: random.Random
+) -> int:
+    """Act while we lead. 1 if the lease was lost."""
+    import secrets
+
+    from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
+
+    settings = ElectionSettings(
+        namespace=options.leader_elect_resource_namespace,
+        name=options.leader_elect_resource_name,
+        identity=f"{socket.gethostname()}_{secrets.token_hex(8)}",
+        lease_duration_seconds=options.leader_elect_lease_duration,
+        renew_deadline_seconds=options.leader_elect_renew_deadline,
+        retry_period_seconds=options.leader_elect_retry_period,
+    )
+    candidate = LeaderElection(client, settings, clock=clock, rng=rng)
+    lost_lease = False
+    try:
+        await plane.run(candidate.run_while_leading, import_meanwhile=True)
+    except* LeaseLost as lost:
+        lost_lease = True
+        print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
+    return int(lost_lease)
+
+
+def _check(election: ElectionOptions) -> None:
+    """Source: client-go tools/leaderelection; component-base config/validation. Raises UserError."""
+    for name, option in (
+        (election.leader_elect_resource_namespace, "--leader-elect-resource-namespace"),
+        (election.leader_elect_resource_name, "--leader-elect-resource-name"),
+    ):
+        if not name:
+            raise UserError(f"{option} is empty", hint="candidates find each other by the Lease of that name")
+    if election.leader_elect_lease_duration <= election.leader_elect_renew_deadline:
+        raise UserError(
+            "the lease duration must be longer than the renew deadline",
+            hint="--leader-elect-lease-duration, --leader-elect-renew-deadline",
+        )
+    if election.leader_elect_renew_deadline <= election.leader_elect_retry_period * 1.2:
+        raise UserError(
+            "the renew deadline must be longer than 1.2 times the retry period",
+            hint="--leader-elect-renew-deadline, --leader-elect-retry-period",
+        )

@@ -1,0 +1,287 @@
+"""`kubeloop up`: a development cluster and all controllers, manifests applied, and a look at their pods coming up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kubeloop.cli import progress as progress_of
+from kubeloop.cli.options import arguments_of
+from kubeloop.cli.progress import Progress
+from kubeloop.devcluster.storage.private_files import administrator_token
+from kubeloop.kube.auth.credentials import connect_token
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
+from kubeloop.process.apiserver_process import ChildCluster, ClusterFailed, starting_cluster
+from kubeloop.process.endpoint_socket import listening_socket
+from kubeloop.process.logs import configure_logging
+from kubeloop.process.manifests import Manifest, apply, read_manifests
+from kubeloop.process.process_files import RunningProcess, announced
+from kubeloop.process.python_gc import importing
+from kubeloop.process.signals import on_signal, run_until_interrupted
+from kubeloop.process.trace_targets import PAGE_PATH
+from kubeloop.tracing.sampling.samplers import parse_tail_rules
+
+if TYPE_CHECKING:
+    from kubeloop.cli.options import ClusterOptions, ProcessOptions, ShowOptions
+    from kubeloop.process.control_plane import ControlPlane, Settings
+
+_LOOK_SECONDS = 0.05
+_LINE_SECONDS = 1.0
+
+
+def up(files: Sequence[Path], cluster: ClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+    configure_logging(process.verbosity, process.log_format)
+    parse_tail_rules(process.trace_keep)  # what is wrong is said before anything is started
+    manifests = read_manifests(files)
+    if process.config is not None or process.algorithm_provider is not None:
+        _settings(process)
+    try:
+        return run_until_interrupted(_up(manifests, cluster, process, shown), interrupted=130 if shown.once else 0)
+    except ClusterFailed as failed:
+        return failed.code  # the cluster's own process has said why
+
+
+def _settings(process: ProcessOptions) -> Settings:
+    from kubeloop.cli.scheduler_options import read_scheduler_configuration
+    from kubeloop.process.control_plane import CONTROLLERS, settings_from
+
+    scheduler = read_scheduler_configuration(process.config, algorithm_provider=process.algorithm_provider)
+    return settings_from(process, frozenset(CONTROLLERS), scheduler, namespace_grace_seconds=0.0)
+
+
+async def _up(
+    manifests: Sequence[Manifest], options: ClusterOptions, process: ProcessOptions, shown: ShowOptions
+) -> int:
+    clock = SystemClock()
+    rng = random.Random()
+    token = administrator_token(options.data_dir)
+    async with contextlib.AsyncExitStack() as stack:
+        listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
+        starting = await stack.enter_async_context(starting_cluster(arguments_of(options), token=token))
+        # The cluster takes as long to start as these take to import: both at once.
+        with importing():
+            from kubeloop.process.control_plane import ControlPlane, import_parts
+            from kubeloop.process.endpoint import Endpoint
+            from kubeloop.process.endpoint_pages import add_process_pages
+            from kubeloop.process.metrics import MeasuredTransport, new_registry
+
+            settings = _settings(process)
+            import_parts(settings.controllers)
+        registry = new_registry()
+        endpoint = Endpoint(registry, clock=clock)
+        cluster = await starting.ready()
+        transport = MeasuredTransport(connect_token(cluster.plain_server, token), registry, clock.time_ns)
+        client = Client(transport, clock=clock, rng=rng)
+        stack.push_async_callback(client.close)
+        plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
+        add_process_pages(endpoint, plane)
+        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
+        url = await stack.enter_async_context(endpoint.serving_on(listening))
+        stack.enter_context(
+            announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
+        )
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(plane.run(), name="control-plane")
+            watching = group.create_task(cluster.ended(), name="development-cluster")
+            look = Look(plane, manifests, cluster, url, shown)
+            try:
+                code = await look.run()
+            finally:
+                running.cancel()
+                watching.cancel()
+        return code
+
+
+class Look:
+    """What the user sees of one `kubeloop up`."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        manifests: Sequence[Manifest],
+        cluster: ChildCluster,
+        url: str,
+        shown: ShowOptions,
+    ) -> None:
+        self._plane = plane
+        self._manifests = manifests
+        self._cluster = cluster
+        self._url = url
+        self._shown = shown
+        self._deployments = plane.informers.informer(DEPLOYMENTS).store
+        self._controllers = plane.informers.informer(REPLICATION_CONTROLLERS).store
+        self._pods = plane.informers.informer(PODS).store
+        self._nodes = plane.informers.informer(NODES).store
+
+    async def run(self) -> int:
+        """Apply, watch, sum up; then stay, unless the user wished to go. Returns the exit code."""
+        loop = asyncio.get_running_loop()
+        await self._plane.synced.wait()
+        self._say(f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}")
+        self._say(f"  export KUBECONFIG={self._cluster.kubeconfig}")
+        self._say(f"  in a browser: {self._url}{PAGE_PATH}")
+        started_at = loop.time()
+        outcomes = await apply(self._plane.client, self._manifests, trace=self._plane.tracing.apply())
+        for title, outcome in outcomes:
+            self._say(f"{title} {outcome}")
+        complete = True
+        if self._manifests:
+            wanted = self._workloads_applied()
+            complete = await self._watch(started_at, wanted)
+        seconds = loop.time() - started_at
+        await self._sum_up(seconds, complete)
+        if self._shown.once:
+            return 0 if complete else 1
+        if not complete:
+            await self._watch_on(started_at)
+        self._say("stays up until Ctrl-C; kubeloop trace pod/NAME shows any pod's trace, and")
+        self._say("kubeloop explain pod/NAME why one is pending")
+        await asyncio.get_running_loop().create_future()
+        return 0
+
+    def _workloads_applied(self) -> int:
+        return sum(manifest.kind in ("Deployment", "ReplicationController") for manifest in self._manifests)
+
+    def _measure(self) -> Progress:
+        return progress_of.measure(self._deployments.list(), self._controllers.list(), self._pods.list())
+
+    async def _watch(self, started_at: float, wanted: int) -> bool:
+        """Show progress until every workload is complete (True) or the time is up (False)."""
+        loop = asyncio.get_running_loop()
+        deadline = started_at + self._shown.timeout
+        with self._display() as show:
+            while True:
+                progress = self._measure()
+                seconds = loop.time() - started_at
+                # with --once all must be well; who stays would rather see the summary than wait for a lone pod
+                done = progress.everything_available if self._shown.once else progress.complete
+                finished = len(progress.workloads) >= wanted and done
+                show(progress, seconds, finished)
+                if finished:
+                    return True
+                if loop.time() >= deadline:
+                    return False
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _watch_on(self, started_at: float) -> None:
+        """The time-out passed and the user stays: keep looking, at a calmer pace, until all is complete."""
+        while not self._measure().complete:
+            await asyncio.sleep(_LINE_SECONDS)
+        seconds = asyncio.get_running_loop().time() - started_at
+        self._say(f"complete after {seconds:.1f} s: {self._measure().line()}")
+
+    @contextlib.contextmanager
+    def _display(self) -> Any:
+        if self._shown.as_json or not sys.stdout.isatty():
+            yield PlainLines(self._say)
+            return
+        from kubeloop.cli.live_table import live_progress
+
+        with live_progress() as show:
+            yield show
+
+    async def _sum_up(self, seconds: float, complete: bool) -> None:
+        pods = self._pods.list()
+        await self._plane.tracing.flush()
+        if self._shown.as_json:
+            sys.stdout.write(msgspec.json.encode(self._document(pods, seconds)).decode() + "\n")
+            sys.stdout.flush()
+        else:
+            self._say_summary(pods, seconds)
+        if not complete:
+            print(f"error: not complete after {self._shown.timeout:g} s", file=sys.stderr)
+            for reason in progress_of.unfinished_reasons(self._measure(), pods):
+                print(f"  {reason}", file=sys.stderr)
+
+    def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
+        per_node = Counter(pod.spec.node_name for pod in pods)
+        progress = self._measure()
+        document: dict[str, Any] = {
+            "deployments": _rows(progress, "deployment.apps/"),
+            "pods": [
+                {
+                    "namespace": pod.metadata.namespace,
+                    "name": pod.metadata.name,
+                    "node": pod.spec.node_name,
+                    "phase": pod.status.phase,
+                    "ready": progress_of.is_ready(pod),
+                    "traceId": self._plane.tracing.trace_id(pod),
+                    "createdToBoundSeconds": self._plane.tracing.created_to_bound_seconds(pod),
+                }
+                for pod in sorted(pods, key=lambda pod: pod.key)
+            ],
+            "nodes": [{"name": name, "pods": per_node[name]} for name in sorted(self._nodes.keys())],
+            "seconds": round(seconds, 3),
+            "podsPerSecond": round(progress.ready / seconds, 1) if seconds else 0.0,
+        }
+        controllers = _rows(progress, "replicationcontroller/")
+        if controllers:
+            document["replicationControllers"] = controllers
+        return document
+
+    def _say_summary(self, pods: Sequence[Pod], seconds: float) -> None:
+        progress = self._measure()
+        if not self._manifests:
+            return
+        nodes = len({pod.spec.node_name for pod in pods if pod.spec.node_name})
+        rate = f"{progress.ready / seconds:.1f} pods/s" if seconds else ""
+        self._say(f"{progress.line()}; {nodes} nodes, {seconds:.2f} s, {rate}")
+        for reason in progress_of.unfinished_reasons(progress, pods):
+            self._say(f"  {reason}")
+        slowest = self._plane.tracing.slowest()
+        if slowest is not None:
+            from rich.console import Console
+
+            from kubeloop.tracing.views.waterfall import waterfall
+
+            self._say("slowest pod:")
+            Console(file=sys.stdout).print(waterfall(slowest))
+
+    def _say(self, text: str) -> None:
+        """To stdout, or to stderr when stdout is for the JSON document alone."""
+        print(text, file=sys.stderr if self._shown.as_json else sys.stdout, flush=True)
+
+
+class PlainLines:
+    """Progress for a log: a line a second, if it says anything new."""
+
+    def __init__(self, say: Any) -> None:
+        self._say = say
+        self._last = ""
+        self._next_at = 0.0
+
+    def __call__(self, progress: Progress, seconds: float, finished: bool) -> None:
+        if seconds < self._next_at and not finished:
+            return
+        self._next_at = seconds + _LINE_SECONDS
+        line = progress.line()
+        if line != self._last:
+            self._last = line
+            self._say(f"{seconds:6.1f} s  {line}")
+
+
+def _rows(progress: Progress, prefix: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "namespace": workload.namespace,
+            "name": workload.name,
+            "replicas": workload.replicas,
+            "available": workload.available,
+        }
+        for workload in progress.workloads
+        if workload.title.startswith(prefix)
+    ]

@@ -1,0 +1,1 @@
+"""Composition of one process: controllers, scheduler, tracing, metrics, endpoint, leader election."""

@@ -1,0 +1,35 @@
+"""All pages of a process that runs controllers and scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kubeloop.cli.explain import explain_pages
+from kubeloop.kube.objects.resources import PODS
+from kubeloop.process.pod_resource_metrics import pod_resources
+from kubeloop.process.scheduler_dump import dump_pages
+from kubeloop.process.trace_pages import trace_pages
+
+if TYPE_CHECKING:
+    from kubeloop.process.control_plane import ControlPlane
+    from kubeloop.process.endpoint import Endpoint
+
+
+def add_process_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+    """Readiness, configuration, traces, explanations and dumps of `plane`."""
+    endpoint.add_readiness_check("informer-sync", lambda: None if plane.synced.is_set() else "caches are not filled")
+    endpoint.add_page("/configz", lambda _: _configuration(plane))
+    if "scheduler" in plane.settings.controllers:
+        endpoint.add_page("/metrics/resources", lambda _: pod_resources(plane.informers.informer(PODS).store.list()))
+    trace_pages(endpoint, plane)
+    explain_pages(endpoint, plane)
+    dump_pages(endpoint, plane)
+
+
+def _configuration(plane: ControlPlane) -> dict[str, Any]:
+    document: dict[str, Any] = {"tracing.kubeloop.io": plane.tracing.document()}
+    if "scheduler" in plane.settings.controllers:
+        from kubeloop.scheduler.config.v1 import configuration_document
+
+        document["kubescheduler.config.k8s.io"] = configuration_document(plane.settings.scheduler)
+    return document

@@ -1,0 +1,82 @@
+"""Writing the kubeconfig of a development cluster."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from kubeloop.kube import yaml
+from kubeloop.kube.errors import UserError
+
+_NAME = "kubeloop"
+
+
+def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: bytes) -> None:
+    """Write `path`, or the file that it links to, with mode 0600, replacing the file in one step.
+
+    Other clusters, users and contexts that the file already names are kept; the current context becomes ours, as kind
+    does it. Raises UserError if the file cannot be read as a kubeconfig or not be written.
+    """
+    config = _existing(path)
+    entry = {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
+    _put(config, "clusters", "cluster", entry)
+    _put(config, "users", "user", {"token": token})
+    _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": "default"})
+    config["current-context"] = _NAME
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(yaml.write(config, sort_keys=False))
+        partial.rename(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise UserError(f"cannot write the kubeconfig {path}: {error.strerror}", hint="--kubeconfig PATH") from None
+
+
+def kubeconfig_document(*, server: str, token: str, certificate: Path, namespace: str) -> dict[str, Any]:
+    """A kubeconfig with one cluster, user and context.
+
+    It names the certificate's file: of one that stands in the kubeconfig, many libraries make a file and leave it.
+    """
+    config = _new()
+    _put(config, "clusters", "cluster", {"server": server, "certificate-authority": str(certificate)})
+    _put(config, "users", "user", {"token": token})
+    _put(config, "contexts", "context", {"cluster": _NAME, "user": _NAME, "namespace": namespace})
+    return config | {"current-context": _NAME}
+
+
+def _new() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+
+
+def _existing(path: Path) -> dict[str, Any]:
+    empty = _new()
+    try:
+        config, _ = yaml.read_first(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return empty
+    except (OSError, UnicodeDecodeError, yaml.UnreadableYaml):
+        config = "unreadable"
+    if config is None:
+        return empty
+    if not _is_kubeconfig(config):
+        raise UserError(f"{path} exists and is not a kubeconfig", hint="choose another file with --kubeconfig")
+    return {**empty, **config}
+
+
+def _is_kubeconfig(content: Any) -> bool:
+    if not isinstance(content, dict) or content.get("kind") != "Config":
+        return False
+    lists = [content.get(plural) or [] for plural in ("clusters", "users", "contexts")]
+    return all(isinstance(each, list) and all(isinstance(entry, dict) for entry in each) for each in lists)
+
+
+def _put(config: dict[str, Any], plural: str, singular: str, value: dict[str, Any]) -> None:
+    others = [entry for entry in config[plural] or [] if entry.get("name") != _NAME]
+    config[plural] = [*others, {"name": _NAME, singular: value}]

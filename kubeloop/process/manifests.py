@@ -1,0 +1,266 @@
+"""Manifests: reading them from files, and applying them as `kubectl apply` does.
+
+All documents are read and checked before the first one is sent, so that a typing error in the last file does not leave
+half an application behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from kubeloop.kube import yaml
+from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.discovery import ResourceMap
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
+from kubeloop.kube.objects.resources import Resource
+from kubeloop.tracing.recording.request_recorder import ApplyTrace
+from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
+
+Outcome = Literal["created", "configured", "unchanged"]
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_FIELD_MANAGER = {"fieldManager": "kubeloop", "fieldValidation": "Strict"}
+_BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
+_TRACED = frozenset({"deployments.apps", "replicasets.apps", "replicationcontrollers"})
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One object as a file has it. `source` names file and document, for errors."""
+
+    source: str
+    body: dict[str, Any]
+
+    @property
+    def api_version(self) -> str:
+        return str(self.body["apiVersion"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.body["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"].get("name", ""))
+
+
+def read_manifests(paths: Sequence[Path]) -> list[Manifest]:
+    """All objects of `paths` (files, folders without their subfolders, "-" for stdin), in order; Lists are opened.
+
+    Raises UserError for what cannot be read, is no YAML, or lacks apiVersion, kind or name.
+    """
+    manifests = [
+        manifest for path in paths for source, text in _texts(path) for manifest in parse_manifests(source, text)
+    ]
+    if paths and not manifests:
+        raise UserError(f"no objects in {', '.join(map(str, paths))}", hint="each document needs apiVersion and kind")
+    return manifests
+
+
+async def apply(
+    client: Client,
+    manifests: Iterable[Manifest],
+    *,
+    default_namespace: str = "default",
+    known: ResourceMap | None = None,
+    trace: ApplyTrace | None = None,
+) -> list[tuple[str, Outcome]]:
+    """Create the objects or bring existing ones to what the manifests say, namespaces first.
+
+    CustomResourceDefinitions come even before those if there are objects of the kinds that they define.
+
+    `known`: what the server served a while ago; it is asked again for what is not in there. `trace`: has a span for
+    each request; workloads say in an annotation that it is what their reconciles come from.
+    Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
+    server's own words for the first object that is refused.
+    """
+    manifests = list(manifests)
+    if known is None or any(known.find(each.api_version, each.kind) is None for each in manifests):
+        known = await ResourceMap.discover(client)
+    outcomes: list[tuple[str, Outcome]] = []
+    to_come = {defined for manifest in manifests for defined in _defined_kinds(manifest)}
+    if any(known.find(*each) is None for each in _kinds(manifests) & to_come):
+        for manifest in manifests:
+            if (manifest.api_version, manifest.kind) not in to_come:
+                _resource_of(manifest, known)  # what is wrong is told before anything is sent
+        definitions = [manifest for manifest in manifests if manifest.kind == _DEFINITION]
+        outcomes += await apply(client, definitions, default_namespace=default_namespace, known=known)
+        manifests = [manifest for manifest in manifests if manifest.kind != _DEFINITION]
+        known = await ResourceMap.discover(client)
+    resolved = [(manifest, _resource_of(manifest, known)) for manifest in manifests]
+    resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: file order is kept otherwise
+    try:
+        for manifest, resource in resolved:
+            outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace))
+    finally:
+        if trace is not None:
+            trace.finish()
+    return outcomes
+
+
+_DEFINITION = "CustomResourceDefinition"
+
+
+def _kinds(manifests: Iterable[Manifest]) -> set[tuple[str, str]]:
+    return {(each.api_version, each.kind) for each in manifests}
+
+
+def _defined_kinds(manifest: Manifest) -> set[tuple[str, str]]:
+    """apiVersion and kind of the custom resources that a definition defines, as far as it can be read."""
+    spec = manifest.body.get("spec")
+    if manifest.kind != _DEFINITION or not isinstance(spec, dict) or not isinstance(spec.get("names"), dict):
+        return set()
+    versions = spec.get("versions")
+    names = [each.get("name") for each in versions if isinstance(each, dict)] if isinstance(versions, list) else []
+    return {(f"{spec.get('group')}/{name}", str(spec["names"].get("kind"))) for name in names}
+
+
+def last_applied(body: Mapping[str, Any]) -> str:
+    """The value of kubectl's annotation, to the letter: sorted, escaped for HTML as Go does it, with a line end."""
+    text = msgspec.json.encode(body, order="sorted").decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text + "\n"
+
+
+async def _apply_traced(
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace: ApplyTrace | None
+) -> tuple[str, Outcome]:
+    traceparent = trace.begin() if trace is not None else ""
+    if trace is None or not traceparent:
+        return await _apply_one(client, manifest, resource, default_namespace, "")
+    kind, name = str(manifest.body["kind"]), manifest.name
+    namespace = str(manifest.body["metadata"].get("namespace") or default_namespace) if resource.namespaced else ""
+    try:
+        title, outcome = await _apply_one(client, manifest, resource, default_namespace, traceparent)
+    except (UserError, ServerUnreachable) as error:
+        failed = "refused" if isinstance(error, UserError) else "unknown"
+        trace.end(traceparent, kind, namespace, name, failed, str(error))
+        raise
+    trace.end(traceparent, kind, namespace, name, outcome)
+    return title, outcome
+
+
+async def _apply_one(
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, traceparent: str
+) -> tuple[str, Outcome]:
+    metadata = manifest.body["metadata"]
+    namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
+    # the annotation lets a later `kubectl apply` of the same file see which fields were taken out of it
+    annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
+    metadata = {**metadata, "annotations": annotations, **({"namespace": namespace} if namespace else {})}
+    applied = last_applied({**manifest.body, "metadata": metadata})
+    annotations = {**annotations, LAST_APPLIED: applied}
+    if traceparent and resource.group_resource in _TRACED:
+        annotations = {TRACEPARENT_ANNOTATION: traceparent, **annotations}  # one in the manifest is its author's wish
+    body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
+    headers = {"traceparent": traceparent} if traceparent else None
+    title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
+    try:
+        if not manifest.name:  # generateName: each time another object
+            await client.create(resource, body, namespace, query=_FIELD_MANAGER, headers=headers)
+            return title, "created"
+        before = await _content_or_none(client, resource, manifest.name, namespace)
+        query = {**_FIELD_MANAGER, "force": "true"}
+        after = await client.patch(
+            resource, manifest.name, body, PatchType.APPLY, namespace, query=query, headers=headers
+        )
+    except ApiError as error:
+        servers_fault = error.code >= 500 or error.code == 429
+        hint = (
+            "the server failed, not the manifest; try again"
+            if servers_fault
+            else "correct the manifest and start again"
+        )
+        raise UserError(f"{manifest.source}: {error.message}", hint=hint) from None
+    if before is None:
+        return title, "created"
+    return title, "unchanged" if _content(after) == before else "configured"
+
+
+async def _content_or_none(client: Client, resource: Resource[Any], name: str, namespace: str) -> dict[str, Any] | None:
+    try:
+        return _content(await client.get(resource, name, namespace))
+    except NotFound:
+        return None
+
+
+def _content(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What an apply can change that a reader of the object would call a change."""
+    metadata = {name: value for name, value in found["metadata"].items() if name not in _BOOKKEEPING}
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {name: value for name, value in annotations.items() if name != TRACEPARENT_ANNOTATION}
+    return {**found, "metadata": metadata, "status": None}
+
+
+def _resource_of(manifest: Manifest, known: ResourceMap) -> Resource[dict[str, Any]]:
+    resource = known.find(manifest.api_version, manifest.kind)
+    if resource is not None:
+        return resource
+    raise UserError(
+        f'{manifest.source}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"',
+        hint=known.suggestion(manifest.kind) or "the server does not serve this kind; take the document out",
+    )
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if str(path) == "-":
+        yield "stdin", sys.stdin.read()
+        return
+    try:
+        if path.is_dir():
+            for file in sorted(path.iterdir()):
+                if file.suffix in _SUFFIXES and file.is_file():
+                    yield str(file), file.read_text()
+        else:
+            yield str(path), path.read_text()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", hint="check the path given to -f") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text", hint="a manifest is YAML or JSON in UTF-8") from None
+
+
+def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
+    """All objects of a YAML or JSON text. `source` names it in errors. Raises UserError."""
+    documents = _documents(source, text)
+    for number, document in enumerate(documents, start=1):
+        if document is None:
+            continue
+        place = source if len(documents) == 1 else f"{source}, document {number}"
+        yield from _objects(place, document)
+
+
+def _documents(source: str, text: str) -> list[Any]:
+    try:
+        documents, repeated = yaml.read_all(text)
+    except yaml.UnreadableYaml as error:
+        try:
+            return [msgspec.json.decode(text)]  # "\ud83d\ude00" is JSON and no YAML
+        except msgspec.DecodeError:
+            raise UserError(f"{source}: {error.place}", hint="this is no valid YAML") from None
+    if repeated:
+        raise UserError(f"{source}: {repeated[0]}", hint="take one of the two out")
+    return documents
+
+
+def _objects(source: str, document: Any) -> Iterator[Manifest]:
+    if not isinstance(document, dict):
+        raise UserError(
+            f"{source}: not a Kubernetes object but a {type(document).__name__}", hint="see kubectl explain"
+        )
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            raise UserError(f"{source}: {field} not set", hint=f"every manifest needs {field}")
+    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        for number, item in enumerate(document["items"], start=1):
+            yield from _objects(f"{source}, item {number}", item)
+        return
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        raise UserError(f"{source}: metadata.name not set", hint=f"give the {document['kind']} a name")
+    yield Manifest(source, document)

@@ -1,0 +1,70 @@
+"""/metrics/resources: what each pod requests and is limited to, as kube-scheduler tells Prometheus.
+
+Source: pkg/scheduler/metrics/resources of v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.process.endpoint import File
+from kubeloop.scheduler.resources import pod_limits, pod_requests
+
+_SLICE = 200  # pods between two turns of the loop's other tasks
+_HELP = (
+    "Resources {what} on the cluster, broken down by pod. This shows the resource usage the scheduler and kubelet "
+    "expect per pod for resources along with the unit for the resource if any."
+)
+
+
+async def pod_resources(pods: Iterable[Pod]) -> File:
+    """kube_pod_resource_request and kube_pod_resource_limit of all pods but those that have ended."""
+    requests: list[str] = []
+    limits: list[str] = []
+    for number, pod in enumerate(pods):
+        if number % _SLICE == _SLICE - 1:
+            await asyncio.sleep(0)
+        if pod.spec.node_name and pod.status.phase in ("Succeeded", "Failed"):
+            continue
+        requests += _samples("kube_pod_resource_request", pod, pod_requests(pod, use_status=True))
+        limits += _samples("kube_pod_resource_limit", pod, pod_limits(pod))
+    lines = [
+        *_head("kube_pod_resource_limit", _HELP.format(what="limit for workloads")),
+        *limits,
+        *_head("kube_pod_resource_request", _HELP.format(what="requested by workloads")),
+        *requests,
+    ]
+    return File(("\n".join(lines) + "\n").encode(), "text/plain")
+
+
+def _head(name: str, help_: str) -> tuple[str, str]:
+    return f"# HELP {name} [STABLE] {help_}", f"# TYPE {name} gauge"
+
+
+def _samples(name: str, pod: Pod, amounts: dict[str, int]) -> Iterator[str]:
+    priority = "" if pod.spec.priority is None else str(pod.spec.priority)
+    for resource, amount in sorted(amounts.items()):
+        if not amount:
+            continue
+        labels = {
+            "namespace": pod.metadata.namespace,
+            "pod": pod.metadata.name,
+            "node": pod.spec.node_name,
+            "scheduler": pod.spec.scheduler_name,
+            "priority": priority,
+            "resource": resource,
+            "unit": _unit(resource),
+        }
+        value = amount / 1000 if resource == "cpu" else float(amount)
+        written = ",".join(f'{label}="{text}"' for label, text in labels.items())
+        yield f"{name}{{{written}}} {value!r}"
+
+
+def _unit(resource: str) -> str:
+    if resource == "cpu":
+        return "cores"
+    if resource in ("memory", "storage", "ephemeral-storage") or resource.startswith("hugepages-"):
+        return "bytes"
+    return "integer"

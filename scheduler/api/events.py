@@ -1,0 +1,169 @@
+"""Cluster events: what changed, told to the scheduling queue so that it can wake the pods it may help.
+
+Source: pkg/scheduler/framework/{events,types}.go of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api.interface import ActionType, ClusterEvent
+from kubeloop.scheduler.resources import requests_nano
+
+ADD = ActionType.ADD
+DELETE = ActionType.DELETE
+UPDATE_NODE = (
+    ActionType.UPDATE_NODE_ALLOCATABLE
+    | ActionType.UPDATE_NODE_LABEL
+    | ActionType.UPDATE_NODE_TAINT
+    | ActionType.UPDATE_NODE_CONDITION
+    | ActionType.UPDATE_NODE_ANNOTATION
+    | ActionType.UPDATE_NODE_DECLARED_FEATURE
+)
+UPDATE_POD = (
+    ActionType.UPDATE_POD_LABEL
+    | ActionType.UPDATE_POD_SCALE_DOWN
+    | ActionType.UPDATE_POD_TOLERATION
+    | ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+    | ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM
+)
+UPDATE = UPDATE_NODE | UPDATE_POD  # any update; of kinds other than Pod and Node the only one there is
+ALL = ADD | DELETE | UPDATE
+
+_NAMES: Mapping[int, str] = {int(UPDATE): "Update", int(ALL): "All"} | {
+    int(action): "".join(word.capitalize() for word in (action.name or "").split("_")) for action in ActionType
+}
+
+
+def action_name(action: ActionType) -> str:
+    """As kube-scheduler prints it: "UpdateNodeTaint", "Update"."""
+    return _NAMES.get(int(action)) or "|".join(_NAMES[int(each)] for each in action)
+
+
+def cluster_event(resource: str, action: ActionType) -> ClusterEvent:
+    return ClusterEvent(resource, action, f"{resource}{action_name(action)}")
+
+
+NODE = "Node"
+POD = "Pod"
+ASSIGNED_POD_RESOURCE = "AssignedPod"
+PENDING_POD_RESOURCE = "UnschedulablePod"
+
+NODE_ADD = cluster_event(NODE, ADD)
+NODE_DELETE = cluster_event(NODE, DELETE)
+ASSIGNED_POD_ADD = cluster_event(ASSIGNED_POD_RESOURCE, ADD)
+ASSIGNED_POD_UPDATE = cluster_event(ASSIGNED_POD_RESOURCE, UPDATE)
+ASSIGNED_POD_DELETE = cluster_event(ASSIGNED_POD_RESOURCE, DELETE)
+PENDING_POD_ADD = cluster_event(PENDING_POD_RESOURCE, ADD)
+PENDING_POD_UPDATE = cluster_event(PENDING_POD_RESOURCE, UPDATE)
+PENDING_POD_DELETE = cluster_event(PENDING_POD_RESOURCE, DELETE)
+UNSCHEDULABLE_TIMEOUT = ClusterEvent("*", ALL, "UnschedulableTimeout")
+FORCE_ACTIVATE = ClusterEvent("*", ALL, "ForceActivate")
+
+# Why a pod entered a queue, where no cluster event did it (label "event" of scheduler_queue_incoming_pods_total).
+SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE = "BackoffComplete"
+POP_FROM_BACKOFF = "PopFromBackoffQ"
+
+_NODE_UPDATES = {
+    action: cluster_event(NODE, action)
+    for action in (
+        ActionType.UPDATE_NODE_TAINT,
+        ActionType.UPDATE_NODE_ALLOCATABLE,
+        ActionType.UPDATE_NODE_LABEL,
+        ActionType.UPDATE_NODE_CONDITION,
+        ActionType.UPDATE_NODE_ANNOTATION,
+        ActionType.UPDATE_NODE_DECLARED_FEATURE,
+    )
+}
+_POD_UPDATES = {
+    (resource, action): cluster_event(resource, action)
+    for resource in (ASSIGNED_POD_RESOURCE, PENDING_POD_RESOURCE)
+    for action in UPDATE_POD
+}
+
+
+def is_wildcard(event: ClusterEvent) -> bool:
+    return event.resource == "*" and event.action == ALL
+
+
+def matches(registered: ClusterEvent, event: ClusterEvent) -> bool:
+    """Does a plugin registered for `registered` hear of `event`? Not if the event is less specific than that."""
+    if is_wildcard(registered):
+        return True
+    resource = registered.resource
+    if resource not in ("*", event.resource) and (
+        resource != POD or event.resource not in (ASSIGNED_POD_RESOURCE, PENDING_POD_RESOURCE)
+    ):
+        return False
+    mask, action = int(registered.action), int(event.action)
+    return mask & action != 0 and action <= mask
+
+
+def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
+    """The events of an update of a node, none if nothing changed that scheduling looks at."""
+    events = []
+    if old.spec.unschedulable and not new.spec.unschedulable:
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_TAINT])
+    if old.status.allocatable != new.status.allocatable:
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_ALLOCATABLE])
+    if old.metadata.labels != new.metadata.labels:
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_LABEL])
+    if old.spec.taints != new.spec.taints:
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_TAINT])
+    if old.status.conditions is not new.status.conditions and _conditions(old) != _conditions(new):
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_CONDITION])
+    if old.metadata.annotations != new.metadata.annotations:
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_ANNOTATION])
+    if old.status.declared_features != new.status.declared_features:
+        events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_DECLARED_FEATURE])
+    return events
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}
+
+
+def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+    """The events of an update of a pod; the general Update if nothing specific changed."""
+    resource = ASSIGNED_POD_RESOURCE if new.spec.node_name else PENDING_POD_RESOURCE
+    events = []
+    if old.metadata.labels != new.metadata.labels:
+        events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_LABEL])
+    if _scaled_down(old, new):
+        events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_SCALE_DOWN])
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
+    if len(old.spec.tolerations) != len(new.spec.tolerations):
+        events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_TOLERATION])
+    if (
+        old.status.resource_claim_statuses != new.status.resource_claim_statuses
+        or old.status.extended_resource_claim_status != new.status.extended_resource_claim_status
+    ):
+        events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM])
+    if not events:
+        events.append(ASSIGNED_POD_UPDATE if new.spec.node_name else PENDING_POD_UPDATE)
+    return events
+
+
+def _scaled_down(old: Pod, new: Pod) -> bool:
+    spec, status = new.spec, new.status
+    if (
+        spec.containers == old.spec.containers
+        and spec.init_containers == old.spec.init_containers
+        and spec.resources == old.spec.resources
+        and spec.overhead == old.spec.overhead
+        and not status.resize
+        and status.resources == old.status.resources
+        and status.allocated_resources == old.status.allocated_resources
+        and not any(each.resources or each.allocated_resources for each in status.container_statuses)
+        and not any(each.resources or each.allocated_resources for each in old.status.container_statuses)
+        and not any(each.resources or each.allocated_resources for each in status.init_container_statuses)
+        and not any(each.resources or each.allocated_resources for each in old.status.init_container_statuses)
+    ):
+        return False
+    after = requests_nano(new, use_status=True)
+    return any(
+        name not in after or amount > after[name] for name, amount in requests_nano(old, use_status=True).items()
+    )

@@ -1,0 +1,91 @@
+"""What the scheduler offers its plugins: each is constructed as `PluginClass(args, handle)`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.event_recorder import EventSink
+
+if TYPE_CHECKING:
+    from kubeloop.kube.client.api_client import Client
+    from kubeloop.kube.objects.api_types import Pod
+    from kubeloop.scheduler.api.interface import CycleState, Status
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+    from kubeloop.scheduler.extender import Extender
+    from kubeloop.scheduler.framework.dry_run import DryRuns
+    from kubeloop.scheduler.framework.permits import WaitingPod
+    from kubeloop.scheduler.metrics import SchedulerMetrics
+    from kubeloop.scheduler.plugins.listers import Listers
+    from kubeloop.scheduler.queue.nominator import Nominator
+    from kubeloop.tracing.recording.pod_recorder import PodTraces
+
+
+class Handle(Protocol):
+    """Everything outside a plugin that it may use.
+
+    snapshot: the cluster as of this cycle; the same object in every cycle. listers: what informers know besides nodes
+    and pods. extenders: other programs that take part, in the order in which they are asked. metrics: None where nobody
+    counts.
+    """
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def listers(self) -> Listers: ...
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def rng(self) -> random.Random: ...
+
+    @property
+    def recorder(self) -> EventSink: ...
+
+    @property
+    def traces(self) -> PodTraces: ...
+
+    @property
+    def extenders(self) -> Sequence[Extender]: ...
+
+    @property
+    def metrics(self) -> SchedulerMetrics | None: ...
+
+    @property
+    def nominator(self) -> Nominator: ...
+
+    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
+        ...
+
+    def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
+        """Makes dry runs of `pod` on nodes: what the filters say when other pods come or go."""
+        ...
+
+    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
+        """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""
+        ...
+
+    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
+        """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
+        ...
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None:
+        """A pod that waits for a permit, to be allowed or rejected."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` in the background, in the scheduler's task group. It handles its own errors."""
+        ...
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Move these pending pods to the active queue: what they waited for has happened."""
+        ...

@@ -1,0 +1,141 @@
+"""Shapes that most plugins' answers have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.events import cluster_event
+from kubeloop.scheduler.api.interface import (
+    MAX_NODE_SCORE,
+    ActionType,
+    ClusterEventWithHint,
+    Code,
+    CycleState,
+    HintFunction,
+    InfoHintFunction,
+    Mask,
+    RowReasons,
+    Rows,
+    RowVerdicts,
+    Scores,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+def unschedulable(plugin: str, *reasons: str) -> Status:
+    return Status(Code.UNSCHEDULABLE, reasons, plugin)
+
+
+def unresolvable(plugin: str, *reasons: str) -> Status:
+    """A rejection that preemption cannot help."""
+    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons, plugin)
+
+
+def failed(plugin: str, error: BaseException | str) -> Status:
+    """The plugin could not decide."""
+    return Status(Code.ERROR, (str(error),), plugin, error if isinstance(error, BaseException) else None)
+
+
+@cache
+def skip(plugin: str) -> Status:
+    return Status(Code.SKIP, (), plugin)
+
+
+def same_reason(status: Status, rows: Rows) -> RowReasons:
+    """explain_rows of a plugin with one reason only."""
+    return RowReasons(np.zeros(len(rows), np.intp), (status,))
+
+
+def always(status: Status) -> Callable[[int], Status]:
+    """explain() of a plugin with one reason only."""
+    return lambda _index: status
+
+
+def explained_per_node(
+    passed: Mask,
+    rows: Rows,
+    snapshot: Snapshot,
+    filter_: Callable[[CycleState, PodInfo, NodeInfo], Status | None],
+    state: CycleState,
+    pod: PodInfo,
+) -> RowVerdicts:
+    """Verdicts whose reasons the per-node form gives, when somebody asks."""
+
+    def explain(index: int) -> Status:
+        status = filter_(state, pod, snapshot.node_infos[rows[index]])
+        assert status is not None, "the array form rejected a node which the per-node form accepts"
+        return status
+
+    return RowVerdicts(passed, explain)
+
+
+FEW_ROWS = 4
+"""Up to so many nodes are cheaper one by one than as arrays: what the class cache asks for between two pods."""
+
+
+def scores_one_by_one(
+    score: Callable[[CycleState, PodInfo, NodeInfo], int],
+    state: CycleState,
+    pod: PodInfo,
+    snapshot: Snapshot,
+    rows: Rows,
+) -> Scores:
+    infos = snapshot.node_infos
+    return np.array([score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
+
+
+def verdicts_one_by_one(
+    filter_: Callable[[CycleState, PodInfo, NodeInfo], Status | None],
+    state: CycleState,
+    pod: PodInfo,
+    snapshot: Snapshot,
+    rows: Rows,
+) -> RowVerdicts:
+    infos = snapshot.node_infos
+    statuses = [filter_(state, pod, infos[row]) for row in rows.tolist()]
+
+    def explain(index: int) -> Status:
+        status = statuses[index]
+        assert status is not None
+        return status
+
+    return RowVerdicts(np.array([status is None for status in statuses], np.bool_), explain)
+
+
+def at(array: npt.NDArray[Number], rows: Rows, snapshot: Snapshot) -> npt.NDArray[Number]:
+    """array [N] at `rows` [K]; without copying if those are all of them. Read only."""
+    return array if rows is snapshot.all_rows else array[rows]
+
+
+def default_normalize(scores: Scores, *, reverse: bool = False) -> Scores:
+    """Scores [K] in proportion to their highest, which becomes 100; reversed: 0. Source: DefaultNormalizeScore."""
+    highest = int(scores.max(initial=0))
+    if highest == 0:
+        return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
+    # Go divides towards zero; scores are not negative here
+    proportional = scores * MAX_NODE_SCORE // highest
+    return MAX_NODE_SCORE - proportional if reverse else proportional
+
+
+def on(
+    resource: str, action: ActionType, hint: HintFunction | None = None, by_info: InfoHintFunction | None = None
+) -> ClusterEventWithHint:
+    """One registration of a plugin's events_to_register."""
+    return ClusterEventWithHint(cluster_event(resource, action), hint, by_info)
+
+
+def counts_on_a_node(pod: Pod) -> bool:
+    """Does it take a node's room: because it is there, or because room is kept for it? Else its end helps nobody."""
+    return bool(pod.spec.node_name or pod.status.nominated_node_name)

@@ -1,0 +1,1 @@
+"""Explanations of pending pods, and the cache debugger."""

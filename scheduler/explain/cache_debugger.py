@@ -1,0 +1,209 @@
+"""For operators: what the scheduler holds, and whether that is what the API server has.
+
+Source of the comparison: pkg/scheduler/backend/cache/debugger of v1.36. Looks only; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.event_handlers import is_terminated
+from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """missed: known to the API server and not to the scheduler; redundant: the other way round. Sorted names."""
+
+    missed_nodes: tuple[str, ...]
+    redundant_nodes: tuple[str, ...]
+    missed_pods: tuple[str, ...]
+    redundant_pods: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.missed_nodes or self.redundant_nodes or self.missed_pods or self.redundant_pods)
+
+    def persisting(self, later: Differences) -> Differences:
+        """Those that a later comparison shows, too."""
+        return Differences(
+            missed_nodes=_both(self.missed_nodes, later.missed_nodes),
+            redundant_nodes=_both(self.redundant_nodes, later.redundant_nodes),
+            missed_pods=_both(self.missed_pods, later.missed_pods),
+            redundant_pods=_both(self.redundant_pods, later.redundant_pods),
+        )
+
+    def to_json(self) -> dict[str, list[str]]:
+        return {
+            "missedNodes": list(self.missed_nodes),
+            "redundantNodes": list(self.redundant_nodes),
+            "missedPods": list(self.missed_pods),
+            "redundantPods": list(self.redundant_pods),
+        }
+
+
+def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*some} & {*others}))
+
+
+def compare(cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]) -> Differences:
+    """The cache and queue against what the API server (or an informer) has.
+
+    Pods of other schedulers that are not bound are nobody's here, and not missed.
+    """
+    there = {node.metadata.name for node in nodes}
+    actual = {pod.metadata.uid: pod for pod in pods if not is_terminated(pod)}
+    return compare_with(cache, queue, there, actual)
+
+
+def compare_with(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
+    """compare() with the names of the nodes and the pods by UID, terminated ones left out."""
+    known_nodes = {info.name for info in cache.nodes() if info.node is not None}
+    cached = cache.pod_uids()
+    redundant = [pod.key for uid in cached - pods.keys() if (pod := cache.get_pod(uid)) is not None]
+    missed: list[str] = []
+    unknown = pods.keys() - cached
+    if unknown:
+        waiting = {queued.uid for queued in _all_waiting(queue)}
+        in_flight = set(queue.in_flight_keys())
+        missed = [
+            pods[uid].key for uid in unknown - waiting if pods[uid].key not in in_flight and _is_ours(pods[uid], queue)
+        ]
+    return Differences(
+        missed_nodes=tuple(sorted(nodes - known_nodes)),
+        redundant_nodes=tuple(sorted(known_nodes - nodes)),
+        missed_pods=tuple(sorted(missed)),
+        redundant_pods=tuple(sorted(redundant)),
+    )
+
+
+def _is_ours(pod: Pod, queue: SchedulingQueue) -> bool:
+    return bool(pod.spec.node_name) or queue.serves(pod.spec.scheduler_name)
+
+
+def _all_waiting(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:
+    yield from queue.active_pods()
+    yield from queue.backoff_pods()
+    yield from queue.error_backoff_pods()
+    yield from queue.unschedulable_pods()
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldNode:
+    name: str
+    exists: bool
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+    pods: Sequence[PodInfo]
+    nominated: Sequence[str]
+
+
+class Held:
+    """Everything the scheduler holds, as it is when this is made; put into words later, piece by piece."""
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+        self._assumed = {pod.metadata.uid for pod in cache.assumed_pods()}
+        nominated_to = set(queue.nominator.nodes())
+        self._nodes = [
+            _HeldNode(
+                info.name,
+                info.node is not None,
+                info.allocatable,  # never changed, but another one after a change of the node
+                info.requested.copy(),
+                tuple(info.pods.values()),
+                [pod.key for pod in queue.nominator.pods_on(info.name)] if info.name in nominated_to else (),
+            )
+            for info in cache.nodes()
+        ]
+        unschedulable = queue.unschedulable_pods()
+        self._queue = {
+            "active": queue.active_pods(),
+            "backoff": [*queue.backoff_pods(), *queue.error_backoff_pods()],
+            "unschedulable": [each for each in unschedulable if not each.gated],
+            "gated": [each for each in unschedulable if each.gated],
+        }
+        self._in_flight = queue.in_flight_keys()
+        self._scheduling_cycle = queue.scheduling_cycle
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """As plain JSON, by name."""
+        for held in sorted(self._nodes, key=lambda each: each.name):
+            yield {
+                "name": held.name,
+                "exists": held.exists,
+                "allocatable": dict(held.allocatable),
+                "requested": {name: amount for name, amount in held.requested.items() if amount},
+                "pods": [
+                    {
+                        "name": pod.key,
+                        "uid": pod.uid,
+                        "assumed": pod.uid in self._assumed,
+                        "requests": dict(pod.requests),
+                    }
+                    for pod in held.pods
+                ],
+                "nominatedPods": list(held.nominated),
+            }
+
+    def queued(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(queue, pod as plain JSON): queue after queue, in each as they will be popped."""
+        for name, pods in self._queue.items():
+            for each in pods:
+                yield name, _queued(each)
+
+    def queue_document(self, queued: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+        """What queued() gave, with what is in flight."""
+        document: dict[str, Any] = {name: [] for name in self._queue}
+        for name, pod in queued:
+            document[name].append(pod)
+        return document | {"inFlight": self._in_flight, "schedulingCycle": self._scheduling_cycle}
+
+    def lines(self) -> Iterator[str]:
+        """For a log: one line per node and pod."""
+        yield "Dump of cached NodeInfo"
+        for node in self.nodes():
+            gone = "" if node["exists"] else " (gone)"
+            yield f"Node name: {node['name']}{gone}, requested {node['requested']}, allocatable {node['allocatable']}"
+            for pod in node["pods"]:
+                yield f"  pod {pod['name']} uid {pod['uid']}{' assumed' if pod['assumed'] else ''}"
+            for name in node["nominatedPods"]:
+                yield f"  nominated {name}"
+        yield "Dump of scheduling queue"
+        for name, pod in self.queued():
+            yield f"{name}: {pod['name']} attempts {pod['attempts']} rejected by {pod['rejectedBy']}"
+        for name in self._in_flight:
+            yield f"in flight: {name}"
+
+
+def dump(cache: Cache, queue: SchedulingQueue) -> dict[str, Any]:
+    """Everything the scheduler holds, as plain JSON."""
+    held = Held(cache, queue)
+    return {"nodes": list(held.nodes()), "queue": held.queue_document(held.queued())}
+
+
+def _queued(queued: QueuedPodInfo) -> dict[str, Any]:
+    return {
+        "name": queued.key,
+        "uid": queued.uid,
+        "attempts": queued.attempts,
+        "rejectedBy": sorted(queued.rejectors),
+        **({"gatedBy": queued.gating_plugin} if queued.gated else {}),
+    }
+
+
+def comparison_text(differences: Differences) -> str:
+    """The comparison for a log: one line per kind of difference."""
+    if not differences:
+        return "The cache agrees with the API server"
+    lines = [f"  {name}: {', '.join(found)}" for name, found in differences.to_json().items() if found]
+    return "\n".join(["The cache does not agree with the API server", *lines])
+
+
+def dump_text(cache: Cache, queue: SchedulingQueue) -> str:
+    """The dump for a log: one line per node and pod."""
+    return "\n".join(Held(cache, queue).lines())

@@ -1,0 +1,269 @@
+"""Why is this pod pending? Read from the live state: per node and plugin, and what could help.
+
+Every filter is asked about every node, so that a node shows all that is in the way, not only the first thing. Nothing
+is changed but the snapshot, which is brought up to date. For thousands of nodes that is much work: explain_in_slices
+lets others work meanwhile, and still explains one moment, as it keeps to the nodes and pods of one snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.interface import Code, CycleState, Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.explain.advice import advice
+from kubeloop.scheduler.fit_error import fit_error_message
+from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.scheduler import Scheduler
+
+_SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes: explained, or copied, in one go
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What one plugin has against the pod on one node."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """obstacles: none if the pod would fit. preemption_helps: it would fit if all pods of lower priority left."""
+
+    node: str
+    obstacles: tuple[Obstacle, ...]
+    preemption_helps: bool = False
+
+
+@dataclass(slots=True)
+class PodExplanation:
+    """queue: "active", "backoff", "unschedulable", "gated", "in flight", or "" if the pod does not wait here.
+
+    summary: one sentence. last_attempt: how the last one ended, by the pod's condition, "" if there was none.
+    message: kube-scheduler's, as of now. retry_seconds: until the backoff is over, 0.0 outside of it. shortages:
+    resource -> the least that is missing on any node, millicores for CPU.
+    """
+
+    pod: str
+    queue: str = ""
+    summary: str = ""
+    attempts: int = 0
+    last_attempt: str = ""
+    retry_seconds: float = 0.0
+    rejected_by: tuple[str, ...] = ()
+    message: str = ""
+    nodes: list[NodeExplanation] = field(default_factory=list)
+    shortages: dict[str, int] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+    preemption: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pod": self.pod,
+            "queue": self.queue,
+            "summary": self.summary,
+            "attempts": self.attempts,
+            "lastAttempt": self.last_attempt,
+            "retrySeconds": self.retry_seconds,
+            "rejectedBy": self.rejected_by,
+            "message": self.message,
+            "nodes": [
+                {
+                    "node": each.node,
+                    "obstacles": [
+                        {"plugin": one.plugin, "code": one.code, "reasons": one.reasons} for one in each.obstacles
+                    ],
+                    "preemptionHelps": each.preemption_helps,
+                }
+                for each in self.nodes
+            ],
+            "shortages": self.shortages,
+            "advice": self.advice,
+            "preemption": self.preemption,
+        }
+
+
+def explain(scheduler: Scheduler, key: str) -> PodExplanation:
+    """The explanation for the pod "namespace/name", at once."""
+    explanation = PodExplanation(key)
+    for _ in _steps(scheduler, key, explanation):
+        pass
+    return explanation
+
+
+async def explain_in_slices(scheduler: Scheduler, key: str) -> PodExplanation:
+    """As explain(), but the loop is not held for longer than a few milliseconds."""
+    explanation = PodExplanation(key)
+    for _ in _steps(scheduler, key, explanation):
+        await asyncio.sleep(0)
+    return explanation
+
+
+def _steps(scheduler: Scheduler, key: str, explanation: PodExplanation) -> Iterator[None]:
+    """Fills in `explanation`; a pause is welcome at each step."""
+    pod = scheduler.listers.pods.get(key)
+    if pod is None:
+        explanation.summary = "there is no such pod"
+    elif pod.spec.node_name:
+        explanation.summary = f"the pod is bound to {pod.spec.node_name}"
+    elif pod.spec.scheduler_name not in scheduler.frameworks:
+        explanation.summary = f'the pod waits for another scheduler, "{pod.spec.scheduler_name}"'
+    else:
+        yield from _explain_pending(scheduler, pod, explanation)
+
+
+def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> Iterator[None]:
+    explanation.last_attempt = _last_attempt(pod)
+    found = scheduler.queue.get(pod.key)
+    if found is not None:
+        explanation.queue, queued = found
+        explanation.attempts = queued.attempts
+        explanation.rejected_by = tuple(sorted(queued.rejectors))
+        explanation.retry_seconds = scheduler.queue.backoff_left_seconds(queued)
+        if queued.gated:
+            explanation.summary = f"the pod is held back by {queued.gating_plugin}"
+            explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)
+            explanation.advice = advice([queued.gating_plugin], pod)
+            return
+    elif scheduler.cache.is_assumed(pod):
+        assumed = scheduler.cache.get_pod(pod.metadata.uid)
+        explanation.queue = "in flight"
+        explanation.summary = f"the pod is being bound to {assumed.spec.node_name if assumed else 'a node'}"
+        return
+    elif scheduler.queue.is_in_flight(pod.metadata.uid):
+        explanation.queue = "in flight"
+    yield from _up_to_date(scheduler)
+    framework, state, info = scheduler.frameworks[pod.spec.scheduler_name], CycleState(), PodInfo(pod)
+    snapshot = scheduler.snapshot
+    nodes = tuple(snapshot.node_infos)  # the snapshot goes on to other moments; these are copies that never change
+    if not nodes:
+        explanation.summary = explanation.message = "no nodes available to schedule pods"
+        return
+    try:
+        names, rejection, confining = framework.run_pre_filter(state, info, snapshot)
+    except SchedulingError as error:
+        explanation.summary = explanation.message = str(error)
+        return
+    if rejection is not None:
+        explanation.message = fit_error_message(len(nodes), {}, rejection.message)
+        explanation.summary = rejection.message
+        explanation.advice = advice([rejection.plugin], pod, nodes, rejection.message)
+        return
+    reasons: Counter[str] = Counter()
+    plugins: Counter[str] = Counter()
+    elsewhere = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
+    confined = tuple(Obstacle(each, Code.UNSCHEDULABLE_AND_UNRESOLVABLE.api_name, (elsewhere,)) for each in confining)
+    for number, node in enumerate(nodes, start=1):
+        if number % _SLICE == 0:
+            yield
+        if names is not None and node.name not in names:
+            explanation.nodes.append(NodeExplanation(node.name, confined))
+            reasons[elsewhere] += 1
+            plugins.update(confining)
+            continue
+        statuses = _obstacles(framework, state, info, node)
+        helps = bool(statuses) and _fits_alone(framework, state, info, node, statuses)
+        obstacles = tuple(Obstacle(each.plugin, each.code.api_name, each.reasons) for each in statuses)
+        explanation.nodes.append(NodeExplanation(node.name, obstacles, helps))
+        if statuses:
+            reasons.update(statuses[0].reasons)
+            plugins.update(each.plugin for each in statuses)
+            _note_shortages(explanation.shortages, info, node)
+    yield
+    _sum_up(explanation, pod, nodes, reasons, plugins)
+
+
+def _up_to_date(scheduler: Scheduler) -> Iterator[None]:
+    """Take what changed into the snapshot, unless a cycle is under way that works with it."""
+    while not scheduler.in_cycle:
+        if len(scheduler.cache.update_snapshot(scheduler.snapshot, at_most=_SNAPSHOT_SLICE)) < _SNAPSHOT_SLICE:
+            return
+        yield
+
+
+def _last_attempt(pod: Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason != "SchedulingGated":
+            return f"{condition.reason}: {condition.message}"
+    return ""
+
+
+def _gating_message(framework: Framework, pod: Pod, queued: QueuedPodInfo) -> str:
+    """What the plugin that holds the pod back says of it now; "" if it no longer does."""
+    for plugin in framework.pre_enqueue:
+        if plugin.name == queued.gating_plugin and (status := plugin.pre_enqueue(pod)) is not None:
+            return status.message
+    return ""
+
+
+def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo) -> list[Status]:
+    """What each filter on its own has against the node; if none has, what nominated pods there make of it."""
+    statuses = [
+        status
+        for plugin in framework.filter
+        if plugin.name not in state.skip_filter
+        and (status := framework.filter_node(plugin, state, pod, node)) is not None
+    ]
+    if not statuses:
+        nominated = framework.run_filters_with_nominated_pods(state, pod, node)
+        return [nominated] if nominated is not None else []
+    return statuses
+
+
+def _fits_alone(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo, statuses: list[Status]) -> bool:
+    """Would the pod fit if all pods of lower priority left the node?"""
+    if any(status.code is not Code.UNSCHEDULABLE for status in statuses):
+        return False
+    victims = [each for each in node.pods.values() if each.priority < pod.priority]
+    if not victims:
+        return False
+    emptied, their_state = node.clone(), state.clone()
+    for victim in victims:
+        emptied.remove_pod(victim.uid)
+        if framework.run_remove_pod(their_state, pod, victim, emptied) is not None:
+            return False
+    return framework.run_filters_on_node(their_state, pod, emptied) is None
+
+
+def _note_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> None:
+    for name, amount in pod.requests.items():
+        missing = amount - (node.allocatable.get(name, 0) - node.requested.get(name, 0))
+        if missing > 0:
+            shortages[name] = min(missing, shortages.get(name, missing))
+
+
+def _sum_up(
+    explanation: PodExplanation,
+    pod: Pod,
+    infos: Sequence[NodeInfo],
+    reasons: Counter[str],
+    plugins: Counter[str],
+) -> None:
+    nodes = explanation.nodes
+    fitting = [each.node for each in nodes if not each.obstacles]
+    if fitting:
+        explanation.summary = f"the pod fits on {len(fitting)} of {len(nodes)} nodes now; it is about to be tried"
+        return
+    explanation.message = fit_error_message(len(nodes), reasons)
+    explanation.summary = explanation.message
+    # A resource is short everywhere only if no node has room for it.
+    explanation.advice = advice([plugin for plugin, _ in plugins.most_common()], pod, infos)
+    if "NodeResourcesFit" not in plugins:
+        explanation.shortages.clear()
+    helped = [each.node for each in nodes if each.preemption_helps]
+    if pod.spec.preemption_policy == "Never":
+        explanation.preemption = "the pod may not preempt others (preemptionPolicy: Never)"
+    elif pod.status.nominated_node_name:
+        explanation.preemption = f"room is being made on {pod.status.nominated_node_name}, the pod's nominated node"
+    elif helped:
+        explanation.preemption = f"preempting pods of lower priority would help on {len(helped)} of {len(nodes)} nodes"
+    else:
+        explanation.preemption = "preemption cannot help: no node would fit without its pods of lower priority"

@@ -1,0 +1,57 @@
+"""What the scheduler's metrics read from it on each scrape. Source: pkg/scheduler/metrics of v1.36."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sized
+
+from kubeloop.scheduler.api.interface import Plugin
+from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.metrics import SchedulerState
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+
+_POPPED = "PodPopped"
+
+
+class SchedulerGauges(SchedulerState):
+    """`binding` holds the bindings under way, and whatever plugins do in the background."""
+
+    def __init__(self, queue: SchedulingQueue, frameworks: Mapping[str, Framework], binding: Sized) -> None:
+        self._queue = queue
+        self._frameworks = frameworks
+        self._binding = binding
+
+    def in_flight_events(self) -> Mapping[str, int]:
+        return Counter(_POPPED if kind == "pod" else name for kind, name in self._queue.in_flight_log())
+
+    def unschedulable_pods(self) -> Mapping[tuple[str, str], int]:
+        queue = self._queue
+        waiting = (
+            *queue.active_pods(),
+            *queue.backoff_pods(),
+            *queue.error_backoff_pods(),
+            *queue.unschedulable_pods(),
+        )
+        return Counter(
+            (plugin, queued.pod.spec.scheduler_name)
+            for queued in waiting
+            for plugin in queued.unschedulable_plugins | queued.pending_plugins
+        )
+
+    def plugin_evaluations(self) -> Mapping[tuple[str, str, str], int]:
+        evaluations: Counter[tuple[str, str, str]] = Counter()
+        for profile, framework in self._frameworks.items():
+            plugins_of: dict[str, tuple[Plugin, ...]] = {
+                "PreFilter": tuple(framework.pre_filter),
+                "Filter": tuple(framework.filter),
+                "PreScore": tuple(framework.pre_score),
+                "Score": tuple(framework.score),
+            }
+            for (point, skipped), runs in framework.timing.runs.items():
+                for plugin in plugins_of[point]:
+                    if plugin.name not in skipped:
+                        evaluations[plugin.name, point, profile] += runs
+        return evaluations
+
+    def bindings_in_flight(self) -> int:
+        return len(self._binding)

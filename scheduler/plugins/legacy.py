@@ -1,0 +1,231 @@
+"""Plugins of older schedulers that Policy documents still name: SelectorSpread, NodePreferAvoidPods, node pressure.
+
+They are written per node: whoever brings an old configuration brings a cluster of its size. Sources: v1.20,
+pkg/scheduler/framework/plugins/{selectorspread,nodepreferavoidpods}; v1.12, pkg/scheduler/algorithm/predicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.selectors import Selector
+from kubeloop.scheduler.api.events import NODE, POD
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.interface import (
+    MAX_NODE_SCORE,
+    ActionType,
+    ClusterEventWithHint,
+    CycleState,
+    Hint,
+    Rows,
+    Scores,
+    Status,
+)
+from kubeloop.scheduler.api.results import on, unschedulable
+from kubeloop.scheduler.cache.node_tree import zone_key
+from kubeloop.scheduler.plugins.args import NoArgs, NodeResourcesFitArgs
+from kubeloop.scheduler.plugins.in_tree import PluginType
+from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from kubeloop.scheduler.plugins.topology_spread_constraints import default_selector
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
+
+_SELECTOR = "PreScoreSelectorSpread"
+_ZONE_WEIGHT = 2.0 / 3.0  # when nodes have zones, spreading over them counts twice as much as over nodes
+_AVOID = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+
+
+class SelectorSpread:
+    """Few pods of the same services and controller per node, and per zone. Pods with constraints of their own are
+    PodTopologySpread's."""
+
+    name = "SelectorSpread"
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._handle = handle
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        state.write(_SELECTOR, default_selector(pod.pod, self._handle.listers))
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        """The number of matching pods: less is better, see normalize_scores."""
+        if pod.pod.spec.topology_spread_constraints:
+            return 0
+        selector: Selector = state.read(_SELECTOR)
+        if selector.empty:
+            return 0
+        namespace = pod.pod.metadata.namespace
+        return sum(
+            other.pod.metadata.namespace == namespace
+            and other.pod.metadata.deletion_timestamp is None
+            and selector.matches(other.pod.metadata.labels)
+            for other in node.pods.values()
+        )
+
+    def normalize_scores(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
+    ) -> Scores:
+        if pod.pod.spec.topology_spread_constraints:
+            return scores
+        zones = [_zone(snapshot.node_infos[row]) for row in rows.tolist()]
+        counts = scores.tolist()
+        in_zone: dict[str, int] = {}
+        for zone, count in zip(zones, counts, strict=True):
+            if zone:
+                in_zone[zone] = in_zone.get(zone, 0) + count
+        most, most_in_zone = max(counts, default=0), max(in_zone.values(), default=0)
+        normalized = []
+        for zone, count in zip(zones, counts, strict=True):
+            score = float(MAX_NODE_SCORE)
+            if most > 0:
+                score = MAX_NODE_SCORE * ((most - count) / most)
+            if zone:
+                zone_score = float(MAX_NODE_SCORE)
+                if most_in_zone > 0:
+                    zone_score = MAX_NODE_SCORE * ((most_in_zone - in_zone[zone]) / most_in_zone)
+                score = score * (1.0 - _ZONE_WEIGHT) + _ZONE_WEIGHT * zone_score
+            normalized.append(int(score))
+        return np.array(normalized, np.int64)
+
+
+def _zone(info: NodeInfo) -> str:
+    return zone_key(info.node.metadata.labels) if info.node is not None else ""
+
+
+class _ScoreByUse:
+    """One of the strategies of NodeResourcesFit, which has one at a time, as the score plugin it was of old."""
+
+    name = ""
+    strategy = ""
+    row_local = True
+
+    def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
+        scoring = msgspec.structs.replace(args.scoring_strategy, type=self.strategy)
+        self._fit = NodeResourcesFit(msgspec.structs.replace(args, scoring_strategy=scoring), handle)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
+        return self._fit.pre_score(state, pod, snapshot, rows)
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        return self._fit.score(state, pod, node)
+
+    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        return self._fit.score_rows(state, pod, snapshot, rows)
+
+
+class NodeResourcesLeastAllocated(_ScoreByUse):
+    name = "NodeResourcesLeastAllocated"
+    strategy = "LeastAllocated"
+
+
+class NodeResourcesMostAllocated(_ScoreByUse):
+    name = "NodeResourcesMostAllocated"
+    strategy = "MostAllocated"
+
+
+class RequestedToCapacityRatio(_ScoreByUse):
+    name = "RequestedToCapacityRatio"
+    strategy = "RequestedToCapacityRatio"
+
+
+class NodePreferAvoidPods:
+    """Nodes whose annotation asks to be spared the pods of a certain controller score 0, all others 100."""
+
+    name = "NodePreferAvoidPods"
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        pass
+
+    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
+        owner = next((each for each in pod.pod.metadata.owner_references if each.controller), None)
+        annotation = node.node.metadata.annotations.get(_AVOID) if node.node is not None else None
+        if owner is None or owner.kind not in ("ReplicationController", "ReplicaSet") or annotation is None:
+            return MAX_NODE_SCORE
+        try:
+            avoided = msgspec.json.decode(annotation)["preferAvoidPods"]
+            controllers = [(each["podSignature"].get("podController") or {}) for each in avoided]
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):  # as of old: an unreadable wish is none
+            return MAX_NODE_SCORE
+        spared = any(each.get("kind") == owner.kind and each.get("uid") == owner.uid for each in controllers)
+        return 0 if spared else MAX_NODE_SCORE
+
+
+class _NodePressure:
+    """Nodes that report a pressure take no more pods: of memory only no more that have asked for nothing."""
+
+    name = ""
+    condition = ""
+    reason = ""
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._rejection = unschedulable(self.name, self.reason)
+
+    def concerns(self, pod: Pod) -> bool:
+        return True
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        if node.node is None or not self._under_pressure(node.node) or not self.concerns(pod.pod):
+            return None
+        return self._rejection
+
+    def _under_pressure(self, node: Node) -> bool:
+        return any(each.type == self.condition and each.status == "True" for each in node.status.conditions)
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_CONDITION, self._after_node_change),
+            on(POD, ActionType.UPDATE_POD_SCALE_DOWN),
+        )
+
+    def _after_node_change(self, pod: Pod, old: Any, new: Node | None) -> Hint:
+        return Hint.QUEUE if new is not None and not self._under_pressure(new) else Hint.SKIP
+
+
+class NodeMemoryPressure(_NodePressure):
+    name = "NodeMemoryPressure"
+    condition = "MemoryPressure"
+    reason = "node(s) had memory pressure"
+
+    def concerns(self, pod: Pod) -> bool:
+        return is_best_effort(pod)
+
+
+class NodeDiskPressure(_NodePressure):
+    name = "NodeDiskPressure"
+    condition = "DiskPressure"
+    reason = "node(s) had disk pressure"
+
+
+class NodePIDPressure(_NodePressure):
+    name = "NodePIDPressure"
+    condition = "PIDPressure"
+    reason = "node(s) had pid pressure"
+
+
+def is_best_effort(pod: Pod) -> bool:
+    """QoS class BestEffort: no container asks for CPU or memory, or limits them."""
+    return not any(
+        name in ("cpu", "memory")
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for name in (*container.resources.requests, *container.resources.limits)
+    )
+
+
+CLASSIC_PLUGINS: Mapping[str, PluginType] = {
+    "SelectorSpread": PluginType(SelectorSpread),
+    "NodePreferAvoidPods": PluginType(NodePreferAvoidPods),
+    "NodeResourcesLeastAllocated": PluginType(NodeResourcesLeastAllocated, NodeResourcesFitArgs),
+    "NodeResourcesMostAllocated": PluginType(NodeResourcesMostAllocated, NodeResourcesFitArgs),
+    "RequestedToCapacityRatio": PluginType(RequestedToCapacityRatio, NodeResourcesFitArgs),
+    "NodeMemoryPressure": PluginType(NodeMemoryPressure),
+    "NodeDiskPressure": PluginType(NodeDiskPressure),
+    "NodePIDPressure": PluginType(NodePIDPressure),
+}

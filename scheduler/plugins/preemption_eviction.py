@@ -1,0 +1,128 @@
+"""Eviction of preempted pods, in the background. Source: framework/preemption/executor.go of v1.36."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
+from kubeloop.kube.objects.resources import PODS
+from kubeloop.scheduler.api.handle import Handle
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import PodInfo
+    from kubeloop.scheduler.metrics import EvictionResult
+
+log = logging.getLogger(__name__)
+
+_LANE = "status"  # never ahead of bindings
+
+
+class Evictions:
+    """Evicts the victims of one pod after another.
+
+    A pod whose victims are being evicted is `under_way_for` until the last one is about to be deleted: that deletion
+    must find the pod awake, for it is what the pod waits for.
+    """
+
+    def __init__(self, handle: Handle, plugin: str) -> None:
+        self._handle = handle
+        self._plugin = plugin
+        self._under_way: set[str] = set()  # UIDs of the pods for which room is made
+
+    def under_way_for(self, uid: str) -> bool:
+        return uid in self._under_way
+
+    def forget(self, uid: str) -> None:
+        self._under_way.discard(uid)
+
+    def start(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        """Evict `victims` from `node_name` for `pod`, in the background; returns at once."""
+        self._under_way.add(pod.uid)
+        self._handle.spawn(self._evict_all(pod, node_name, victims), f"preemption for {pod.key}")
+
+    async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        """Cancellation: some victims may be evicted already; the pod is tried again and finds out."""
+        started_ns = self._handle.clock.time_ns()
+        result: EvictionResult = "success"
+        try:
+            await self._clear_lower_nominations(pod, node_name)
+            *others, last = victims
+            async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure ends what is under way
+                for victim in others:
+                    evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
+            self._under_way.discard(pod.uid)
+            await self._evict(pod, node_name, last)
+        except* (ApiError, ServerUnreachable) as failures:
+            result = "error"
+            error = str(failures.exceptions[0])
+            log.warning("preemption failed", extra={"pod": pod.key, "node": node_name, "error": error})
+            self._under_way.discard(pod.uid)
+            self._handle.activate([pod.pod])  # no deletion may come that would wake it
+        finally:
+            self._under_way.discard(pod.uid)
+        if self._handle.metrics is not None:
+            self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
+
+    async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
+        """Pods of lower priority that wait for this node wait in vain now, and shall look for another one."""
+        for other in self._handle.nominator.pods_on(node_name):
+            if other.priority < pod.priority and other.pod.status.nominated_node_name:
+                await self._patch_status(other, {"nominatedNodeName": None})
+
+    async def _evict(self, pod: PodInfo, node_name: str, victim: PodInfo) -> None:
+        """Mark the victim as disrupted, then delete it. Raises ApiError, ServerUnreachable."""
+        message = f"Preempted by pod {pod.uid} on node {node_name}"
+        waiting = self._handle.waiting_pod(victim.uid)
+        if waiting is not None:  # assumed, but not yet bound: it never gets there
+            waiting.reject(self._plugin, "preempted")
+            message += " (in kube-scheduler memory)."
+            log.info("rejected a waiting pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
+        elif victim.pod.metadata.deletion_timestamp is not None:
+            return  # on its way out already: there is nothing to ask for, and it was not us
+        else:
+            marked = await self._patch_status(victim, {"conditions": [self._condition(pod, victim)]})
+            if not marked or not await self._delete(victim):
+                return  # gone before us
+            log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
+        self._handle.recorder.event(victim.pod, "Normal", "Preempted", message)
+
+    def _condition(self, pod: PodInfo, victim: PodInfo) -> dict[str, Any]:
+        return {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "observedGeneration": victim.pod.metadata.generation,
+            "reason": "PreemptionByScheduler",
+            "message": f"{pod.pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": self._handle.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+    async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> bool:
+        """False: it is gone, and maybe another one has its name: what we want."""
+        metadata = pod.pod.metadata
+        with contextlib.suppress(NotFound, Conflict):
+            await self._handle.client.patch(
+                PODS,
+                metadata.name,
+                {"metadata": {"uid": metadata.uid}, "status": status},
+                PatchType.STRATEGIC,
+                metadata.namespace,
+                subresource="status",
+                lane=_LANE,
+            )
+            return True
+        return False
+
+    async def _delete(self, pod: PodInfo) -> bool:
+        """False: it was gone."""
+        metadata = pod.pod.metadata
+        with contextlib.suppress(NotFound, Conflict):
+            await self._handle.client.delete(
+                PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid, lane=_LANE
+            )
+            return True
+        return False

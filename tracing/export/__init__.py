@@ -1,0 +1,1 @@
+"""Export of finished traces: OTLP over HTTP, or JSON on stdout."""

@@ -1,0 +1,1 @@
+"""The journal of traces: unfinished pod records on disk, so that a restarted process continues them."""

@@ -1,0 +1,120 @@
+"""The last traces, in memory, for `kubeloop trace`. Kept as the notes they were taken from; spans are built to be seen.
+
+May import `kubeloop.kube` and this room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kubeloop.kube.clock import Clock
+from kubeloop.tracing.recording.pod_record import PodRecord, pod_trace
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecord
+from kubeloop.tracing.recording.spans import Trace
+
+MAX_PODS = 10_000  # some 20 MB
+MAX_RECONCILES = 1_000
+
+
+class TraceMemory:
+    """The newest traces of pods, and of reconciles. Answers are documents (Trace.document), None if there is none."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        open_records: Callable[[], Iterable[PodRecord]] = lambda: (),
+        max_pods: int = MAX_PODS,
+        max_reconciles: int = MAX_RECONCILES,
+    ) -> None:
+        """`open_records`: of pods still on their way, which are shown too."""
+        self._clock = clock
+        self._open_records = open_records
+        self._max_pods = max_pods
+        self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
+        self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=max_reconciles)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def add(self, record: PodRecord) -> None:
+        key = record.uid or record.traceparent
+        self._pods.pop(key, None)
+        self._pods[key] = record
+        if len(self._pods) > self._max_pods:
+            del self._pods[next(iter(self._pods))]
+
+    def add_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
+        """A reconcile that is over, or the trace of a request."""
+        self._reconciles.append(reconcile)
+
+    def record(self, uid: str) -> PodRecord | None:
+        """What was noted of the pod with this uid."""
+        found = self._pods.get(uid)
+        if found is None:
+            found = next((record for record in self._open_records() if record.uid == uid), None)
+        return found
+
+    def finished(self, uid: str) -> PodRecord | None:
+        """As record(), of a pod whose trace has ended."""
+        return self._pods.get(uid)
+
+    def of_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The trace of the pod of this name, the newest if there were several."""
+        found = None
+        for record in self._all():
+            if record.name == name and record.namespace == namespace:
+                found = record
+        return self._document(found)
+
+    def of_trace(self, trace_id: str) -> dict[str, Any] | None:
+        found = next((record for record in self._all() if record.context.trace_id == trace_id), None)
+        if found is not None:
+            return self._document(found)
+        return self.of_reconcile(trace_id)
+
+    def of_reconcile(self, trace_id: str) -> dict[str, Any] | None:
+        """The trace of a reconcile."""
+        reconcile = next((each for each in self._reconciles if each.trace_id == trace_id), None)
+        return reconcile.trace().document() if reconcile else None
+
+    def slowest_of_deployment(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The longest trace of a pod of this Deployment."""
+        return self._slowest(r for r in self._all() if r.namespace == namespace and r.deployment_name == name)
+
+    def slowest_of_owner(self, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
+        """The longest trace of a pod with this controlling owner, such as a ReplicaSet."""
+        return self._slowest(
+            record
+            for record in self._all()
+            if record.namespace == namespace and record.owner_kind == kind and record.owner_name == name
+        )
+
+    def slowest(self, namespace: str = "") -> dict[str, Any] | None:
+        """The longest trace of a pod in this namespace, or in any."""
+        return self._slowest(record for record in self._all() if namespace in ("", record.namespace))
+
+    def records(self) -> Iterator[PodRecord]:
+        """All pods: finished ones, oldest first, then those on their way. A live view: do not await while iterating."""
+        yield from self._all()
+
+    def document(self, record: PodRecord) -> dict[str, Any]:
+        """The document of one of records(), up to now if the pod is on its way."""
+        return pod_trace(record, now_ns=self._clock.time_ns()).document()
+
+    def reconciles(self, key: str = "") -> list[dict[str, Any]]:
+        """Reconciles of the object with this key ("namespace/name"), or of any, oldest first."""
+        return [each.trace().document() for each in self._reconciles if key in ("", each.key)]
+
+    def _all(self) -> Iterator[PodRecord]:
+        yield from self._pods.values()
+        yield from self._open_records()
+
+    def _slowest(self, records: Iterable[PodRecord]) -> dict[str, Any] | None:
+        now_ns = self._clock.time_ns()
+        return self._document(max(records, key=lambda r: (r.end_ns or now_ns) - r.start_ns, default=None))
+
+    def _document(self, record: PodRecord | None) -> dict[str, Any] | None:
+        return None if record is None else self.document(record)

@@ -1,0 +1,133 @@
+"""A finished trace as data: spans with explicit times, and the JSON document that `kubeloop trace --json` prints.
+
+May import msgspec and `kubeloop.tracing.recording.traceparent` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from kubeloop.tracing.recording.traceparent import NO_SPAN, TraceContext, parse_traceparent
+
+AttributeValue = str | int | float | bool | list[str] | list[int]
+Attributes = dict[str, AttributeValue]
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """To another span, by its traceparent. relation: what it is to this one, "cause", "reconcile" or "pod"."""
+
+    traceparent: str
+    relation: str = ""
+
+
+class SpanEvent(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened at one moment of a span."""
+
+    name: str
+    time_ns: int
+    attributes: Attributes = {}
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """Times in nanoseconds since the epoch. `error` None: nothing failed. `parent_span_id` "": a root."""
+
+    name: str
+    span_id: str
+    start_ns: int
+    end_ns: int
+    parent_span_id: str = ""
+    attributes: Attributes = {}
+    links: tuple[Link, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+    error: str | None = None
+    kind: Literal["internal", "client", "consumer"] = "internal"
+
+
+class Trace(msgspec.Struct, frozen=True, gc=False):
+    """One tree of spans, the root first, each parent before its children."""
+
+    trace_id: str
+    spans: tuple[Span, ...]
+
+    @property
+    def root(self) -> Span:
+        return self.spans[0]
+
+    @property
+    def root_id(self) -> str:
+        return self.root.span_id
+
+    @property
+    def key(self) -> str:
+        """Of the object that it is about, "namespace/name"; "" if it is about several."""
+        return str(self.root.attributes.get("kubeloop.key", ""))
+
+    @property
+    def error(self) -> str | None:
+        return self.root.error
+
+    @property
+    def end_ns(self) -> int:
+        return self.root.end_ns
+
+    def trace(self) -> Trace:
+        return self
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON: {"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", ...}]}."""
+        return {"traceId": self.trace_id, "spans": [_span_document(span) for span in self.spans]}
+
+    def check(self) -> None:
+        """Assert that this is one tree, and that every child lies within its parent's time."""
+        by_id = {span.span_id: span for span in self.spans}
+        assert len(by_id) == len(self.spans), "span ids are unique"
+        for span in self.spans[1:]:
+            parent = by_id[span.parent_span_id]
+            assert parent.start_ns <= span.start_ns <= span.end_ns <= parent.end_ns, (parent, span)
+
+
+def _span_document(span: Span) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": span.name,
+        "spanId": span.span_id,
+        "parentSpanId": span.parent_span_id,
+        "start": span.start_ns,
+        "end": span.end_ns,
+        "kind": span.kind,
+        "attributes": span.attributes,
+        "links": [
+            _link_document(context, link) for link in span.links if (context := parse_traceparent(link.traceparent))
+        ],
+        "status": {"code": "OK"} if span.error is None else {"code": "ERROR", "message": span.error},
+    }
+    if span.events:
+        document["events"] = [
+            {"name": event.name, "time": event.time_ns, "attributes": event.attributes} for event in span.events
+        ]
+    return document
+
+
+def _link_document(context: TraceContext, link: Link) -> dict[str, Any]:
+    document: dict[str, Any] = {"traceId": context.trace_id, "spanId": context.span_id}
+    if link.relation:
+        document["attributes"] = {"kubeloop.link": link.relation}
+    return document
+
+
+def span_ids(context: TraceContext) -> Iterator[str]:
+    """Ids for the spans under a root: the same each time they are asked for, by whatever process.
+
+    So that a trace looked at twice, or exported once more by the process after a crash, is the same, without its ids
+    being kept. They are cut from hashes of the root's, eight from each.
+    """
+    for number in itertools.count():
+        digits = hashlib.blake2b(f"{context.span_id}-{number}".encode()).hexdigest()
+        for at in range(0, 128, 16):
+            span_id = digits[at : at + 16]
+            if span_id != NO_SPAN:
+                yield span_id
