@@ -11,12 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain
 from kubeloop.devcluster.apiextensions.definition_conditions import APPROVED, approval, is_protected
 from kubeloop.devcluster.apiextensions.formats import is_known
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
-from kubeloop.devcluster.validation.field import Errors, dns_1035_label, dns_subdomain
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.kinds import RULES, Rule
 
 JSON = dict[str, Any]

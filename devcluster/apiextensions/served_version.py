@@ -17,6 +17,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Waiting
 from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, Served
 from kubeloop.devcluster.apiextensions import managed_fields
@@ -36,7 +37,7 @@ from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.managedfields.field_sets import Writer
 from kubeloop.devcluster.printers.formatting import human_duration
 from kubeloop.devcluster.serializer.decoding import DecodeError
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, qualified_name
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import (
     STANDARD_FINALIZERS,
     object_meta,

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.name_checks import dns_1035_label
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.validation.field import Errors, dns_1035_label
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import object_meta, path_segment
 
 JSON = dict[str, Any]

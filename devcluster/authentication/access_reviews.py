@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.devcluster.api.served_resources import (
     LOCAL_SUBJECT_ACCESS_REVIEWS,
     SELF_SUBJECT_ACCESS_REVIEWS,
@@ -20,7 +21,7 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.authentication.authenticator import Authentication
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
-from kubeloop.devcluster.validation.field import Errors, label_name, label_value
+from kubeloop.devcluster.validation.field import Errors, label_name
 from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]

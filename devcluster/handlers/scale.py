@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import Route, check_names
 from kubeloop.devcluster.api.served_resources import Served
@@ -47,7 +48,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     read_object,
 )
 from kubeloop.devcluster.storage.store import Stored
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import object_meta
 from kubeloop.kube.objects.api_types import LabelSelector, convert
 from kubeloop.kube.objects.resources import Resource

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.containers import container_resource_name
-from kubeloop.devcluster.validation.field import Errors, dns_label
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import path_segment
 from kubeloop.kube.quantities import parse_quantity
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import (
-    NOT_POSITIVE,
-    Errors,
-    dns_label,
-    dns_subdomain,
-    label_selector,
-    qualified_name,
-    struct_differences,
-)
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
+from kubeloop.devcluster.validation.field import NOT_POSITIVE, Errors, label_selector, struct_differences
 from kubeloop.kube.quantities import parse_quantity, value
 
 JSON = dict[str, Any]

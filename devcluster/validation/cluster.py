@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.name_checks import config_key, dns_label, label_value, qualified_name
 from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.validation.conditions import conditions
 from kubeloop.devcluster.validation.containers import resource_quantity, resource_requirements
@@ -15,15 +16,11 @@ from kubeloop.devcluster.validation.field import (
     NOT_POSITIVE,
     Errors,
     cidr,
-    config_key,
-    dns_label,
     label_name,
     label_selector,
-    label_value,
     labels,
     not_more_than_100_percent,
     positive_int_or_percent,
-    qualified_name,
     sloppy_network,
 )
 from kubeloop.devcluster.validation.metadata import (

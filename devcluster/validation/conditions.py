@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import Errors, qualified_name
+from kubeloop.devcluster.api.name_checks import qualified_name
+from kubeloop.devcluster.validation.field import Errors
 
 JSON = dict[str, Any]
 _CONDITION_STATUSES = ("False", "True", "Unknown")

@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import (
-    NOT_NEGATIVE,
-    PROTOCOLS,
-    Errors,
+from kubeloop.devcluster.api.name_checks import (
     config_key,
     dns_label,
     dns_subdomain,
     environment_name,
-    header_name,
-    local_path,
     port_name,
     port_number,
-    port_number_or_name,
     qualified_name,
+)
+from kubeloop.devcluster.validation.field import (
+    NOT_NEGATIVE,
+    PROTOCOLS,
+    Errors,
+    header_name,
+    local_path,
+    port_number_or_name,
 )
 from kubeloop.devcluster.validation.security import container_context, every_container
 from kubeloop.kube.quantities import milli_value, parse_quantity, value

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, label_selector, qualified_name
+from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
+from kubeloop.devcluster.validation.field import Errors, label_selector
 from kubeloop.devcluster.validation.storage import parameters, provisioner, volume_spec
 from kubeloop.devcluster.validation.volumes import csi_driver_name
 from kubeloop.kube.quantities import parse_quantity

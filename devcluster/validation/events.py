@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, label_name
+from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.validation.field import Errors, label_name
 from kubeloop.devcluster.validation.metadata import object_meta
 
 JSON = dict[str, Any]

@@ -9,14 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.field import (
-    Errors,
-    dns_label,
-    is_valid_selector,
-    label_selector,
-    qualified_name,
-    selector_matches,
-)
+from kubeloop.devcluster.api.name_checks import dns_label, qualified_name
+from kubeloop.devcluster.validation.field import Errors, is_valid_selector, label_selector, selector_matches
 from kubeloop.devcluster.validation.network import domain_prefixed_path
 from kubeloop.devcluster.validation.pods import pod_template_spec, template_before
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, long_name
 from kubeloop.devcluster.validation import (
     autoscaling,
     claims,
@@ -26,7 +27,7 @@ from kubeloop.devcluster.validation import (
     storage,
     workloads,
 )
-from kubeloop.devcluster.validation.field import Errors, dns_label, dns_subdomain, long_name
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import NameCheck, path_segment
 
 JSON = dict[str, Any]

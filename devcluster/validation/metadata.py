@@ -9,13 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.field import (
-    Errors,
-    dns_label,
-    labels,
-    prefix_of,
-    qualified_name,
-)
+from kubeloop.devcluster.api.name_checks import dns_label, prefix_of, qualified_name
+from kubeloop.devcluster.validation.field import Errors, labels
 
 JSON = dict[str, Any]
 NameCheck = Callable[[str], Sequence[str]]

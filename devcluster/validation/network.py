@@ -10,20 +10,22 @@ from collections.abc import Collection, Iterator, Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
-from kubeloop.devcluster.validation.field import (
-    PROTOCOLS,
-    Errors,
-    cidr,
+from kubeloop.devcluster.api.name_checks import (
     dns_label,
     dns_subdomain,
-    ip,
-    label_selector,
     label_value,
-    labels,
     port_name,
     port_number,
     qualified_name,
     regex_error,
+)
+from kubeloop.devcluster.validation.field import (
+    PROTOCOLS,
+    Errors,
+    cidr,
+    ip,
+    label_selector,
+    labels,
     sloppy_ip,
     sloppy_network,
 )

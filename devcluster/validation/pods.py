@@ -9,18 +9,11 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.validation import containers as of_containers
 from kubeloop.devcluster.validation import scheduling, security, volumes
-from kubeloop.devcluster.validation.field import (
-    Errors,
-    dns_label,
-    dns_subdomain,
-    dns_subdomain_with_underscores,
-    ip,
-    labels,
-    qualified_name,
-)
+from kubeloop.devcluster.validation.field import Errors, ip, labels
 from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.devcluster.validation.profiles import profile_annotations, profiles_agree
 from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level

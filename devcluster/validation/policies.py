@@ -11,14 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.conditions import conditions
-from kubeloop.devcluster.validation.field import (
-    Errors,
-    dns_1035_label,
-    dns_subdomain,
-    label_selector,
-    qualified_name,
-)
+from kubeloop.devcluster.validation.field import Errors, label_selector
 from kubeloop.devcluster.validation.metadata import path_segment
 
 if TYPE_CHECKING:

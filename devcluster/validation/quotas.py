@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.containers import (
     container_resource_name,
     may_be_overcommitted,
     resource_name,
     resource_quantity,
 )
-from kubeloop.devcluster.validation.field import Errors, qualified_name
+from kubeloop.devcluster.validation.field import Errors
 from kubeloop.kube.quantities import parse_quantity
 
 JSON = dict[str, Any]

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kubeloop.devcluster.validation.field import (
-    NOT_POSITIVE,
-    Errors,
-    dns_label,
-    dns_subdomain,
-    label_name,
-    label_selector,
-    label_value,
-)
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value
+from kubeloop.devcluster.validation.field import NOT_POSITIVE, Errors, label_name, label_selector
 
 JSON = dict[str, Any]
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kubeloop.devcluster.validation.field import Errors, dns_subdomain, local_path
+from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.validation.field import Errors, local_path
 
 JSON = dict[str, Any]
 

@@ -7,19 +7,8 @@ from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from kubeloop.devcluster.validation.field import (
-    PROTOCOLS,
-    Errors,
-    cidr,
-    dns_label,
-    dns_subdomain,
-    ip,
-    labels,
-    port_number,
-    port_number_or_name,
-    qualified_name,
-    sloppy_ip,
-)
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
+from kubeloop.devcluster.validation.field import PROTOCOLS, Errors, cidr, ip, labels, port_number_or_name, sloppy_ip
 
 JSON = dict[str, Any]
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

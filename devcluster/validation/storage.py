@@ -5,16 +5,9 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.claims import access_modes, basic_quantity, class_name, volume_mode
-from kubeloop.devcluster.validation.field import (
-    NOT_POSITIVE,
-    Errors,
-    dns_label,
-    dns_subdomain,
-    label_name,
-    qualified_name,
-    struct_differences,
-)
+from kubeloop.devcluster.validation.field import NOT_POSITIVE, Errors, label_name, struct_differences
 from kubeloop.devcluster.validation.metadata import kube_finalizers, object_meta
 from kubeloop.devcluster.validation.scheduling import node_selector
 from kubeloop.devcluster.validation.volumes import SHARED, TOLD_AS, csi_driver_name

@@ -7,16 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.containers import VOLUME_FIELDS, field_reference, resource_reference
-from kubeloop.devcluster.validation.field import (
-    Errors,
-    dns_label,
-    dns_subdomain,
-    labels,
-    local_path,
-    local_path_not_reserved,
-)
+from kubeloop.devcluster.validation.field import Errors, labels, local_path, local_path_not_reserved
 from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.kube.quantities import parse_quantity
 

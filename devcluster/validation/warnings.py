@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.field import dns_label, ip_warning, label_value
+from kubeloop.devcluster.api.name_checks import dns_label, label_value
+from kubeloop.devcluster.validation.field import ip_warning
 from kubeloop.devcluster.validation.kind_warnings import DEPRECATED_NODE_LABELS, warnings_of_kind, warnings_of_status
 from kubeloop.devcluster.validation.profiles import (
     APP_ARMOR,

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.serializer.controller_revision_data import SentData, compact, is_same_data
 from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.field import (
     IMMUTABLE,
     Errors,
-    dns_label,
     is_valid_selector,
     label_selector,
     not_more_than_100_percent,

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.languages.cel.costs import LIST_COST, STRUCT_COST, TEXT_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.program import Library
 from kubeloop.devcluster.languages.cel.types import BOOL, STRING, Type
 from kubeloop.devcluster.languages.cel.values import CelError, Container, Opaque, no_overload
-from kubeloop.devcluster.validation.field import dns_label, dns_subdomain
 
 _NAME = "kubernetes.authorization."
 _PATH, _GROUP = Type("struct", f"{_NAME}PathCheck"), Type("struct", f"{_NAME}GroupCheck")

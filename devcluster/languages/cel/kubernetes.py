@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_inte
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from kubeloop.devcluster.api import name_checks
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.apiextensions.formats import has_format
 from kubeloop.devcluster.languages.cel.values import (
@@ -25,7 +26,6 @@ from kubeloop.devcluster.languages.cel.values import (
     no_overload,
     whole_number,
 )
-from kubeloop.devcluster.validation import field
 from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
 
 
@@ -509,7 +509,7 @@ class NamedFormat(Opaque):
 
 
 def _prefix(check: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:
-    return lambda text: tuple(field.prefix_of(check, text))
+    return lambda text: tuple(name_checks.prefix_of(check, text))
 
 
 def _like(name: str, told: str) -> Callable[[str], tuple[str, ...]]:
@@ -522,14 +522,14 @@ def _uri(text: str) -> tuple[str, ...]:
 
 
 _FORMATS = {
-    "dns1123Label": NamedFormat("DNS1123Label", field.dns_label, 30),
-    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", field.dns_subdomain, 60),
-    "dns1035Label": NamedFormat("DNS1035Label", field.dns_1035_label, 30),
-    "qualifiedName": NamedFormat("QualifiedName", field.qualified_name, 60),
-    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix(field.dns_label), 30),
-    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix(field.dns_subdomain), 60),
-    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(field.dns_1035_label), 30),
-    "labelValue": NamedFormat("LabelValue", field.label_value, 40),
+    "dns1123Label": NamedFormat("DNS1123Label", name_checks.dns_label, 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", name_checks.dns_subdomain, 60),
+    "dns1035Label": NamedFormat("DNS1035Label", name_checks.dns_1035_label, 30),
+    "qualifiedName": NamedFormat("QualifiedName", name_checks.qualified_name, 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix(name_checks.dns_label), 30),
+    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix(name_checks.dns_subdomain), 60),
+    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(name_checks.dns_1035_label), 30),
+    "labelValue": NamedFormat("LabelValue", name_checks.label_value, 40),
     "uri": NamedFormat("URI", _uri, 1103),
     "uuid": NamedFormat("uuid", _like("uuid", "does not match the UUID format"), 83),
     "byte": NamedFormat("byte", _like("byte", "invalid base64"), 84),

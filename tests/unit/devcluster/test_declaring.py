@@ -12,7 +12,7 @@ PROGRAM = dedent(
     """
     import asyncio, json, random
 
-    from kubeloop.devcluster.registry import declare
+    from kubeloop.devcluster.api.served_resources import declare
     from kubeloop.kube import schema
 
     schema.declare("example.com", "v1", "Widget", spec={"size": "int32", "tags": "[]string"}, status={"ready": "bool"})
@@ -21,8 +21,8 @@ PROGRAM = dedent(
         columns=("Size#=spec.size", "Tags=spec.tags", "Age"),
     )
 
-    from kubeloop.devcluster.request import Request
-    from kubeloop.devcluster.server import ApiServer
+    from kubeloop.devcluster.api.request import Request
+    from kubeloop.devcluster.server.apiserver import ApiServer
     from kubeloop.kube.clock import SystemClock
 
 

@@ -60,7 +60,8 @@ def test_a_wrong_number_of_labels_is_refused():
 
 def test_metrics_do_not_import_prometheus_client_until_somebody_scrapes():
     program = (
-        "import sys; from kubeloop.metrics import *; registry = new_registry(); PrometheusSchedulerMetrics(registry);"
+        "import sys; from kubeloop.process.metrics import *; registry = new_registry();"
+        "PrometheusSchedulerMetrics(registry);"
         "assert 'prometheus_client' not in sys.modules; list(registry.collect());"
         "assert 'prometheus_client' in sys.modules"
     )

@@ -174,8 +174,8 @@ async def test_an_object_keeps_its_identity_whatever_a_policy_says():
 def test_while_there_are_no_policies_nothing_that_runs_them_is_loaded():
     code = """
 import asyncio, random, sys
-from kubeloop.devcluster.request import Request
-from kubeloop.devcluster.server import ApiServer
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
 async def main():
