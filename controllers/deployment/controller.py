@@ -16,7 +16,7 @@ from kubeloop.controllers.deployment.sync import DeploymentSync
 from kubeloop.controllers.runtime.adoption import Claim, claim_all
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, StaleCache, seconds_of
-from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     by_controller,
@@ -24,7 +24,7 @@ from kubeloop.controllers.runtime.owner_references import (
     orphans_of,
     owned_by,
 )
-from kubeloop.controllers.runtime.reconcile_reasons import Reasons
+from kubeloop.controllers.runtime.reconcile_triggers import Reasons
 from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory

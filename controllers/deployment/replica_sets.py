@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kubeloop.controllers.deployment.pod_template import equal_ignore_hash
-from kubeloop.controllers.runtime.go_numbers import NotANumber, int_or_none, non_negative_int32, parse_int
+from kubeloop.controllers.runtime.integers import NotANumber, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
 

@@ -24,13 +24,7 @@ from kubeloop.controllers.deployment.replica_sets import (
     spec_replicas_sum,
 )
 from kubeloop.controllers.runtime.controller import ReconcileFailed
-from kubeloop.controllers.runtime.go_numbers import (
-    InvalidIntOrPercent,
-    int_or_none,
-    rounded,
-    scaled_value,
-    wrapped_int32,
-)
+from kubeloop.controllers.runtime.integers import InvalidIntOrPercent, int_or_none, rounded, scaled_value, wrapped_int32
 from kubeloop.kube.objects.api_types import Deployment, DeploymentSpec, IntOrString, ReplicaSet, RollingUpdateDeployment
 
 ROLLING_UPDATE = "RollingUpdate"

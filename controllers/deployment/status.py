@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kubeloop.controllers.deployment import replica_sets
 from kubeloop.controllers.deployment.replica_sets import replicas_of
 from kubeloop.controllers.deployment.rolling_update import max_unavailable
-from kubeloop.controllers.runtime.go_numbers import MAX_INT32
+from kubeloop.controllers.runtime.integers import MAX_INT32
 from kubeloop.kube.objects.api_types import Condition, Deployment, DeploymentStatus, ReplicaSet
 
 AVAILABLE = "Available"

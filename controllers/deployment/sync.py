@@ -39,7 +39,7 @@ from kubeloop.controllers.deployment.replica_sets import (
     rolled_back_annotations,
 )
 from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
-from kubeloop.controllers.runtime.go_numbers import NotANumber, int_or_none
+from kubeloop.controllers.runtime.integers import NotANumber, int_or_none
 from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
 from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
 from kubeloop.kube.client.api_client import Client, PatchType

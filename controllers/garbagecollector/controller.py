@@ -17,7 +17,7 @@ import msgspec
 
 from kubeloop.controllers.garbagecollector.graph import FOREGROUND, ORPHAN, Graph, Identity, Node, owner_identity
 from kubeloop.controllers.runtime.controller import Controller
-from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.controllers.runtime.rate_limiter import backoff_seconds
 from kubeloop.controllers.runtime.work_queue import WorkQueue

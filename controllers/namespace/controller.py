@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kubeloop.controllers.namespace.conditions import DeletionReport, deletion_conditions
-from kubeloop.controllers.namespace.deletion import ContentDeleter, ContentRemains
+from kubeloop.controllers.namespace.deletion_conditions import DeletionReport, deletion_conditions
+from kubeloop.controllers.namespace.namespaced_resources_deleter import ContentDeleter, ContentRemains
 from kubeloop.controllers.runtime.controller import Controller, seconds_of
-from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, LongestOf, TokenBucket
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory

@@ -29,7 +29,7 @@ from kubeloop.controllers.runtime.adoption import Claim, claim_all, claim_of
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, StaleCache, seconds_of
 from kubeloop.controllers.runtime.expectations import Expectations
-from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     by_controller,
@@ -38,7 +38,7 @@ from kubeloop.controllers.runtime.owner_references import (
     owned_by,
 )
 from kubeloop.controllers.runtime.pod_status import is_ready, next_availability_seconds
-from kubeloop.controllers.runtime.reconcile_reasons import Reasons
+from kubeloop.controllers.runtime.reconcile_triggers import Reasons
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
 from kubeloop.controllers.runtime.work_queue import WorkQueue

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from kubeloop.controllers.replicaset.related_pods import NodeCounts
-from kubeloop.controllers.runtime.go_numbers import NotANumber, parse_int
+from kubeloop.controllers.runtime.integers import NotANumber, parse_int
 from kubeloop.controllers.runtime.pod_status import is_ready
 from kubeloop.kube.objects.api_types import Pod
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, seconds_of
-from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers, ResourceEvents
@@ -25,7 +25,7 @@ from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
 
 if TYPE_CHECKING:
-    from kubeloop.controllers.resourcequota.monitors import Monitors
+    from kubeloop.controllers.resourcequota.quota_monitor import Monitors
     from kubeloop.kube.objects.quota_usage import Amounts
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class ResourceQuotaController:
 
     def _counting(self) -> Monitors:
         if self._monitors is None:
-            from kubeloop.controllers.resourcequota.monitors import Monitors
+            from kubeloop.controllers.resourcequota.quota_monitor import Monitors
 
             self._monitors = Monitors(
                 self._client,
@@ -170,7 +170,7 @@ class ResourceQuotaController:
         namespace = _namespace(new)
         if not self._quotas.store.count("namespace", namespace):
             return
-        from kubeloop.controllers.resourcequota.counting import frees_something
+        from kubeloop.controllers.resourcequota.usage_calculation import frees_something
 
         if frees_something(kind, old, new, self._clock.now()):
             self._replenish(kind, namespace)
@@ -220,7 +220,7 @@ class ResourceQuotaController:
 
     async def _sync(self, quota: ResourceQuota, trace: Reconcile) -> bool:
         """Returns whether there was something to write."""
-        from kubeloop.controllers.resourcequota.counting import status_patch
+        from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 
         counted, problems = await self._count(quota)
         patch = status_patch(quota, counted)
@@ -238,8 +238,8 @@ class ResourceQuotaController:
 
     async def _count(self, quota: ResourceQuota) -> tuple[Amounts, list[str]]:
         """What is used by name, and why some of it could not be counted."""
-        from kubeloop.controllers.resourcequota.counting import used_of
-        from kubeloop.controllers.resourcequota.monitors import kinds_of
+        from kubeloop.controllers.resourcequota.quota_monitor import kinds_of
+        from kubeloop.controllers.resourcequota.usage_calculation import used_of
         from kubeloop.kube.objects.quota_usage import concerned
 
         counted: Amounts = {}

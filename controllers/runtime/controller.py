@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from kubeloop.controllers.runtime.metrics import ControllerMetrics
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.rate_limiter import loop_time
 from kubeloop.controllers.runtime.work_queue import QueueShutDown, WorkQueue
 from kubeloop.kube.clock import Clock

@@ -12,7 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from kubeloop.controllers.runtime.metrics import QueueMetrics
+from kubeloop.controllers.runtime.metrics_interface import QueueMetrics
 from kubeloop.controllers.runtime.rate_limiter import (
     ExponentialBackoff,
     RateLimiter,

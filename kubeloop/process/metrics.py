@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kubeloop import KUBERNETES_VERSION, __version__
-from kubeloop.controllers.runtime.metrics import ControllerMetrics, QueueMetrics, QueueState
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, QueueMetrics, QueueState
 from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
 from kubeloop.process.metric_series import Counter, Gauge, Histogram, Registration, Registry
 from kubeloop.scheduler.metrics import AttemptResult, EvictionResult, SchedulerMetrics, SchedulerState, VolumeStage

@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.controllers.deployment import pod_template, replica_sets, rolling_update, status, sync
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_all, claim_of
-from kubeloop.controllers.runtime.go_numbers import InvalidIntOrPercent, NotANumber
+from kubeloop.controllers.runtime.integers import InvalidIntOrPercent, NotANumber
 from kubeloop.controllers.runtime.pod_status import is_active, is_terminating
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects.api_types import (

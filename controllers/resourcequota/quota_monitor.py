@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.resourcequota.counting import MEASURED
+from kubeloop.controllers.resourcequota.usage_calculation import MEASURED
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import Handlers, Registration, ResourceEvents, SharedInformer

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.namespace.conditions import DeletionReport
+from kubeloop.controllers.namespace.deletion_conditions import DeletionReport
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kubeloop.controllers.namespace.conditions import DeletionReport, deletion_conditions
+from kubeloop.controllers.namespace.deletion_conditions import DeletionReport, deletion_conditions
 from kubeloop.kube.objects.api_types import Condition
 
 THEN, NOW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)

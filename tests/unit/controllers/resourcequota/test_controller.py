@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.resourcequota import ResourceQuotaController
-from kubeloop.controllers.resourcequota.counting import status_patch
-from kubeloop.controllers.resourcequota.monitors import kinds_of
+from kubeloop.controllers.resourcequota.quota_monitor import kinds_of
+from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import ResourceQuota, convert
