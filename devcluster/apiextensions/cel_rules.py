@@ -24,9 +24,9 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     additional,
 )
 from kubeloop.devcluster.apiextensions.value_validation import Correlation
-from kubeloop.devcluster.languages.cel.estimates import MOST, estimate
-from kubeloop.devcluster.languages.cel.objects import View
+from kubeloop.devcluster.languages.cel.cost_estimates import MOST, estimate
 from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.schema_values import View
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import (
     BOOL,

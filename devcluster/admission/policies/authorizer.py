@@ -10,9 +10,9 @@ from math import ceil
 from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
-from kubeloop.devcluster.languages.cel.costs import LIST_COST, STRUCT_COST, TEXT_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.program import Library
+from kubeloop.devcluster.languages.cel.runtime_costs import LIST_COST, STRUCT_COST, TEXT_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.types import BOOL, STRING, Type
 from kubeloop.devcluster.languages.cel.values import CelError, Container, Opaque, no_overload
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.kubernetes import Amount
-from kubeloop.devcluster.languages.cel.kubernetes import quantity as parse_amount
-from kubeloop.devcluster.languages.cel.objects import timestamp_of
+from kubeloop.devcluster.languages.cel.kubernetes_functions import Amount
+from kubeloop.devcluster.languages.cel.kubernetes_functions import quantity as parse_amount
 from kubeloop.devcluster.languages.cel.program import Library, Program
+from kubeloop.devcluster.languages.cel.schema_values import timestamp_of
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
 from kubeloop.devcluster.languages.cel.values import CelError, Duration, Timestamp, Uint, no_overload

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kubeloop.devcluster.languages.cel import declarations
-from kubeloop.devcluster.languages.cel.literals import check_literals
 from kubeloop.devcluster.languages.cel.syntax import (
     Call,
     Comprehension,
@@ -43,6 +42,7 @@ from kubeloop.devcluster.languages.cel.types import (
     type_of_type,
     unwrapped,
 )
+from kubeloop.devcluster.languages.cel.validators import check_literals
 from kubeloop.devcluster.languages.cel.values import Uint
 
 _LITERALS = {bool: BOOL, bytes: BYTES, float: DOUBLE, int: INT, type(None): NULL, str: STRING, Uint: UINT}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kubeloop.devcluster.languages.cel import costs
+from kubeloop.devcluster.languages.cel import runtime_costs
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
     MIN_INT,
@@ -149,13 +149,13 @@ def applied(
 
 def matched(text: Closure, pattern: Pattern, size: int) -> Closure:
     """matches() with a pattern that is known, of `size` characters."""
-    factor = ceil(size * costs.PATTERN_FACTOR)
+    factor = ceil(size * runtime_costs.PATTERN_FACTOR)
 
     def matches(run: Run) -> bool:
         value = text(run)
         if type(value) is not str:
             raise no_overload()
-        run.cost += ceil((1 + len(value)) * costs.TEXT_FACTOR) * factor
+        run.cost += ceil((1 + len(value)) * runtime_costs.TEXT_FACTOR) * factor
         if run.cost > run.limit:
             raise CostExceeded
         return pattern.occurs_in(value)
@@ -381,7 +381,7 @@ def _equality(args: list[Closure], *, same: bool) -> Closure:
         if type(one) is str and type(other) is str:
             run.cost += (min(len(one), len(other)) + 9) // 10
             return (one == other) is same
-        run.cost += costs.equality(one, other)
+        run.cost += runtime_costs.equality(one, other)
         return equal(one, other) is same
 
     return compare
@@ -535,12 +535,12 @@ def listed(
 
     def collect(run: Run) -> list[Any]:
         found: list[Any] = []
-        run.cost += 1 + costs.LIST_COST
+        run.cost += 1 + runtime_costs.LIST_COST
         for element in elements(over(run)):
             _set(run, slots, element)
             run.cost += 1
             if condition is None or _passes(condition, run):
-                run.cost += 1 + costs.LIST_COST
+                run.cost += 1 + runtime_costs.LIST_COST
                 found.append(made(run))
         return found
 

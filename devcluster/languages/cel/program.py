@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeloop.devcluster.languages.cel import costs
+from kubeloop.devcluster.languages.cel import runtime_costs
 from kubeloop.devcluster.languages.cel.checker import check
 from kubeloop.devcluster.languages.cel.closures import (
     MISSING,
@@ -41,10 +41,11 @@ from kubeloop.devcluster.languages.cel.closures import (
     with_context,
 )
 from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.functions import FUNCTIONS
-from kubeloop.devcluster.languages.cel.lists import total
-from kubeloop.devcluster.languages.cel.objects import TypedMap
+from kubeloop.devcluster.languages.cel.list_functions import total
 from kubeloop.devcluster.languages.cel.parser import parse
+from kubeloop.devcluster.languages.cel.schema_values import TypedMap
+from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
+from kubeloop.devcluster.languages.cel.string_functions import pattern_of
 from kubeloop.devcluster.languages.cel.syntax import (
     Call,
     Comprehension,
@@ -59,7 +60,6 @@ from kubeloop.devcluster.languages.cel.syntax import (
     Select,
     Struct,
 )
-from kubeloop.devcluster.languages.cel.texts import pattern_of
 from kubeloop.devcluster.languages.cel.types import Type
 from kubeloop.devcluster.languages.cel.values import (
     NONE,
@@ -262,7 +262,7 @@ class _Compiler:
             if node.name == "matches":
                 return matched(args[0], pattern, len(args[1].value))
             name = ""
-        return applied(function, args, costs.CALLS.get(node.name), name)
+        return applied(function, args, runtime_costs.CALLS.get(node.name), name)
 
     # --- aggregates -----------------------------------------------------------------------------------------------
 
@@ -273,13 +273,13 @@ class _Compiler:
                 return Constant([each.value for each in elements if isinstance(each, Constant)])
 
             def make(run: Run) -> Any:
-                run.cost += costs.LIST_COST
+                run.cost += runtime_costs.LIST_COST
                 return [each(run) for each in elements]
 
             return make
 
         def make_some(run: Run) -> Any:
-            run.cost += costs.LIST_COST
+            run.cost += runtime_costs.LIST_COST
             found = []
             for index, each in enumerate(elements):
                 value = each(run)
@@ -300,7 +300,7 @@ class _Compiler:
         entries = [(self.compile(each.key), self.compile(each.value), each.optional) for each in node.entries]
 
         def make(run: Run) -> Any:
-            run.cost += costs.MAP_COST
+            run.cost += runtime_costs.MAP_COST
             found: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
                 key, value = key_of(run), value_of(run)
@@ -324,7 +324,7 @@ class _Compiler:
         fields = [(str(_literal(each.key)), self.compile(each.value), each.optional) for each in node.fields]
 
         def make(run: Run) -> Any:
-            run.cost += costs.STRUCT_COST
+            run.cost += runtime_costs.STRUCT_COST
             found: dict[str, Any] = {}
             for key, value_of, optional in fields:
                 value = value_of(run)
@@ -384,7 +384,7 @@ class _Compiler:
         self._leave(1)
 
         def bind(run: Run) -> Any:
-            run.cost += costs.LIST_COST
+            run.cost += runtime_costs.LIST_COST
             run.variables[slot] = init(run)
             return result(run)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TypeAlias
 
-from kubeloop.devcluster.languages.cel.costs import LIST_COST, MAP_COST, PATTERN_FACTOR, TEXT_FACTOR
+from kubeloop.devcluster.languages.cel.runtime_costs import LIST_COST, MAP_COST, PATTERN_FACTOR, TEXT_FACTOR
 from kubeloop.devcluster.languages.cel.syntax import (
     ACCUMULATOR,
     Call,

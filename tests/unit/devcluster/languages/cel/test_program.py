@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.estimates import MOST, estimate
-from kubeloop.devcluster.languages.cel.objects import View
+from kubeloop.devcluster.languages.cel.cost_estimates import MOST, estimate
 from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.schema_values import View
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import DYN, INT, STRING, declared, escape, list_of, map_of, unescape
 from kubeloop.devcluster.languages.cel.values import NONE, Duration, Optional, Timestamp, go_float

@@ -15,9 +15,9 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.languages.cel import lists, texts
-from kubeloop.devcluster.languages.cel.kubernetes import KUBERNETES, Address, Network
-from kubeloop.devcluster.languages.cel.objects import go_duration, timestamp_of
+from kubeloop.devcluster.languages.cel import list_functions, string_functions
+from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES, Address, Network
+from kubeloop.devcluster.languages.cel.schema_values import go_duration, timestamp_of
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
     MAX_UINT,
@@ -278,7 +278,7 @@ def _has_value(value: Any) -> bool:
 def contained(value: Any, container: Any) -> bool:
     """value in container"""
     if is_list(container):
-        return lists.contains(container, value)
+        return list_functions.contains(container, value)
     if is_map(container):
         return bool(lookup(container, value)[1])
     raise no_overload()
@@ -332,8 +332,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "optional.none": lambda: NONE,
     "value": _value,
     "hasValue": _has_value,
-    **texts.TEXTS,
-    **lists.LISTS,
+    **string_functions.TEXTS,
+    **list_functions.LISTS,
     **KUBERNETES,
 }
 """All functions by name, but for those that program.py makes something special of."""

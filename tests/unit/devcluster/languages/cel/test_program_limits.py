@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.objects import View
 from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.schema_values import View
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import STRING, declared
 

@@ -7,8 +7,8 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from kubeloop.devcluster.languages.cel import texts
-from kubeloop.devcluster.languages.cel.objects import TypedList
+from kubeloop.devcluster.languages.cel import string_functions
+from kubeloop.devcluster.languages.cel.schema_values import TypedList
 from kubeloop.devcluster.languages.cel.values import (
     NONE,
     CelError,
@@ -95,13 +95,13 @@ def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
 
 def index_of(values: Any, value: Any, *offset: Any) -> int:
     if type(values) is str:
-        return texts.index_of(values, value, *offset)
+        return string_functions.index_of(values, value, *offset)
     return next((index for index, each in enumerate(_items(values)) if equal(each, value)), -1)
 
 
 def last_index_of(values: Any, value: Any, *offset: Any) -> int:
     if type(values) is str:
-        return texts.last_index_of(values, value, *offset)
+        return string_functions.last_index_of(values, value, *offset)
     items = _items(values)
     return next((index for index in range(len(items) - 1, -1, -1) if equal(items[index], value)), -1)
 

@@ -5,8 +5,8 @@ Source: cel-go cel/validator.go, ext/formatting.go.
 
 from __future__ import annotations
 
-from kubeloop.devcluster.languages.cel import texts
-from kubeloop.devcluster.languages.cel.functions import FUNCTIONS
+from kubeloop.devcluster.languages.cel import string_functions
+from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
 from kubeloop.devcluster.languages.cel.syntax import Call, Issue, ListNode, Literal, MapNode, Node, children, walk
 from kubeloop.devcluster.languages.cel.types import Type, unwrapped
 from kubeloop.devcluster.languages.cel.values import CelError
@@ -32,7 +32,7 @@ def _argument(call: Call) -> list[Issue]:
         if call.name in ("duration", "timestamp"):
             FUNCTIONS[call.name](literal.value)
         elif call.name == "matches" and isinstance(literal.value, str):
-            texts.pattern_of(literal.value)
+            string_functions.pattern_of(literal.value)
     except CelError:
         return [Issue(literal.at, f"invalid {call.name} argument")]
     return []
@@ -74,14 +74,14 @@ def _format(call: Call) -> list[Issue]:
         return []
     used = 0
     try:
-        for clause in texts.clauses(text.value):
+        for clause in string_functions.clauses(text.value):
             if isinstance(clause, str):
                 continue
             if used >= len(arguments.elements):
                 raise CelError(f"index {used} out of range")
             argument = arguments.elements[used]
             used += 1
-            allowed, told = texts.ALLOWED[clause.letter.lower()]
+            allowed, told = string_functions.ALLOWED[clause.letter.lower()]
             if not argument.type.is_dyn and argument.type.kind not in allowed:
                 name = argument.type.name
                 return [Issue(argument.at, f"error during formatting: {told}, was given {name}")]
