@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 
@@ -57,3 +58,10 @@ def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi
     needs_binaries()
     with real_apiserver(tmp_path_factory.mktemp("kube-apiserver")) as server:
         yield server
+
+
+@pytest.fixture
+def needs_kubectl() -> None:
+    """Skip the test if kubectl is not installed."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -13,12 +12,6 @@ from support.driving import WEB, Kubectl, Kubeloop, Running, cluster_up
 @pytest.fixture
 def kubeloop(tmp_path) -> Kubeloop:
     return Kubeloop(tmp_path)
-
-
-@pytest.fixture
-def needs_kubectl() -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on the PATH")
 
 
 @pytest.fixture(scope="module")

@@ -1,27 +1,21 @@
-"""Custom resources as their users meet them: kubectl, clients, a killed server, and a real kube-apiserver beside."""
+"""Custom resources with kubectl, with Python clients and after SIGKILL."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import http.client
 import json
-import ssl
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 import yaml
 
-from support.custom_resource_requests import WIDGETS, Step, comparable, differences, steps, widget
+from support.custom_resource_requests import WIDGETS, widget
 from support.driving import Kubectl
-from support.real_apiserver import needs_binaries, real_apiserver
 from support.serving import TOKEN, arguments, kill, serving, serving_plainly
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -139,53 +133,3 @@ async def test_definitions_and_objects_survive_sigkill(tmp_path):
             async with session.post(url + objects, json=widget("bad", {"color": "pink"})) as answer:
                 assert answer.status == 422
     assert listed["items"] == created
-
-
-# --- beside a real one ------------------------------------------------------------------------------------------------
-
-
-def _ask(connection: http.client.HTTPConnection, token: str, step: Step) -> Any:
-    headers = {
-        "Authorization": f"Bearer {token}",
-        "Content-Type": step.content_type,
-        "Accept": step.accept,
-        "User-Agent": "tester/1",
-    }
-    while True:
-        connection.request(step.method, step.path, None if step.body is None else json.dumps(step.body), headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        if answer.status != 429:  # storage is (re)initializing
-            break
-        time.sleep(1)
-    content = json.loads(text) if text.startswith(b"{") else text.decode(errors="replace")
-    return comparable(step, answer.status, content, answer.headers.get_all("Warning") or [])
-
-
-def _settle(connection: http.client.HTTPConnection, token: str) -> None:
-    """Give the real server's controllers time: they look again every few seconds, or when they hear of a change."""
-    names = Step("", "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-    before = None
-    for _ in range(20):
-        time.sleep(0.5)
-        now = _ask(connection, token, names)
-        if now == before:
-            return
-        before = now
-
-
-def test_kube_apiserver_gives_the_same_answers(tmp_path):
-    needs_binaries()
-    with real_apiserver(tmp_path / "real") as real, serving_plainly(arguments(tmp_path)) as (url, _):
-        trusted = http.client.HTTPSConnection(
-            "127.0.0.1", real.port, context=ssl.create_default_context(cafile=str(real.ca))
-        )
-        ours = http.client.HTTPConnection(urlsplit(url).netloc)
-        with contextlib.closing(trusted), contextlib.closing(ours):
-            wrong = []
-            for step in steps():
-                expected, answer = _ask(trusted, real.token, step), _ask(ours, TOKEN, step)
-                wrong += [f"{step.about}: {each}" for each in differences(expected, answer)]
-                if step.settle:
-                    _settle(trusted, real.token)
-    assert wrong == []

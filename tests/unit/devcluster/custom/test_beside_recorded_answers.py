@@ -1,6 +1,6 @@
 """The story of tests/support/custom_resource_requests.py, told to a server in memory: it answers as kube-apiserver did.
 
-`custom_resource_answers.json` holds what a kube-apiserver v1.36.2 answered; tests/e2e/test_custom_resources.py tells it
+`custom_resource_answers.json` holds what a kube-apiserver v1.36.2 answered; tests/parity/test_custom_resources.py tells it
 to one that is installed.
 """
 

@@ -1,6 +1,7 @@
 """The requests of tests/support/rule_cases.py, sent to a server in memory: it answers as kube-apiserver did.
 
-`rule_answers.json` holds what a kube-apiserver v1.36.2 answered; tests/e2e/test_rules.py asks one that is installed.
+`rule_answers.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_validation_rules.py sends the same
+requests to an installed kube-apiserver.
 """
 
 import json

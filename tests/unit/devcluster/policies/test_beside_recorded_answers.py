@@ -1,7 +1,7 @@
 """The requests of tests/support/policy_cases.yaml, sent to a server in memory: it answers as kube-apiserver did.
 
-`policy_answers.json` holds what a kube-apiserver v1.36.2 answered; tests/e2e/test_policies.py asks one that is
-installed.
+`policy_answers.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_admission_policies.py sends the
+same requests to an installed kube-apiserver.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Status, content type, warnings and body, without what each server makes up by itself: uids, times, resource versions,
 continue tokens, generated names. After the tables, objects of every kind other than pods and workloads with one field
-or several made wrong (those with pod templates are in test_beside_kube_apiserver.py).
+or several made wrong (those with pod templates are in test_validation.py).
 """
 
 from __future__ import annotations
