@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
@@ -15,38 +15,40 @@ PODS_STAY = "child pods are preserved by default when jobs are deleted"
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    asked = Asked()
-    if asked("GET", NAMESPACE)[0] == 404:
-        asked.make("/api/v1/namespaces", {"metadata": {"name": "default"}})
-    return asked
+async def api() -> InProcessApi:
+    api = InProcessApi()
+    if api("GET", NAMESPACE)[0] == 404:
+        api.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    return api
 
 
-def config_maps(ask: Asked, names: str, **metadata: Any) -> str:
+def config_maps(api: InProcessApi, names: str, **metadata: Any) -> str:
     path = f"{NAMESPACE}/configmaps"
     for name in names:
-        ask.make(path, {"metadata": {"name": name, **metadata}})
+        api.create(path, {"metadata": {"name": name, **metadata}})
     return path
 
 
-async def test_a_job_and_a_replication_controller_leave_their_pods_unless_told_otherwise(ask: Asked):
+async def test_a_job_and_a_replication_controller_leave_their_pods_unless_told_otherwise(api: InProcessApi):
     jobs, controllers = "/apis/batch/v1/namespaces/default/jobs", f"{NAMESPACE}/replicationcontrollers"
     job_template = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
-    ask.make(jobs, {"metadata": {"name": "a"}, "spec": {"template": job_template}})
-    ask.make(controllers, {"metadata": {"name": "a"}, "spec": {"selector": {"a": "b"}, "template": TEMPLATE}})
-    status, job = ask("DELETE", f"{jobs}/a")
+    api.create(jobs, {"metadata": {"name": "a"}, "spec": {"template": job_template}})
+    api.create(controllers, {"metadata": {"name": "a"}, "spec": {"selector": {"a": "b"}, "template": TEMPLATE}})
+    status, job = api("DELETE", f"{jobs}/a")
     assert (status, job["metadata"]["finalizers"], job["metadata"]["generation"]) == (200, ["orphan"], 2)
-    assert [PODS_STAY in each for each in ask.warnings] == [True]
-    assert ask("DELETE", f"{controllers}/a?dryRun=All")[1]["metadata"]["finalizers"] == ["orphan"]
-    assert not ask.warnings
-    assert ask("DELETE", f"{controllers}/a?propagationPolicy=Background")[1]["status"] == "Success"
+    assert [PODS_STAY in each for each in api.warnings] == [True]
+    assert api("DELETE", f"{controllers}/a?dryRun=All")[1]["metadata"]["finalizers"] == ["orphan"]
+    assert not api.warnings
+    assert api("DELETE", f"{controllers}/a?propagationPolicy=Background")[1]["status"] == "Success"
 
 
-async def test_cron_jobs_and_deployments_take_their_dependents_along(ask: Asked):
+async def test_cron_jobs_and_deployments_take_their_dependents_along(api: InProcessApi):
     path = "/apis/apps/v1/namespaces/default/deployments"
-    ask.make(path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}})
-    assert ask("DELETE", f"{path}/a?dryRun=All")[1]["kind"] == "Status"
-    assert ask("DELETE", f"{path}/a?dryRun=All&propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["orphan"]
+    api.create(
+        path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+    )
+    assert api("DELETE", f"{path}/a?dryRun=All")[1]["kind"] == "Status"
+    assert api("DELETE", f"{path}/a?dryRun=All&propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["orphan"]
 
 
 @pytest.mark.parametrize(
@@ -60,57 +62,57 @@ async def test_cron_jobs_and_deployments_take_their_dependents_along(ask: Asked)
         ({"preconditions": {"uid": ""}}, "the UID in the precondition () does not match the UID in record"),
     ],
 )
-async def test_wrong_options_of_deletion_are_refused(ask: Asked, options: JSON, told: str):
-    path = config_maps(ask, "a")
-    status, answer = ask("DELETE", f"{path}/a", options)
+async def test_wrong_options_of_deletion_are_refused(api: InProcessApi, options: JSON, told: str):
+    path = config_maps(api, "a")
+    status, answer = api("DELETE", f"{path}/a", options)
     assert (status >= 400, told in answer["message"]) == (True, True), answer
-    assert ask("GET", f"{path}/a")[0] == 200
+    assert api("GET", f"{path}/a")[0] == 200
 
 
-async def test_options_in_a_body_put_aside_those_of_the_query(ask: Asked):
-    path = config_maps(ask, "a")
-    assert ask("DELETE", f"{path}/a?dryRun=All", {"gracePeriodSeconds": 1})[0] == 200
-    assert ask("GET", f"{path}/a")[0] == 404
+async def test_options_in_a_body_put_aside_those_of_the_query(api: InProcessApi):
+    path = config_maps(api, "a")
+    assert api("DELETE", f"{path}/a?dryRun=All", {"gracePeriodSeconds": 1})[0] == 200
+    assert api("GET", f"{path}/a")[0] == 404
 
 
-async def test_the_query_carries_preconditions(ask: Asked):
-    path = config_maps(ask, "a")
-    assert ask("DELETE", f"{path}/a?uid=x")[0] == 409
-    assert ask("DELETE", f"{path}/a?resourceVersion=1")[0] == 409
-    assert ask("DELETE", f"{path}/a?dryRun=All&dryRun=None")[0] == 422
+async def test_the_query_carries_preconditions(api: InProcessApi):
+    path = config_maps(api, "a")
+    assert api("DELETE", f"{path}/a?uid=x")[0] == 409
+    assert api("DELETE", f"{path}/a?resourceVersion=1")[0] == 409
+    assert api("DELETE", f"{path}/a?dryRun=All&dryRun=None")[0] == 422
 
 
-async def test_what_waits_for_a_finalizer_is_accepted_if_its_dependents_are_to_go(ask: Asked):
-    path = config_maps(ask, "a", finalizers=["a.b/c"])
-    assert ask("DELETE", f"{path}/a?orphanDependents=false")[0] == 202
-    assert ask("DELETE", f"{path}/a")[0] == 200
+async def test_what_waits_for_a_finalizer_is_accepted_if_its_dependents_are_to_go(api: InProcessApi):
+    path = config_maps(api, "a", finalizers=["a.b/c"])
+    assert api("DELETE", f"{path}/a?orphanDependents=false")[0] == 202
+    assert api("DELETE", f"{path}/a")[0] == 200
 
 
-async def test_a_collection_is_deleted_page_by_page_if_it_is_limited(ask: Asked):
-    path = config_maps(ask, "abc")
-    first = ask("DELETE", f"{path}?limit=2")[1]
+async def test_a_collection_is_deleted_page_by_page_if_it_is_limited(api: InProcessApi):
+    path = config_maps(api, "abc")
+    first = api("DELETE", f"{path}?limit=2")[1]
     assert [each["metadata"]["name"] for each in first["items"]] == ["a", "b"]
     assert first["metadata"]["remainingItemCount"] == 1
     assert first["metadata"]["continue"]
-    rest = ask("DELETE", path)[1]
+    rest = api("DELETE", path)[1]
     assert [each["metadata"]["name"] for each in rest["items"]] == ["c"]
     assert "continue" not in rest["metadata"]
 
 
-def running(ask: Asked, name: str, **more: Any) -> str:
+def running(api: InProcessApi, name: str, **more: Any) -> str:
     path = f"{NAMESPACE}/pods"
     spec = {**TEMPLATE["spec"], **more}
-    ask.make(path, {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec})
+    api.create(path, {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec})
     return f"{path}/{name}"
 
 
-async def test_a_pod_that_is_going_is_only_hurried(ask: Asked):
-    pod = running(ask, "p", nodeName="n")
-    assert ask("DELETE", pod)[1]["metadata"]["deletionGracePeriodSeconds"] == 30
-    assert ask("DELETE", f"{pod}?gracePeriodSeconds=50")[1]["metadata"]["deletionGracePeriodSeconds"] == 30
-    hurried = ask("DELETE", f"{pod}?gracePeriodSeconds=5&propagationPolicy=Foreground")[1]["metadata"]
+async def test_a_pod_that_is_going_is_only_hurried(api: InProcessApi):
+    pod = running(api, "p", nodeName="n")
+    assert api("DELETE", pod)[1]["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert api("DELETE", f"{pod}?gracePeriodSeconds=50")[1]["metadata"]["deletionGracePeriodSeconds"] == 30
+    hurried = api("DELETE", f"{pod}?gracePeriodSeconds=5&propagationPolicy=Foreground")[1]["metadata"]
     assert (hurried["deletionGracePeriodSeconds"], hurried["finalizers"]) == (5, ["foregroundDeletion"])
-    assert ask("DELETE", f"{pod}?propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert api("DELETE", f"{pod}?propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["foregroundDeletion"]
 
 
 @pytest.mark.parametrize(
@@ -122,17 +124,17 @@ async def test_a_pod_that_is_going_is_only_hurried(ask: Asked):
         ({"name": "p", "resourceVersion": "1"}, (409, "ResourceVersion in precondition: 1")),
     ],
 )
-async def test_a_binding_names_a_pod_of_its_namespace(ask: Asked, metadata: JSON, expected: tuple[int, str]):
-    running(ask, "p")
-    status, answer = ask("POST", f"{NAMESPACE}/bindings", {"metadata": metadata, "target": {"name": "n"}})
+async def test_a_binding_names_a_pod_of_its_namespace(api: InProcessApi, metadata: JSON, expected: tuple[int, str]):
+    running(api, "p")
+    status, answer = api("POST", f"{NAMESPACE}/bindings", {"metadata": metadata, "target": {"name": "n"}})
     assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
 
 
-async def test_a_bound_pod_is_not_bound_again(ask: Asked):
-    pod = running(ask, "p")
+async def test_a_bound_pod_is_not_bound_again(api: InProcessApi):
+    pod = running(api, "p")
     binding = {"metadata": {"name": "p"}, "target": {"name": "n"}}
-    assert ask("POST", f"{NAMESPACE}/bindings", binding)[0] == 201
-    status, answer = ask("POST", f"{pod}/binding", binding)
+    assert api("POST", f"{NAMESPACE}/bindings", binding)[0] == 201
+    status, answer = api("POST", f"{pod}/binding", binding)
     assert (status, answer["details"]["kind"]) == (409, "pods/binding")
 
 
@@ -147,18 +149,18 @@ async def test_a_bound_pod_is_not_bound_again(ask: Asked):
         ({"metadata": {"name": "p"}, "apiVersion": "policy/v2"}, (400, "policy/v2")),
     ],
 )
-async def test_wrong_evictions_are_refused(ask: Asked, eviction: JSON, expected: tuple[int, str]):
-    pod = running(ask, "p")
-    status, answer = ask("POST", f"{pod}/eviction?dryRun=All", eviction)
+async def test_wrong_evictions_are_refused(api: InProcessApi, eviction: JSON, expected: tuple[int, str]):
+    pod = running(api, "p")
+    status, answer = api("POST", f"{pod}/eviction?dryRun=All", eviction)
     assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
 
 
-async def test_evictions_of_v1beta1_are_taken_and_unknown_fields_told(ask: Asked):
-    pod = running(ask, "p", nodeName="n")
+async def test_evictions_of_v1beta1_are_taken_and_unknown_fields_told(api: InProcessApi):
+    pod = running(api, "p", nodeName="n")
     body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}, "foo": 1}
-    assert ask("POST", f"{pod}/eviction", body)[0] == 201
-    assert ["unknown field" in each for each in ask.warnings] == [True]
-    conditions = ask("GET", pod)[1]["status"]["conditions"]
+    assert api("POST", f"{pod}/eviction", body)[0] == 201
+    assert ["unknown field" in each for each in api.warnings] == [True]
+    conditions = api("GET", pod)[1]["status"]["conditions"]
     assert [each["reason"] for each in conditions if each["type"] == "DisruptionTarget"] == ["EvictionByEvictionAPI"]
 
 
@@ -170,17 +172,17 @@ async def test_evictions_of_v1beta1_are_taken_and_unknown_fields_told(ask: Asked
         ({"currentHealthy": 3, "desiredHealthy": 1}, "does not allow evicting pods currently"),
     ],
 )
-async def test_a_budget_says_why_a_pod_may_not_go(ask: Asked, status: JSON, cause: str):
-    pod = running(ask, "p", nodeName="n")
+async def test_a_budget_says_why_a_pod_may_not_go(api: InProcessApi, status: JSON, cause: str):
+    pod = running(api, "p", nodeName="n")
     patch = "application/merge-patch+json"
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    assert ask("PATCH", f"{pod}/status", {"status": ready}, patch)[0] == 200
+    assert api("PATCH", f"{pod}/status", {"status": ready}, patch)[0] == 200
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    ask.make(budgets, {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}})
+    api.create(budgets, {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}})
     if status:
         counted = {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 1, **status}
-        assert ask("PATCH", f"{budgets}/b/status", {"status": counted}, patch)[0] == 200
-    code, answer = ask("POST", f"{pod}/eviction", {"metadata": {"name": "p"}})
+        assert api("PATCH", f"{budgets}/b/status", {"status": counted}, patch)[0] == 200
+    code, answer = api("POST", f"{pod}/eviction", {"metadata": {"name": "p"}})
     assert (code, cause in answer["details"]["causes"][0]["message"]) == (429, True), answer
 
 
@@ -195,35 +197,37 @@ async def test_a_budget_says_why_a_pod_may_not_go(ask: Asked, status: JSON, caus
         ({"metadata": {"name": "a", "labels": {"a b": ""}}, "spec": {"replicas": 3}}, (422, "metadata.labels")),
     ],
 )
-async def test_wrong_scales_are_refused(ask: Asked, scale: JSON, expected: tuple[int, str]):
+async def test_wrong_scales_are_refused(api: InProcessApi, scale: JSON, expected: tuple[int, str]):
     path = "/apis/apps/v1/namespaces/default/deployments"
-    ask.make(path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}})
-    status, answer = ask("PUT", f"{path}/a/scale?dryRun=All", scale)
+    api.create(
+        path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
+    )
+    status, answer = api("PUT", f"{path}/a/scale?dryRun=All", scale)
     assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
-    status, answer = ask("PUT", f"{path}/a/scale", {"metadata": {"name": "a"}, "spec": {"replicas": 3}, "foo": 1})
-    assert (status, answer["spec"]["replicas"], len(ask.warnings)) == (200, 3, 1)
+    status, answer = api("PUT", f"{path}/a/scale", {"metadata": {"name": "a"}, "spec": {"replicas": 3}, "foo": 1})
+    assert (status, answer["spec"]["replicas"], len(api.warnings)) == (200, 3, 1)
 
 
-async def test_warnings_about_an_object_are_told_when_it_is_written_and_not_when_it_goes(ask: Asked):
+async def test_warnings_about_an_object_are_told_when_it_is_written_and_not_when_it_goes(api: InProcessApi):
     services = f"{NAMESPACE}/services"
     service = {"metadata": {"name": "a", "finalizers": ["example.com/x"]}, "spec": {"externalIPs": ["1.2.3.4"]}}
-    ask.make(services, {**service, "spec": {**service["spec"], "ports": [{"port": 80}]}})
-    assert any("externalIPs is deprecated" in each for each in ask.warnings)
-    _, kept = ask("GET", f"{services}/a")
+    api.create(services, {**service, "spec": {**service["spec"], "ports": [{"port": 80}]}})
+    assert any("externalIPs is deprecated" in each for each in api.warnings)
+    _, kept = api("GET", f"{services}/a")
     kept["metadata"]["labels"] = {"a": "b"}
-    assert ask("PUT", f"{services}/a", kept)[0] == 200
-    assert any("externalIPs is deprecated" in each for each in ask.warnings)
-    assert ask("PUT", f"{services}/a/status", ask("GET", f"{services}/a")[1])[0] == 200
-    assert not ask.warnings
-    assert ask("DELETE", f"{services}/a")[0] == 200
-    assert not ask.warnings
+    assert api("PUT", f"{services}/a", kept)[0] == 200
+    assert any("externalIPs is deprecated" in each for each in api.warnings)
+    assert api("PUT", f"{services}/a/status", api("GET", f"{services}/a")[1])[0] == 200
+    assert not api.warnings
+    assert api("DELETE", f"{services}/a")[0] == 200
+    assert not api.warnings
 
 
-async def test_a_collection_of_the_past_is_deleted_as_it_is_now(ask: Asked):
-    path = config_maps(ask, "abc")
-    token = ask("GET", f"{path}?limit=1")[1]["metadata"]["continue"]
-    ask("PATCH", f"{path}/b", {"data": {"k": "v"}}, "application/merge-patch+json")
-    ask("DELETE", f"{path}/c")
-    status, deleted = ask("DELETE", f"{path}?limit=2&continue={token}")
+async def test_a_collection_of_the_past_is_deleted_as_it_is_now(api: InProcessApi):
+    path = config_maps(api, "abc")
+    token = api("GET", f"{path}?limit=1")[1]["metadata"]["continue"]
+    api("PATCH", f"{path}/b", {"data": {"k": "v"}}, "application/merge-patch+json")
+    api("DELETE", f"{path}/c")
+    status, deleted = api("DELETE", f"{path}?limit=2&continue={token}")
     assert (status, [each["metadata"]["name"] for each in deleted["items"]]) == (200, ["b", "c"])
-    assert [each["metadata"]["name"] for each in ask("GET", path)[1]["items"]] == ["a"]
+    assert [each["metadata"]["name"] for each in api("GET", path)[1]["items"]] == ["a"]

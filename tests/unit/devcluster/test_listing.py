@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.request import Response
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
@@ -22,11 +22,11 @@ INITIAL = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&a
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    asked = Asked()
+async def api() -> InProcessApi:
+    api = InProcessApi()
     for name in "abcdef":
-        asked.make(MAPS, {"metadata": {"name": name, "labels": {"g": "x" if name in "ace" else "y"}}})
-    return asked
+        api.create(MAPS, {"metadata": {"name": name, "labels": {"g": "x" if name in "ace" else "y"}}})
+    return api
 
 
 def names(page: JSON) -> str:
@@ -59,25 +59,25 @@ async def events(answer: Response) -> list[JSON]:
     ],
 )
 async def test_a_page_says_whether_there_are_more_objects_not_more_selected_ones(
-    ask: Asked, query: str, shown: str, goes_on: bool
+    api: InProcessApi, query: str, shown: str, goes_on: bool
 ):
-    page = ask("GET", f"{MAPS}?{query}")[1]
+    page = api("GET", f"{MAPS}?{query}")[1]
     assert (names(page), "continue" in page["metadata"]) == (shown, goes_on)
 
 
-async def test_a_continue_token_is_kubernetes_own_and_goes_for_any_namespace(ask: Asked):
-    token = ask("GET", f"{MAPS}?limit=2")[1]["metadata"]["continue"]
+async def test_a_continue_token_is_kubernetes_own_and_goes_for_any_namespace(api: InProcessApi):
+    token = api("GET", f"{MAPS}?limit=2")[1]["metadata"]["continue"]
     assert msgspec.json.decode(urlsafe_b64decode(token + "=="))["start"] == "b\0"
-    ask.make("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    api.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
     for name in "bc":
-        ask.make("/api/v1/namespaces/other/configmaps", {"metadata": {"name": name}})
-    token = ask("GET", f"{MAPS}?limit=2")[1]["metadata"]["continue"]
-    assert names(ask("GET", f"/api/v1/namespaces/other/configmaps?continue={token}")[1]) == "c"
+        api.create("/api/v1/namespaces/other/configmaps", {"metadata": {"name": name}})
+    token = api("GET", f"{MAPS}?limit=2")[1]["metadata"]["continue"]
+    assert names(api("GET", f"/api/v1/namespaces/other/configmaps?continue={token}")[1]) == "c"
 
 
-async def test_a_continue_token_of_a_revision_to_come_is_told_to_wait(ask: Asked):
+async def test_a_continue_token_of_a_revision_to_come_is_told_to_wait(api: InProcessApi):
     token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6OTk5OTk5OTk5LCJzdGFydCI6IngifQ"
-    status, answer = ask("GET", f"{MAPS}?continue={token}")
+    status, answer = api("GET", f"{MAPS}?continue={token}")
     assert (status, answer["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
 
 
@@ -94,40 +94,40 @@ async def test_a_continue_token_of_a_revision_to_come_is_told_to_wait(ask: Asked
         ),
     ],
 )
-async def test_field_selectors_are_those_of_the_kind(ask: Asked, path: str, field: str, told: str):
-    status, answer = ask("GET", f"{path}?fieldSelector={field}=x")
+async def test_field_selectors_are_those_of_the_kind(api: InProcessApi, path: str, field: str, told: str):
+    status, answer = api("GET", f"{path}?fieldSelector={field}=x")
     assert (status, answer.get("message", "")) == (400 if told else 200, told)
 
 
-async def test_an_empty_list_of_metadata_has_no_items_at_all(ask: Asked):
-    assert ask("GET", f"{MAPS}?labelSelector=none", accept=METADATA)[1]["items"] is None
-    assert ask("GET", f"{MAPS}/a?export=1")[0] == 400
+async def test_an_empty_list_of_metadata_has_no_items_at_all(api: InProcessApi):
+    assert api("GET", f"{MAPS}?labelSelector=none", accept=METADATA)[1]["items"] is None
+    assert api("GET", f"{MAPS}/a?export=1")[0] == 400
 
 
-async def test_the_bookmark_of_a_table_is_a_row(ask: Asked):
-    told = await events(ask.answer("GET", f"{MAPS}?{INITIAL}&fieldSelector=metadata.name=a", accept=TABLE))
+async def test_the_bookmark_of_a_table_is_a_row(api: InProcessApi):
+    told = await events(api.respond("GET", f"{MAPS}?{INITIAL}&fieldSelector=metadata.name=a", accept=TABLE))
     assert [each["type"] for each in told] == ["ADDED", "BOOKMARK"]
     bookmark = told[1]["object"]
     assert "annotations" not in bookmark["metadata"]
     assert bookmark["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_a_watch_of_lists_of_metadata_ends_with_its_first_event(ask: Asked):
-    assert await events(ask.answer("GET", f"{MAPS}?{INITIAL}", accept=METADATA)) == []
-    watching = ask.answer("GET", f"{MAPS}?watch=true&resourceVersion=0", accept=METADATA)
-    ask.make(MAPS, {"metadata": {"name": "g"}})  # no write meets the form that a watcher wants
+async def test_a_watch_of_lists_of_metadata_ends_with_its_first_event(api: InProcessApi):
+    assert await events(api.respond("GET", f"{MAPS}?{INITIAL}", accept=METADATA)) == []
+    watching = api.respond("GET", f"{MAPS}?watch=true&resourceVersion=0", accept=METADATA)
+    api.create(MAPS, {"metadata": {"name": "g"}})  # no write meets the form that a watcher wants
     assert await events(watching) == []
 
 
-async def test_a_watch_of_tables_with_an_unknown_choice_of_objects_does_not_begin(ask: Asked):
-    status, answer = ask("GET", f"{MAPS}?watch=true&includeObject=Bogus", accept=TABLE)
+async def test_a_watch_of_tables_with_an_unknown_choice_of_objects_does_not_begin(api: InProcessApi):
+    status, answer = api("GET", f"{MAPS}?watch=true&includeObject=Bogus", accept=TABLE)
     assert (status, "includeObject" in answer["message"]) == (400, True)
-    ask.make(MAPS, {"metadata": {"name": "g"}})
+    api.create(MAPS, {"metadata": {"name": "g"}})
 
 
-async def test_bookmarks_carry_what_an_empty_object_of_the_kind_has(ask: Asked):
+async def test_bookmarks_carry_what_an_empty_object_of_the_kind_has(api: InProcessApi):
     daemons = "/apis/apps/v1/namespaces/default/daemonsets"
-    [bookmark] = await events(ask.answer("GET", f"{daemons}?{INITIAL}"))
+    [bookmark] = await events(api.respond("GET", f"{daemons}?{INITIAL}"))
     assert bookmark["object"]["metadata"]["annotations"]["deprecated.daemonset.template.generation"] == "0"
-    [bookmark] = await events(ask.answer("GET", f"{CORE}/replicationcontrollers?{INITIAL}"))
+    [bookmark] = await events(api.respond("GET", f"{CORE}/replicationcontrollers?{INITIAL}"))
     assert "replicas" not in bookmark["object"]["spec"]

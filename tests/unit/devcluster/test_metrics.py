@@ -7,18 +7,18 @@ import re
 import pytest
 
 from kubeloop.devcluster.server.metrics import BYTES, SECONDS
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    return Asked()
+async def api() -> InProcessApi:
+    return InProcessApi()
 
 
-def samples(ask: Asked) -> dict[str, float]:
-    text = ask("GET", "/metrics")[1]
+def samples(api: InProcessApi) -> dict[str, float]:
+    text = api("GET", "/metrics")[1]
     assert re.fullmatch(r"(# (HELP|TYPE) .+\n|[a-z_]+(\{[^}]*\})? [0-9.e+-]+\n)+", text)
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
 
@@ -31,18 +31,18 @@ def labels(resource: str, verb: str, scope: str, subresource: str = "", **more: 
     return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(given.items())) + "}"
 
 
-async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(ask: Asked):
+async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(api: InProcessApi):
     body = {"metadata": {"name": "a"}}
     for path, code in ((CONFIG_MAPS, 201), (CONFIG_MAPS, 409), (f"{CONFIG_MAPS}?dryRun=All", 409)):
-        assert ask("POST", path, body)[0] == code
-    ask("GET", CONFIG_MAPS)
-    ask("GET", "/api/v1/configmaps")
-    ask("GET", f"{CONFIG_MAPS}/a")
+        assert api("POST", path, body)[0] == code
+    api("GET", CONFIG_MAPS)
+    api("GET", "/api/v1/configmaps")
+    api("GET", f"{CONFIG_MAPS}/a")
     applied = {"apiVersion": "v1", "kind": "ConfigMap", **body}
-    ask("PATCH", f"{CONFIG_MAPS}/a?fieldManager=m", applied, "application/apply-patch+yaml")
-    ask("DELETE", f"{CONFIG_MAPS}?labelSelector=none")
-    ask("GET", "/healthz")
-    found = samples(ask)
+    api("PATCH", f"{CONFIG_MAPS}/a?fieldManager=m", applied, "application/apply-patch+yaml")
+    api("DELETE", f"{CONFIG_MAPS}?labelSelector=none")
+    api("GET", "/healthz")
+    found = samples(api)
     system = {"system_client": ""}
     for expected, count in (
         (labels("configmaps", "POST", "resource", code="201", **system), 1),
@@ -68,12 +68,12 @@ async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(ask: A
     assert len(sizes) == len(BYTES) + 1
 
 
-async def test_objects_open_watches_and_deprecated_kinds_are_told(ask: Asked):
-    before = samples(ask)['apiserver_storage_objects{resource="configmaps"}']
-    ask("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
-    ask("GET", "/api/v1/endpoints")
-    watch = ask.answer("GET", f"{CONFIG_MAPS}?watch=1")
-    found = samples(ask)
+async def test_objects_open_watches_and_deprecated_kinds_are_told(api: InProcessApi):
+    before = samples(api)['apiserver_storage_objects{resource="configmaps"}']
+    api("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+    api("GET", "/api/v1/endpoints")
+    watch = api.respond("GET", f"{CONFIG_MAPS}?watch=1")
+    found = samples(api)
     assert found['apiserver_storage_objects{resource="configmaps"}'] == before + 1
     assert found['apiserver_resource_objects{group="apps",resource="deployments"}'] == 0
     assert (
@@ -83,26 +83,26 @@ async def test_objects_open_watches_and_deprecated_kinds_are_told(ask: Asked):
     deprecated = 'group="",removed_release="",resource="endpoints",subresource="",version="v1"'
     assert found[f"apiserver_requested_deprecated_apis{{{deprecated}}}"] == 1
     await watch.body.aclose()
-    assert not [each for each in samples(ask) if each.startswith("apiserver_longrunning_requests{")]
+    assert not [each for each in samples(api) if each.startswith("apiserver_longrunning_requests{")]
 
 
-async def test_made_up_paths_and_media_types_make_no_series(ask: Asked):
+async def test_made_up_paths_and_media_types_make_no_series(api: InProcessApi):
     def odd(number: int) -> int:
-        ask("GET", f"/made/up/{number}")
-        ask("PATCH", f"{CONFIG_MAPS}/a", {}, f"application/x-{number}")
-        return len(samples(ask))
+        api("GET", f"/made/up/{number}")
+        api("PATCH", f"{CONFIG_MAPS}/a", {}, f"application/x-{number}")
+        return len(samples(api))
 
     odd(0)
     assert {odd(number) for number in range(1, 5)} == {odd(5)}
 
 
 async def test_unknown_senders_are_counted():
-    ask = Asked(token="right")
-    ask("GET", "/api/v1/nodes")
-    text = ask("GET", "/metrics", authorization="Bearer right")[1]
+    api = InProcessApi(token="right")
+    api("GET", "/api/v1/nodes")
+    text = api("GET", "/metrics", authorization="Bearer right")[1]
     assert 'authentication_attempts{result="failure"} 1\n' in text
-    assert ask("GET", "/metrics")[0] == 401
+    assert api("GET", "/metrics")[0] == 401
 
 
-async def test_health_checks_are_metrics_of_their_own(ask: Asked):
-    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1\n' in ask("GET", "/metrics/slis")[1]
+async def test_health_checks_are_metrics_of_their_own(api: InProcessApi):
+    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1\n' in api("GET", "/metrics/slis")[1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -50,18 +50,18 @@ def noted(answer: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 async def test_a_request_for_a_certificate_names_whoever_asks(headers: dict[str, str], user: dict[str, Any]):
-    ask = Asked()
-    status, created = ask("POST", PATH, request("created"), **headers)
+    api = InProcessApi()
+    status, created = api("POST", PATH, request("created"), **headers)
     assert (status, noted(created)) == (201, user)
-    status, applied = ask("PATCH", f"{PATH}/b?fieldManager=m", request("b"), "application/apply-patch+yaml", **headers)
+    status, applied = api("PATCH", f"{PATH}/b?fieldManager=m", request("b"), "application/apply-patch+yaml", **headers)
     assert (status, noted(applied)) == (201, user)
 
 
 async def test_a_service_account_asks_in_its_own_name():
-    ask = Asked(token="secret")
-    ask("POST", ACCOUNTS, {"metadata": {"name": "robot"}}, authorization="Bearer secret")
-    answer = ask("POST", f"{ACCOUNTS}/robot/token", {"spec": {}}, authorization="Bearer secret")[1]
-    created = ask("POST", PATH, request("a"), authorization=f"Bearer {answer['status']['token']}")[1]
+    api = InProcessApi(token="secret")
+    api("POST", ACCOUNTS, {"metadata": {"name": "robot"}}, authorization="Bearer secret")
+    answer = api("POST", f"{ACCOUNTS}/robot/token", {"spec": {}}, authorization="Bearer secret")[1]
+    created = api("POST", PATH, request("a"), authorization=f"Bearer {answer['status']['token']}")[1]
     assert created["spec"]["username"] == "system:serviceaccount:default:robot"
     assert created["spec"]["groups"] == [
         "system:serviceaccounts",
@@ -69,19 +69,19 @@ async def test_a_service_account_asks_in_its_own_name():
         "system:authenticated",
     ]
     assert (
-        created["spec"]["uid"] == ask("GET", f"{ACCOUNTS}/robot", authorization="Bearer secret")[1]["metadata"]["uid"]
+        created["spec"]["uid"] == api("GET", f"{ACCOUNTS}/robot", authorization="Bearer secret")[1]["metadata"]["uid"]
     )
     assert list(created["spec"]["extra"]) == ["authentication.kubernetes.io/credential-id"]
 
 
 async def test_nobody_owns_the_spec_of_such_a_request():
-    ask = Asked()
-    created = ask("POST", PATH, request("a"))[1]
+    api = InProcessApi()
+    created = api("POST", PATH, request("a"))[1]
     assert [set(each["fieldsV1"]) for each in created["metadata"]["managedFields"]] == [{"f:metadata"}]
 
 
 async def test_an_update_leaves_its_requester():
-    ask = Asked()
-    created = ask("POST", PATH, request("a"), impersonate_user="jane")[1]
-    changed = ask("PUT", f"{PATH}/a", {**created, "spec": created["spec"] | FORGED})[1]
+    api = InProcessApi()
+    created = api("POST", PATH, request("a"), impersonate_user="jane")[1]
+    changed = api("PUT", f"{PATH}/a", {**created, "spec": created["spec"] | FORGED})[1]
     assert noted(changed) == noted(created)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 AUTHORIZATION, AUTHENTICATION = "/apis/authorization.k8s.io/v1", "/apis/authentication.k8s.io/v1"
@@ -15,57 +15,57 @@ ABOUT_PODS: JSON = {"verb": "get", "resource": "pods", "namespace": "default"}
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    return Asked(token="right")
+async def api() -> InProcessApi:
+    return InProcessApi(token="right")
 
 
-def review(ask: Asked, path: str, body: JSON) -> tuple[int, JSON]:
-    status, answer = ask("POST", path, body, authorization="Bearer right")
+def review(api: InProcessApi, path: str, body: JSON) -> tuple[int, JSON]:
+    status, answer = api("POST", path, body, authorization="Bearer right")
     return status, answer
 
 
-async def test_a_local_review_is_of_its_paths_namespace(ask: Asked):
-    status, told = review(ask, LOCAL, {"spec": {"user": "u", "resourceAttributes": ABOUT_PODS}})
+async def test_a_local_review_is_of_its_paths_namespace(api: InProcessApi):
+    status, told = review(api, LOCAL, {"spec": {"user": "u", "resourceAttributes": ABOUT_PODS}})
     assert (status, told["metadata"]["namespace"], told["status"]) == (201, "default", {"allowed": True})
-    status, told = review(ask, LOCAL, {"spec": {"user": "u", "resourceAttributes": {**ABOUT_PODS, "namespace": "x"}}})
+    status, told = review(api, LOCAL, {"spec": {"user": "u", "resourceAttributes": {**ABOUT_PODS, "namespace": "x"}}})
     assert (status, told["details"]["causes"][0]["message"]) == (
         422,
         'Invalid value: "x": must match metadata.namespace',
     )
-    status, told = review(ask, LOCAL, {"metadata": {"namespace": "x"}, "spec": {"user": "u"}})
+    status, told = review(api, LOCAL, {"metadata": {"namespace": "x"}, "spec": {"user": "u"}})
     assert (status, "does not match the namespace" in told["message"]) == (400, True)
 
 
 @pytest.mark.parametrize("plural", ["subjectaccessreviews", "selfsubjectaccessreviews"])
-async def test_a_review_of_the_cluster_has_no_namespace(ask: Asked, plural: str):
+async def test_a_review_of_the_cluster_has_no_namespace(api: InProcessApi, plural: str):
     body = {"metadata": {"namespace": "x"}, "spec": {"resourceAttributes": ABOUT_PODS, "groups": ["g"]}}
-    status, told = review(ask, f"{AUTHORIZATION}/{plural}", body)
+    status, told = review(api, f"{AUTHORIZATION}/{plural}", body)
     assert (status, "namespace" in told["metadata"]) == (201, False)
 
 
-async def test_unknown_fields_are_told_even_if_the_review_is_refused(ask: Asked):
-    status, _ = review(ask, f"{AUTHORIZATION}/selfsubjectaccessreviews", {"spec": {"foo": 1}})
-    assert (status, ask.warnings) == (422, ['299 - "unknown field \\"spec.foo\\""'])
+async def test_unknown_fields_are_told_even_if_the_review_is_refused(api: InProcessApi):
+    status, _ = review(api, f"{AUTHORIZATION}/selfsubjectaccessreviews", {"spec": {"foo": 1}})
+    assert (status, api.warnings) == (422, ['299 - "unknown field \\"spec.foo\\""'])
 
 
-async def test_a_token_is_reviewed(ask: Asked):
+async def test_a_token_is_reviewed(api: InProcessApi):
     for token, status in (("right", {"authenticated": True}), ("wrong", {"error": "invalid bearer token"})):
-        told = review(ask, f"{AUTHENTICATION}/tokenreviews", {"spec": {"token": token}})[1]
+        told = review(api, f"{AUTHENTICATION}/tokenreviews", {"spec": {"token": token}})[1]
         assert status.items() <= told["status"].items()
 
 
-async def test_a_token_bound_to_nothing_in_particular_is_refused(ask: Asked):
+async def test_a_token_bound_to_nothing_in_particular_is_refused(api: InProcessApi):
     account = {"metadata": {"name": "robot"}}
-    ask("POST", "/api/v1/namespaces/default/serviceaccounts", account, authorization="Bearer right")
+    api("POST", "/api/v1/namespaces/default/serviceaccounts", account, authorization="Bearer right")
     path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
-    status, told = review(ask, path, {"spec": {"boundObjectRef": {}}})
+    status, told = review(api, path, {"spec": {"boundObjectRef": {}}})
     assert (status, told["message"]) == (400, "cannot bind token to object of type /, Kind=")
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", "Basic YTpi", "right", "bearer  "])
-async def test_who_is_not_known_is_told_so(ask: Asked, header: str):
+async def test_who_is_not_known_is_told_so(api: InProcessApi, header: str):
     given = {"authorization": header} if header else {}
-    status, told = ask("GET", "/api/v1/namespaces", **given)
+    status, told = api("GET", "/api/v1/namespaces", **given)
     assert (status, told) == (
         401,
         {
@@ -78,4 +78,4 @@ async def test_who_is_not_known_is_told_so(ask: Asked, header: str):
             "code": 401,
         },
     )
-    assert ask("GET", "/healthz", **given)[0] == ask("GET", "/version", **given)[0] == 200
+    assert api("GET", "/healthz", **given)[0] == api("GET", "/version", **given)[0] == 200

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 PATH = "/apis/apps/v1/namespaces/default/controllerrevisions"
@@ -17,8 +17,8 @@ OTHER_FIELD = {"metadata": {"labels": {"x": "y"}}}
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    return Asked()
+async def api() -> InProcessApi:
+    return InProcessApi()
 
 
 def body(data: str, **more: str) -> str:
@@ -35,34 +35,34 @@ def body(data: str, **more: str) -> str:
         (SPACED, APPLY, 422), ('{"a":1.0}', MERGE, 200), ('{"a":1.0}', STRATEGIC, 422),
     ],
 )  # fmt: skip
-async def test_a_patch_of_another_field_writes_the_data_anew(ask: Asked, data: str, media: str, status: int):
-    ask("POST", PATH, body(data))
+async def test_a_patch_of_another_field_writes_the_data_anew(api: InProcessApi, data: str, media: str, status: int):
+    api("POST", PATH, body(data))
     patch: Any = OTHER_FIELD
     if media == OPERATIONS:
         patch = [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]
     elif media == APPLY:
         patch = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r", "labels": {"x": "y"}}}
-    found, answer = ask("PATCH", f"{PATH}/r?fieldManager=x", patch, media)
+    found, answer = api("PATCH", f"{PATH}/r?fieldManager=x", patch, media)
     assert found == status, answer
     if status == 422:
         assert "field is immutable" in answer["message"]
 
 
-async def test_an_update_has_to_send_the_same_text(ask: Asked):
-    ask("POST", PATH, body(SPACED))
-    assert ask("PUT", f"{PATH}/r", body(SPACED, revision="2"))[0] == 200
-    assert ask("PUT", f"{PATH}/r", body(SORTED, revision="3"))[0] == 422
-    assert ask("GET", f"{PATH}/r")[1]["revision"] == 2
+async def test_an_update_has_to_send_the_same_text(api: InProcessApi):
+    api("POST", PATH, body(SPACED))
+    assert api("PUT", f"{PATH}/r", body(SPACED, revision="2"))[0] == 200
+    assert api("PUT", f"{PATH}/r", body(SORTED, revision="3"))[0] == 422
+    assert api("GET", f"{PATH}/r")[1]["revision"] == 2
 
 
-async def test_what_is_twice_in_the_data_is_not_told(ask: Asked):
-    assert ask("POST", PATH, body('{"a":1,"a":2}'))[0] == 201
-    assert ask.warnings == []
+async def test_what_is_twice_in_the_data_is_not_told(api: InProcessApi):
+    assert api("POST", PATH, body('{"a":1,"a":2}'))[0] == 201
+    assert api.warnings == []
 
 
-async def test_a_strategic_patch_does_not_look_into_the_data(ask: Asked):
-    ask("POST", PATH, body(SORTED))
-    status, answer = ask("PATCH", f"{PATH}/r", {"data": {"b": {"d": 1}}}, STRATEGIC)
+async def test_a_strategic_patch_does_not_look_into_the_data(api: InProcessApi):
+    api("POST", PATH, body(SORTED))
+    status, answer = api("PATCH", f"{PATH}/r", {"data": {"b": {"d": 1}}}, STRATEGIC)
     assert (status, answer["message"]) == (
         500, 'unable to find api field in struct RawExtension for the json field "b"'
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 SCALED_SETS = Path(__file__).parents[2] / "support" / "scaled_sets.yaml"
@@ -32,88 +32,88 @@ def scale(replicas: Any, **more: Any) -> JSON:
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    asked = Asked()
-    asked.make(f"{DEPLOYMENTS}?fieldManager=maker", DEPLOYMENT)
-    return asked
+async def api() -> InProcessApi:
+    api = InProcessApi()
+    api.create(f"{DEPLOYMENTS}?fieldManager=maker", DEPLOYMENT)
+    return api
 
 
-def apply(ask: Asked, manager: str, replicas: Any, *, force: bool = False, **more: Any) -> tuple[int, JSON]:
+def apply(api: InProcessApi, manager: str, replicas: Any, *, force: bool = False, **more: Any) -> tuple[int, JSON]:
     query = f"fieldManager={manager}{'&force=true' if force else ''}"
-    return ask("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", scale(replicas, **more), APPLY)
+    return api("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", scale(replicas, **more), APPLY)
 
 
-def owners(ask: Asked) -> list[str]:
+def owners(api: InProcessApi) -> list[str]:
     """Who owns the replicas: "maker Update", "one Apply scale"."""
-    entries = ask("GET", f"{DEPLOYMENTS}/d")[1]["metadata"].get("managedFields", [])
+    entries = api("GET", f"{DEPLOYMENTS}/d")[1]["metadata"].get("managedFields", [])
     held = [each for each in entries if "f:replicas" in each["fieldsV1"].get("f:spec", {})]
     assert {each["apiVersion"] for each in held} <= {"apps/v1"}
     return [" ".join(filter(None, (e["manager"], e["operation"], e.get("subresource")))) for e in held]
 
 
-async def test_applying_another_number_than_the_owners_is_a_conflict_in_the_scales_version(ask: Asked):
-    status, told = apply(ask, "one", 4)
+async def test_applying_another_number_than_the_owners_is_a_conflict_in_the_scales_version(api: InProcessApi):
+    status, told = apply(api, "one", 4)
     assert (status, told["message"]) == (
         409,
         'Apply failed with 1 conflict: conflict with "maker" using autoscaling/v1: .spec.replicas',
     )
-    assert owners(ask) == ["maker Update"]
+    assert owners(api) == ["maker Update"]
 
 
-async def test_whoever_applies_the_same_number_owns_it_too_and_force_takes_it(ask: Asked):
-    assert apply(ask, "one", 3)[0] == apply(ask, "two", 3)[0] == 200
-    assert owners(ask) == ["one Apply scale", "two Apply scale"]
-    status, told = apply(ask, "one", 5)
+async def test_whoever_applies_the_same_number_owns_it_too_and_force_takes_it(api: InProcessApi):
+    assert apply(api, "one", 3)[0] == apply(api, "two", 3)[0] == 200
+    assert owners(api) == ["one Apply scale", "two Apply scale"]
+    status, told = apply(api, "one", 5)
     assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "two" with subresource "scale"')
-    status, told = apply(ask, "one", 5, force=True)
+    status, told = apply(api, "one", 5, force=True)
     assert (status, told["spec"]) == (200, {"replicas": 5})
-    assert owners(ask) == ["one Apply scale"]
+    assert owners(api) == ["one Apply scale"]
 
 
-async def test_an_applied_scale_is_noted_without_a_time(ask: Asked):
-    apply(ask, "one", 7, force=True)
-    entries = ask("GET", f"{DEPLOYMENTS}/d")[1]["metadata"]["managedFields"]
+async def test_an_applied_scale_is_noted_without_a_time(api: InProcessApi):
+    apply(api, "one", 7, force=True)
+    entries = api("GET", f"{DEPLOYMENTS}/d")[1]["metadata"]["managedFields"]
     assert [(each["manager"], "time" in each) for each in entries] == [("one", False), ("maker", True)]
 
 
-async def test_who_applies_no_replicas_any_more_gives_them_up(ask: Asked):
-    apply(ask, "one", 7, force=True)
-    status, told = ask("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", {**scale(None), "spec": None}, APPLY)
+async def test_who_applies_no_replicas_any_more_gives_them_up(api: InProcessApi):
+    apply(api, "one", 7, force=True)
+    status, told = api("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", {**scale(None), "spec": None}, APPLY)
     assert (status, told["spec"]) == (200, {})
     bare = {name: value for name, value in scale(None).items() if name != "spec"}
-    assert ask("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", bare, APPLY)[0] == 200
-    assert owners(ask) == []
+    assert api("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", bare, APPLY)[0] == 200
+    assert owners(api) == []
 
 
-async def test_the_replicas_of_an_applied_deployment_are_its_appliers(ask: Asked):
+async def test_the_replicas_of_an_applied_deployment_are_its_appliers(api: InProcessApi):
     whole = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 5}}
-    assert ask("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole&force=true", whole, APPLY)[0] == 200
-    assert apply(ask, "other", 5)[0] == 200
-    assert sorted(owners(ask)) == ["other Apply scale", "whole Apply"]
-    assert apply(ask, "other", 4)[1]["details"]["causes"][0]["message"] == 'conflict with "whole"'
-    assert apply(ask, "other", 4, force=True)[0] == 200
-    assert owners(ask) == ["other Apply scale"]
-    status, told = ask("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole", DEPLOYMENT, APPLY)
+    assert api("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole&force=true", whole, APPLY)[0] == 200
+    assert apply(api, "other", 5)[0] == 200
+    assert sorted(owners(api)) == ["other Apply scale", "whole Apply"]
+    assert apply(api, "other", 4)[1]["details"]["causes"][0]["message"] == 'conflict with "whole"'
+    assert apply(api, "other", 4, force=True)[0] == 200
+    assert owners(api) == ["other Apply scale"]
+    status, told = api("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole", DEPLOYMENT, APPLY)
     assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "other" with subresource "scale"')
 
 
-async def test_replicas_that_nobody_owns_are_taken_from_whoever_was_there_before_the_first_apply(ask: Asked):
-    ask("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"managedFields": [{}]}}, MERGE)
-    status, told = apply(ask, "first", 4)
+async def test_replicas_that_nobody_owns_are_taken_from_whoever_was_there_before_the_first_apply(api: InProcessApi):
+    api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"managedFields": [{}]}}, MERGE)
+    status, told = apply(api, "first", 4)
     message = 'conflict with "before-first-apply" with subresource "scale" using autoscaling/v1'
     assert (status, told["details"]["causes"][0]["message"]) == (409, message)
-    assert apply(ask, "first", 4, force=True)[0] == 200
-    assert owners(ask) == ["first Apply scale"]
+    assert apply(api, "first", 4, force=True)[0] == 200
+    assert owners(api) == ["first Apply scale"]
 
 
-async def test_a_scale_that_is_put_is_its_writers(ask: Asked):
+async def test_a_scale_that_is_put_is_its_writers(api: InProcessApi):
     path = f"{DEPLOYMENTS}/d/scale?fieldManager=putter"
-    assert ask("PUT", path, scale(6))[0] == 200
-    assert owners(ask) == ["putter Update scale"]
-    assert ask("PUT", path, scale(0))[0] == 200
-    assert owners(ask) == []
-    assert ask("PUT", path, scale(6))[0] == 200
-    assert owners(ask) == [], "what nobody owns stays so until somebody applies"
+    assert api("PUT", path, scale(6))[0] == 200
+    assert owners(api) == ["putter Update scale"]
+    assert api("PUT", path, scale(0))[0] == 200
+    assert owners(api) == []
+    assert api("PUT", path, scale(6))[0] == 200
+    assert owners(api) == [], "what nobody owns stays so until somebody applies"
 
 
 @pytest.mark.parametrize(
@@ -132,38 +132,38 @@ async def test_a_scale_that_is_put_is_its_writers(ask: Asked):
         ("fieldManager=m", {**scale(3), "foo": 1}, 500, ".foo: field not declared in schema"),
     ],
 )
-async def test_wrong_configurations_are_refused(ask: Asked, query: str, config: JSON, status: int, told: str):
-    answer = ask("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", config, APPLY)
+async def test_wrong_configurations_are_refused(api: InProcessApi, query: str, config: JSON, status: int, told: str):
+    answer = api("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", config, APPLY)
     assert (answer[0], told in answer[1]["message"]) == (status, True), answer
-    assert owners(ask) == ["maker Update"]
+    assert owners(api) == ["maker Update"]
 
 
-async def test_the_scale_of_nothing_is_not_made(ask: Asked):
-    status, told = ask("PATCH", f"{DEPLOYMENTS}/none/scale?fieldManager=m", scale(3), APPLY)
+async def test_the_scale_of_nothing_is_not_made(api: InProcessApi):
+    status, told = api("PATCH", f"{DEPLOYMENTS}/none/scale?fieldManager=m", scale(3), APPLY)
     assert (status, told["message"]) == (404, 'deployments.apps "none" not found')
 
 
-async def test_a_dry_run_leaves_number_and_owner(ask: Asked):
+async def test_a_dry_run_leaves_number_and_owner(api: InProcessApi):
     path = f"{DEPLOYMENTS}/d/scale?fieldManager=m&force=true&dryRun=All"
-    assert ask("PATCH", path, scale(9), APPLY)[1]["spec"] == {"replicas": 9}
-    assert owners(ask) == ["maker Update"]
+    assert api("PATCH", path, scale(9), APPLY)[1]["spec"] == {"replicas": 9}
+    assert owners(api) == ["maker Update"]
 
 
-async def test_the_replicas_of_a_custom_resource_have_no_owner_once_its_scale_is_put_without_a_kind(ask: Asked):
-    ask.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(SCALED_SETS.read_text()))
+async def test_the_replicas_of_a_custom_resource_have_no_owner_once_its_scale_is_put_without_a_kind(api: InProcessApi):
+    api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(SCALED_SETS.read_text()))
     path = "/apis/scaled.example.com/v1/namespaces/default/sets"
     made = {"apiVersion": "scaled.example.com/v1", "kind": "Set", "metadata": {"name": "d"}, "spec": {"size": 3}}
-    ask.make(f"{path}?fieldManager=maker", made)
-    assert ask("PATCH", f"{path}/d/scale?fieldManager=one", scale(3), APPLY)[0] == 200
-    entries = ask("GET", f"{path}/d")[1]["metadata"]["managedFields"]
+    api.create(f"{path}?fieldManager=maker", made)
+    assert api("PATCH", f"{path}/d/scale?fieldManager=one", scale(3), APPLY)[0] == 200
+    entries = api("GET", f"{path}/d")[1]["metadata"]["managedFields"]
     assert {each["manager"]: each["fieldsV1"] for each in entries}["one"] == {"f:spec": {"f:size": {}}}
-    status, told = ask("PATCH", f"{path}/d/scale?fieldManager=one&force=true", scale(4), APPLY)
+    status, told = api("PATCH", f"{path}/d/scale?fieldManager=one&force=true", scale(4), APPLY)
     assert (status, "request to convert CR to an invalid group/version" in told["message"]) == (500, True)
-    assert ask("PUT", f"{path}/d/scale?fieldManager=putter", scale(4))[1]["spec"] == {"replicas": 4}
-    entries = ask("GET", f"{path}/d")[1]["metadata"]["managedFields"]
+    assert api("PUT", f"{path}/d/scale?fieldManager=putter", scale(4))[1]["spec"] == {"replicas": 4}
+    entries = api("GET", f"{path}/d")[1]["metadata"]["managedFields"]
     assert [(each["manager"], "time" in each) for each in entries] == [("putter", False), ("maker", True)]
     bare = {"metadata": {"name": "d"}, "spec": {"replicas": 5}}
-    assert ask("PUT", f"{path}/d/scale?fieldManager=putter", bare)[1]["spec"] == {"replicas": 5}
-    entries = ask("GET", f"{path}/d")[1]["metadata"].get("managedFields", [])
+    assert api("PUT", f"{path}/d/scale?fieldManager=putter", bare)[1]["spec"] == {"replicas": 5}
+    entries = api("GET", f"{path}/d")[1]["metadata"].get("managedFields", [])
     assert [each["manager"] for each in entries] == ["maker"]
-    assert ask("PATCH", f"{path}/d/scale?fieldManager=one", scale(5), APPLY)[0] == 500, "nobody owns it"
+    assert api("PATCH", f"{path}/d/scale?fieldManager=one", scale(5), APPLY)[0] == 500, "nobody owns it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.asked import Asked
+from support.api_requests import InProcessApi
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -12,21 +12,21 @@ CONTAINERS = [{"name": "c", "image": "i"}]
 
 
 @pytest.fixture
-async def ask() -> Asked:
+async def api() -> InProcessApi:
     """With the pods "new" and "lost" (on a node that is not there), the Services "alone", "empty", "found"."""
-    asked = Asked()
+    api = InProcessApi()
     for name, node in (("new", {}), ("lost", {"nodeName": "gone"})):
-        asked.make(PODS, {"metadata": {"name": name}, "spec": {"containers": CONTAINERS, **node}})
+        api.create(PODS, {"metadata": {"name": name}, "spec": {"containers": CONTAINERS, **node}})
     for name in ("alone", "empty", "found"):
-        asked.make(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80, "name": "http"}]}})
+        api.create(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80, "name": "http"}]}})
     status = {"podIP": "172.16.0.5", "podIPs": [{"ip": "172.16.0.5"}]}
-    asked("PATCH", f"{PODS}/lost/status", {"status": status}, "application/merge-patch+json")
+    api("PATCH", f"{PODS}/lost/status", {"status": status}, "application/merge-patch+json")
     target = {"kind": "Pod", "name": "lost", "namespace": "default"}
     subset = {"addresses": [{"ip": "172.16.0.5", "targetRef": target}], "ports": [{"name": "http", "port": 8080}]}
     for name, subsets in (("empty", []), ("found", [subset])):
         path = "/api/v1/namespaces/default/endpoints"
-        asked.make(path, {"metadata": {"name": name}, "subsets": subsets})
-    return asked
+        api.create(path, {"metadata": {"name": name}, "subsets": subsets})
+    return api
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ async def ask() -> Asked:
         ("/api/v1/nodes/gone:99/proxy/", 404, 'nodes "gone" not found'),
     ],
 )
-async def test_what_cannot_be_reached_is_told_with_its_reason(ask: Asked, path: str, status: int, told: str):
-    answer = ask("GET", path)
+async def test_what_cannot_be_reached_is_told_with_its_reason(api: InProcessApi, path: str, status: int, told: str):
+    answer = api("GET", path)
     assert (answer[0], answer[1]["message"]) == (status, told)
 
 
-async def test_a_pod_without_a_node_has_no_log(ask: Asked):
-    assert ask("GET", f"{PODS}/new/log") == (204, "")
+async def test_a_pod_without_a_node_has_no_log(api: InProcessApi):
+    assert api("GET", f"{PODS}/new/log") == (204, "")

@@ -1,7 +1,7 @@
-"""The story of tests/support/custom_resource_requests.py, told to a server in memory: it answers as kube-apiserver did.
+"""The requests of tests/support/custom_resource_requests.py, sent to a server in memory: kube-apiserver's responses.
 
-`custom_resource_answers.json` holds what a kube-apiserver v1.36.2 answered; tests/parity/test_custom_resources.py tells it
-to one that is installed.
+`custom_resource_answers.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_custom_resources.py
+sends the same requests to an installed kube-apiserver.
 """
 
 import json
