@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kubeloop.kube.clock import Clock
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.languages.cel.program import Outcome, Program
+    from kubeloop.devcluster.languages.cel.program import EvaluationResult, Program
 
 R = TypeVar("R")
 
@@ -46,7 +46,7 @@ class Allowance:
     def __init__(self, left: float = math.inf) -> None:
         self._left = left
 
-    def run(self, program: Program, values: dict[str, Any]) -> Outcome:
+    def run(self, program: Program, values: dict[str, Any]) -> EvaluationResult:
         """Raises TakesLong."""
         outcome = program.run(values, self._left)
         self._left -= outcome.cost + _RUN_COST

@@ -24,18 +24,18 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     additional,
 )
 from kubeloop.devcluster.apiextensions.value_validation import Correlation
-from kubeloop.devcluster.languages.cel.cost_estimates import MOST, estimate
-from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
-from kubeloop.devcluster.languages.cel.schema_values import View
+from kubeloop.devcluster.languages.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
+from kubeloop.devcluster.languages.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.schema_values import SchemaView
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import (
     BOOL,
     MAX_REQUEST_BYTES,
     STRING,
-    Declared,
+    DeclType,
     Type,
-    declared,
     optional_of,
+    schema_decl_type,
 )
 from kubeloop.devcluster.languages.cel.values import NONE, CelError, Optional
 from kubeloop.devcluster.validation.field import Errors
@@ -64,7 +64,7 @@ class Rule:
         "uses_old",
     )
 
-    def __init__(self, given: JSON, schema: Schema, of: Declared) -> None:
+    def __init__(self, given: JSON, schema: Schema, of: DeclType) -> None:
         self.given = given
         self.optional = bool(given.get("optionalOldSelf"))
         self.program: Program | None = None
@@ -89,11 +89,11 @@ class Rule:
             self.error = "cel expression must evaluate to a bool"
             return
         self.program, self.uses_old = program, "oldSelf" in program.used
-        self.cost = estimate(program.node, roots)
+        self.cost = estimate_cost(program.node, roots)
         if given.get("messageExpression"):
             self._compile_message(given["messageExpression"], types, roots)
 
-    def _compile_message(self, text: str, types: dict[str, Type], roots: dict[str, Declared]) -> None:
+    def _compile_message(self, text: str, types: dict[str, Type], roots: dict[str, DeclType]) -> None:
         try:
             message = Program(text, types)
         except ExpressionError as error:
@@ -106,7 +106,7 @@ class Rule:
             self.message_error = "messageExpression must evaluate to a string"
             return
         self.message = message
-        self.message_cost = estimate(message.node, roots)
+        self.message_cost = estimate_cost(message.node, roots)
 
     @property
     def shown(self) -> str:
@@ -114,7 +114,7 @@ class Rule:
         return str((self.given.get("message") or self.given["rule"]).strip())
 
 
-def max_cardinality(of: Declared) -> int:
+def max_cardinality(of: DeclType) -> int:
     """How often a value of this type can be in one request."""
     return MAX_REQUEST_BYTES // (of.min_size + 1)
 
@@ -122,7 +122,7 @@ def max_cardinality(of: Declared) -> int:
 @lru_cache(maxsize=512)
 def _compiled(schema: bytes, root: bool) -> tuple[tuple[Rule, ...], int]:  # a key
     decoded: Schema = msgspec.json.decode(schema)
-    of = declared(decoded, root=root, name=_SELF)
+    of = schema_decl_type(decoded, root=root, name=_SELF)
     if of is None:
         return (), 0
     return tuple(Rule(each, decoded, of) for each in decoded[RULES]), max_cardinality(of)
@@ -197,7 +197,7 @@ class RuleTree:
         self.schema = schema
         self._type = schema.get("type") or ""
         self._rules: tuple[Rule, ...] = compiled(schema, root=root)[0] if schema.get(RULES) else ()
-        self._view = View(schema, root=root) if self._rules else None
+        self._view = SchemaView(schema, root=root) if self._rules else None
         self._fields: dict[str, RuleTree] = {}
         for name, below in (schema.get("properties") or {}).items():
             tree = _tree(below)
@@ -279,8 +279,8 @@ class RuleTree:
             told = f"validation failed due to running out of cost budget, {_NO_MORE}"
             return found.stop(path, self._type, told)
         found.budget -= outcome.cost
-        if outcome.error == EXCEEDED:
-            told = f"'{EXCEEDED}': {_NO_MORE} due to call cost exceeds limit for rule: {rule.shown}"
+        if outcome.error == COST_LIMIT_EXCEEDED:
+            told = f"'{COST_LIMIT_EXCEEDED}': {_NO_MORE} due to call cost exceeds limit for rule: {rule.shown}"
             return found.stop(path, self._type, told)
         if outcome.error.startswith("no such overload"):
             told = "call arguments did not match a supported operator, function or macro signature for rule"
@@ -328,7 +328,7 @@ def _message(found: Findings, message: Program, values: JSON, path: str, type_: 
         found.stop(path, type_, told)
         return None
     found.budget -= outcome.cost
-    if outcome.error == EXCEEDED:
+    if outcome.error == COST_LIMIT_EXCEEDED:
         told = f"{_NO_MORE} due to call cost exceeds limit for messageExpression: {quoted(message.source)}"
         found.stop(path, type_, told)
         return None
@@ -427,7 +427,7 @@ class Costs:
         self._most: list[tuple[int, str]] = []
 
     def add(self, path: str, cost: int) -> None:
-        self._total = min(MOST, self._total + cost)
+        self._total = min(MAX_ESTIMATE, self._total + cost)
         if cost >= SCHEMA_LIMIT // 100:
             self._most = sorted([*self._most, (cost, path)], key=lambda each: -each[0])[:4]
 
@@ -464,7 +464,7 @@ def check_rules(
         errors.internal(path, f"{told}: unable to convert structural schema to CEL declarations")
     for index, rule in enumerate(rules):
         where = f"{path}[{index}]"
-        cost = min(MOST, rule.cost * (most if times is None else times))
+        cost = min(MAX_ESTIMATE, rule.cost * (most if times is None else times))
         if cost > RULE_LIMIT:
             errors.forbidden(f"{where}.rule", _too_much("estimated rule cost", cost, RULE_LIMIT))
         costs.add(f"{where}.rule", cost)

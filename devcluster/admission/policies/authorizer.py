@@ -12,7 +12,12 @@ from typing import Any
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.program import Library
-from kubeloop.devcluster.languages.cel.runtime_costs import LIST_COST, STRUCT_COST, TEXT_FACTOR, size_of
+from kubeloop.devcluster.languages.cel.runtime_costs import (
+    LIST_CREATE_COST,
+    STRING_TRAVERSAL_FACTOR,
+    STRUCT_CREATE_COST,
+    size_of,
+)
 from kubeloop.devcluster.languages.cel.types import BOOL, STRING, Type
 from kubeloop.devcluster.languages.cel.values import CelError, Container, Opaque, no_overload
 
@@ -111,7 +116,11 @@ def _method(identifier: str, result: Type, *arguments: Type) -> Overload:
 def _selector_cost(args: tuple[Any, ...], _result: Any) -> int:
     """Of reading a selector, and of making requirements of it."""
     size = size_of(args[1])
-    return LIST_COST + ceil(size * TEXT_FACTOR) + ceil(size / 2) * (LIST_COST + STRUCT_COST)
+    return (
+        LIST_CREATE_COST
+        + ceil(size * STRING_TRAVERSAL_FACTOR)
+        + ceil(size / 2) * (LIST_CREATE_COST + STRUCT_CREATE_COST)
+    )
 
 
 AUTHORIZATION = Library(

@@ -13,7 +13,7 @@ from typing import Any
 from kubeloop.devcluster.admission.policies.authorizer import AUTHORIZATION
 from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.program import Library
-from kubeloop.devcluster.languages.cel.runtime_costs import TEXT_FACTOR, size_of
+from kubeloop.devcluster.languages.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.types import DYN, STRING, Type, list_of
 from kubeloop.devcluster.languages.cel.values import Container, equal, is_list, is_map, lookup, no_overload
 
@@ -124,7 +124,10 @@ MUTATION = Library(
         ],
     },
     {**AUTHORIZATION.functions, "jsonpatch.escapeKey": _escaped},
-    {**AUTHORIZATION.costs, "jsonpatch.escapeKey": lambda args, _result: ceil(size_of(args[0]) * TEXT_FACTOR)},
+    {
+        **AUTHORIZATION.costs,
+        "jsonpatch.escapeKey": lambda args, _result: ceil(size_of(args[0]) * STRING_TRAVERSAL_FACTOR),
+    },
     _type_of,
     Made,
 )

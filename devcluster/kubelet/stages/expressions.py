@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.kubernetes_functions import Amount
+from kubeloop.devcluster.languages.cel.kubernetes_functions import QuantityValue
 from kubeloop.devcluster.languages.cel.kubernetes_functions import quantity as parse_amount
 from kubeloop.devcluster.languages.cel.program import Library, Program
-from kubeloop.devcluster.languages.cel.schema_values import timestamp_of
+from kubeloop.devcluster.languages.cel.schema_values import parse_timestamp
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
 from kubeloop.devcluster.languages.cel.values import CelError, Duration, Timestamp, Uint, no_overload
@@ -31,16 +31,16 @@ class Moment:
     rng: random.Random
 
 
-class _Amount(Amount):
+class _Amount(QuantityValue):
     """A quantity that can be added, multiplied and compared."""
 
     __slots__ = ()
 
     def equals(self, other: Any) -> bool:
-        return isinstance(other, Amount) and self.quantity == other.quantity
+        return isinstance(other, QuantityValue) and self.quantity == other.quantity
 
     def operate(self, operator: str, other: Any) -> Any:
-        if isinstance(other, Amount):
+        if isinstance(other, QuantityValue):
             match operator:
                 case "+":
                     return _Amount(self.quantity + other.quantity)
@@ -68,7 +68,7 @@ def _rand(moment: Moment) -> float:
 def _since_second(moment: Moment, obj: Any) -> float:
     """How old an object is."""
     created = ((obj.get("metadata") or {}).get("creationTimestamp") or "") if isinstance(obj, dict) else ""
-    found = timestamp_of(created)
+    found = parse_timestamp(created)
     if found is None:
         raise CelError("SinceSecond: the object has no creationTimestamp")
     return (moment.now - datetime.fromtimestamp(found.nanoseconds / 1e9, UTC)).total_seconds()

@@ -26,7 +26,7 @@ from kubeloop.devcluster.languages.cel.types import (
     DYN,
     ERROR,
     INT,
-    NAMED,
+    NAMED_TYPES,
     NULL,
     RESERVED,
     STRING,
@@ -40,7 +40,7 @@ from kubeloop.devcluster.languages.cel.types import (
     optional_of,
     substitute,
     type_of_type,
-    unwrapped,
+    unwrap_optional,
 )
 from kubeloop.devcluster.languages.cel.validators import check_literals
 from kubeloop.devcluster.languages.cel.values import Uint
@@ -143,8 +143,8 @@ class _Checker:
 
     def _ident(self, node: Ident) -> None:
         found = self._found(node.name)
-        if found is None and node.name.lstrip(".") in NAMED:
-            node.type_value = NAMED[node.name.lstrip(".")]
+        if found is None and node.name.lstrip(".") in NAMED_TYPES:
+            node.type_value = NAMED_TYPES[node.name.lstrip(".")]
             found = type_of_type(node.type_value)
         if found is None:
             self._wrong(node, f"undeclared reference to '{node.name}' (in container '')")
@@ -153,8 +153,8 @@ class _Checker:
 
     def _select(self, node: Select) -> None:
         name = _qualified(node)
-        if name is not None and name in NAMED and self._found(name.partition(".")[0]) is None:
-            node.type_value = NAMED[name]
+        if name is not None and name in NAMED_TYPES and self._found(name.partition(".")[0]) is None:
+            node.type_value = NAMED_TYPES[name]
             node.type = type_of_type(node.type_value)
             return
         result = self._field(node, node.operand, node.field)
@@ -163,7 +163,7 @@ class _Checker:
     def _field(self, node: Node, operand: Node, name: str, *, optional: bool = False) -> Type:
         self.check(operand)
         of = substitute(self._known, operand.type)
-        target, was_optional = unwrapped(of)
+        target, was_optional = unwrap_optional(of)
         result = ERROR
         if target.kind == "map":
             result = target.parameters[1]
@@ -263,7 +263,7 @@ class _Checker:
     def _optional(self, node: Node, *, optional: bool) -> Type:
         if not optional:
             return node.type
-        inner, is_optional = unwrapped(node.type)
+        inner, is_optional = unwrap_optional(node.type)
         if not is_optional and not inner.is_dyn:
             self._mismatch(node, optional_of(inner), inner)
         return inner
@@ -295,7 +295,7 @@ class _Checker:
             node.type = ERROR
             told = f"'{node.name}' is not a message type"
             missing = f"undeclared reference to '{node.name}' (in container '')"
-            self._wrong(node, told if name in NAMED else missing)
+            self._wrong(node, told if name in NAMED_TYPES else missing)
             return
         fields = known.fields or {}
         for entry in node.fields:

@@ -149,13 +149,13 @@ def applied(
 
 def matched(text: Closure, pattern: Pattern, size: int) -> Closure:
     """matches() with a pattern that is known, of `size` characters."""
-    factor = ceil(size * runtime_costs.PATTERN_FACTOR)
+    factor = ceil(size * runtime_costs.REGEX_LENGTH_FACTOR)
 
     def matches(run: Run) -> bool:
         value = text(run)
         if type(value) is not str:
             raise no_overload()
-        run.cost += ceil((1 + len(value)) * runtime_costs.TEXT_FACTOR) * factor
+        run.cost += ceil((1 + len(value)) * runtime_costs.STRING_TRAVERSAL_FACTOR) * factor
         if run.cost > run.limit:
             raise CostExceeded
         return pattern.occurs_in(value)
@@ -535,12 +535,12 @@ def listed(
 
     def collect(run: Run) -> list[Any]:
         found: list[Any] = []
-        run.cost += 1 + runtime_costs.LIST_COST
+        run.cost += 1 + runtime_costs.LIST_CREATE_COST
         for element in elements(over(run)):
             _set(run, slots, element)
             run.cost += 1
             if condition is None or _passes(condition, run):
-                run.cost += 1 + runtime_costs.LIST_COST
+                run.cost += 1 + runtime_costs.LIST_CREATE_COST
                 found.append(made(run))
         return found
 

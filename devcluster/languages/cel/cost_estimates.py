@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TypeAlias
 
-from kubeloop.devcluster.languages.cel.runtime_costs import LIST_COST, MAP_COST, PATTERN_FACTOR, TEXT_FACTOR
+from kubeloop.devcluster.languages.cel.runtime_costs import (
+    LIST_CREATE_COST,
+    MAP_CREATE_COST,
+    REGEX_LENGTH_FACTOR,
+    STRING_TRAVERSAL_FACTOR,
+)
 from kubeloop.devcluster.languages.cel.syntax import (
     ACCUMULATOR,
     Call,
@@ -22,27 +27,27 @@ from kubeloop.devcluster.languages.cel.syntax import (
     Node,
     Select,
 )
-from kubeloop.devcluster.languages.cel.types import Declared, Type, unwrapped
+from kubeloop.devcluster.languages.cel.types import DeclType, Type, unwrap_optional
 
 Range: TypeAlias = tuple[int, int]
 
-MOST = (1 << 64) - 1
-_UNKNOWN: Range = (0, MOST)
+MAX_ESTIMATE = (1 << 64) - 1
+_UNKNOWN: Range = (0, MAX_ESTIMATE)
 _ONE: Range = (1, 1)
 _MAX_PATTERN = 128
 _MAX_FORMAT = 64
 
 
 def _plus(*ranges: Range) -> Range:
-    return min(MOST, sum(each[0] for each in ranges)), min(MOST, sum(each[1] for each in ranges))
+    return min(MAX_ESTIMATE, sum(each[0] for each in ranges)), min(MAX_ESTIMATE, sum(each[1] for each in ranges))
 
 
 def _times(one: Range, other: Range) -> Range:
-    return min(MOST, one[0] * other[0]), min(MOST, one[1] * other[1])
+    return min(MAX_ESTIMATE, one[0] * other[0]), min(MAX_ESTIMATE, one[1] * other[1])
 
 
 def _scaled(one: Range, factor: float) -> Range:
-    return min(MOST, ceil(one[0] * factor)), min(MOST, ceil(one[1] * factor))
+    return min(MAX_ESTIMATE, ceil(one[0] * factor)), min(MAX_ESTIMATE, ceil(one[1] * factor))
 
 
 def _union(one: Range, other: Range) -> Range:
@@ -58,13 +63,13 @@ class _Local:
         self.path, self.size, self.entry = path, size, entry
 
 
-def estimate(node: Node, roots: Mapping[str, Declared]) -> int:
+def estimate_cost(node: Node, roots: Mapping[str, DeclType]) -> int:
     """The most that an expression costs. roots: what is declared of its variables."""
     return _Estimator(roots).cost(node)[1]
 
 
 class _Estimator:
-    def __init__(self, roots: Mapping[str, Declared]) -> None:
+    def __init__(self, roots: Mapping[str, DeclType]) -> None:
         self._roots = roots
         self._locals: dict[str, list[_Local]] = {}
         self._paths: dict[int, list[str]] = {}
@@ -100,7 +105,7 @@ class _Estimator:
             return local.path
         return self._paths.get(id(node), [])
 
-    def _at(self, path: list[str]) -> Declared | None:
+    def _at(self, path: list[str]) -> DeclType | None:
         """What is declared of the value at a path."""
         if not path or path[0] == ACCUMULATOR:
             return None
@@ -127,9 +132,9 @@ class _Estimator:
                 return len(node.elements), len(node.elements)
             case MapNode():
                 return len(node.entries), len(node.entries)
-        declared = self._at(self._path(node))
-        if declared is not None:
-            self._sizes[id(node)] = 0, declared.max_elements
+        decl_type = self._at(self._path(node))
+        if decl_type is not None:
+            self._sizes[id(node)] = 0, decl_type.max_elements
             return self._sizes[id(node)]
         if _is_scalar(node.type):
             return _ONE
@@ -160,8 +165,8 @@ class _Estimator:
         return _plus(below, _ONE) if node.operand.type.kind in ("map", "struct", "param") else below
 
     def _list(self, node: ListNode) -> Range:
-        total: Range = (LIST_COST, LIST_COST)
-        size: Range = (0 if not node.elements else MOST, 0)
+        total: Range = (LIST_CREATE_COST, LIST_CREATE_COST)
+        size: Range = (0 if not node.elements else MAX_ESTIMATE, 0)
         for each in node.elements:
             total = _plus(total, self.cost(each))
             size = _union(size, self._known(each))
@@ -169,8 +174,8 @@ class _Estimator:
         return total
 
     def _map(self, node: MapNode) -> Range:
-        total: Range = (MAP_COST, MAP_COST)
-        keys = values = (0 if not node.entries else MOST, 0)
+        total: Range = (MAP_CREATE_COST, MAP_CREATE_COST)
+        keys = values = (0 if not node.entries else MAX_ESTIMATE, 0)
         for each in node.entries:
             total = _plus(total, self.cost(each.key), self.cost(each.value))
             keys, values = _union(keys, self._known(each.key)), _union(values, self._known(each.value))
@@ -269,7 +274,7 @@ class _Estimator:
     def _own(self, node: Call, overload: str) -> tuple[Range, Range | None]:
         name, args, target = node.name, node.args, node.target
         first = self._known(target if target is not None else args[0]) if target is not None or args else _ONE
-        texts = _scaled(first, TEXT_FACTOR)
+        texts = _scaled(first, STRING_TRAVERSAL_FACTOR)
         if overload.startswith(("list_sets_", "list_slice", "list_flatten", "lists_range", "list_reverse",
                                 "list_distinct")) or name in ("sort", "@sortByAssociatedKeys"):  # fmt: skip
             return self._of_lists(node, overload)
@@ -279,44 +284,44 @@ class _Estimator:
             case "url" | "lowerAscii" | "upperAscii" | "substring" | "trim":
                 return texts, first
             case "replace":
-                return _scaled(first, 2 * TEXT_FACTOR), self._replaced(node, first)
+                return _scaled(first, 2 * STRING_TRAVERSAL_FACTOR), self._replaced(node, first)
             case "split":
                 most = first[1]
                 if len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, int):
-                    most = args[1].value & MOST
-                return _scaled(first, 2 * TEXT_FACTOR), (0, most)
+                    most = args[1].value & MAX_ESTIMATE
+                return _scaled(first, 2 * STRING_TRAVERSAL_FACTOR), (0, most)
             case "join":
                 return self._joined(node)
             case "find" | "findAll" | "matches" if target is not None:
-                pattern = _scaled(self._known(args[0]), PATTERN_FACTOR)
-                cost = _times(_scaled(_plus(first, _ONE), TEXT_FACTOR), pattern)
+                pattern = _scaled(self._known(args[0]), REGEX_LENGTH_FACTOR)
+                cost = _times(_scaled(_plus(first, _ONE), STRING_TRAVERSAL_FACTOR), pattern)
                 return cost, None if name == "matches" else (0, first[1])
             case "cidr" | "isIP" | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver":
                 return texts, None
             case "ip":
                 return (_ONE if overload == "cidr_ip" else texts), None
             case "ip.isCanonical":
-                return _scaled(first, 2 * TEXT_FACTOR), None
+                return _scaled(first, 2 * STRING_TRAVERSAL_FACTOR), None
             case "containsIP" | "containsCIDR":
                 return self._contained(node, overload), None
             case "validate":
-                text = _scaled(self._known(args[0]), TEXT_FACTOR)
-                return _scaled(text, _MAX_PATTERN * PATTERN_FACTOR), None
+                text = _scaled(self._known(args[0]), STRING_TRAVERSAL_FACTOR)
+                return _scaled(text, _MAX_PATTERN * REGEX_LENGTH_FACTOR), None
             case "contains":
-                return _times(texts, _scaled(self._known(args[0]), TEXT_FACTOR)), None
+                return _times(texts, _scaled(self._known(args[0]), STRING_TRAVERSAL_FACTOR)), None
             case "startsWith" | "endsWith":
-                return _scaled(self._known(args[0]), TEXT_FACTOR), None
+                return _scaled(self._known(args[0]), STRING_TRAVERSAL_FACTOR), None
             case "format":
                 return texts, None
             case "strings.quote":
-                return texts, (first[0] + 2, min(MOST, first[1] * 2 + 2))
+                return texts, (first[0] + 2, min(MAX_ESTIMATE, first[1] * 2 + 2))
         return self._operator(node, overload, texts)
 
     def _operator(self, node: Call, overload: str, texts: Range) -> tuple[Range, Range | None]:
         args = node.args
         if overload == "string_to_bytes":
             size = self._known(args[0])
-            return texts, (size[0], min(MOST, size[1] * 4))
+            return texts, (size[0], min(MAX_ESTIMATE, size[1] * 4))
         if overload == "bytes_to_string":
             size = self._known(args[0])
             return texts, (size[0] // 4, size[1])
@@ -327,7 +332,7 @@ class _Estimator:
             one, other = self._entry(args[0]), self._entry(args[1])
             if one is not None and other is not None:
                 self._entries[id(node)] = one[0], _union(one[1], other[1]), _union(one[2], other[2])
-            return (_ONE if overload == "add_list" else _scaled(size, TEXT_FACTOR)), size
+            return (_ONE if overload == "add_list" else _scaled(size, STRING_TRAVERSAL_FACTOR)), size
         ordered = node.name in ("_<_", "_<=_", "_>_", "_>=_") and overload.endswith(("_string", "_bytes"))
         if overload in ("equals", "not_equals") or ordered:
             return self._compared(node, overload), None
@@ -339,45 +344,45 @@ class _Estimator:
             if one.type.name in ("net.IP", "net.CIDR", "kubernetes.Quantity", "kubernetes.Semver"):
                 return _ONE
             if one.type.name == "kubernetes.NamedFormat":
-                return _scaled((1, _MAX_FORMAT), TEXT_FACTOR)
+                return _scaled((1, _MAX_FORMAT), STRING_TRAVERSAL_FACTOR)
             if one.type.name == "kubernetes.URL":
-                return _scaled((1, (self._size(other) or _ONE)[1]), TEXT_FACTOR)
+                return _scaled((1, (self._size(other) or _ONE)[1]), STRING_TRAVERSAL_FACTOR)
         most = min(self._known(one)[1], self._known(other)[1])
-        return _scaled((1 if most else 0, most), TEXT_FACTOR)
+        return _scaled((1 if most else 0, most), STRING_TRAVERSAL_FACTOR)
 
     def _of_elements(self, node: Call) -> Range:
         target = node.target if node.target is not None else node.args[0]
         size = self._known(target)
         if not target.type.parameters:
-            return _scaled(size, TEXT_FACTOR)
+            return _scaled(size, STRING_TRAVERSAL_FACTOR)
         each, element = _ONE, target.type.parameters[0]
         if element.kind in ("string", "bytes"):
-            declared = self._at([*self._path(target), "@items"]) if self._path(target) else None
-            length = (0, declared.max_elements) if declared is not None else _UNKNOWN
-            each = _plus(each, _scaled(length, TEXT_FACTOR))
+            decl_type = self._at([*self._path(target), "@items"]) if self._path(target) else None
+            length = (0, decl_type.max_elements) if decl_type is not None else _UNKNOWN
+            each = _plus(each, _scaled(length, STRING_TRAVERSAL_FACTOR))
         return _times(size, each)
 
     def _joined(self, node: Call) -> tuple[Range, Range | None]:
         assert node.target is not None
         count = self._known(node.target)
-        declared = self._at([*self._path(node.target), "@items"]) if self._path(node.target) else None
-        size = _times(count, (0, declared.max_elements) if declared is not None else _UNKNOWN)
+        decl_type = self._at([*self._path(node.target), "@items"]) if self._path(node.target) else None
+        size = _times(count, (0, decl_type.max_elements) if decl_type is not None else _UNKNOWN)
         if node.args:
             between = max(0, count[0] - 1), max(0, count[1] - 1)
             size = _plus(size, _times(self._known(node.args[0]), between))
-        return _scaled(size, TEXT_FACTOR), size
+        return _scaled(size, STRING_TRAVERSAL_FACTOR), size
 
     def _replaced(self, node: Call, text: Range) -> Range:
         """The size of the text with the longest and the shortest replacements."""
         old, new = self._known(node.args[0]), self._known(node.args[1])
         if old[0] == 0:
-            count, kept = min(MOST, text[1] + 1), text[1]
+            count, kept = min(MAX_ESTIMATE, text[1] + 1), text[1]
         elif new[1] <= old[0]:
             count, kept = 0, text[1]
         else:
             count, kept = ceil(text[1] / old[0]), 0
         if old[1] == 0:
-            fewest, least = min(MOST, text[0] + 1), text[0]
+            fewest, least = min(MAX_ESTIMATE, text[0] + 1), text[0]
         elif old[1] <= new[0]:
             fewest, least = 0, text[0]
         else:
@@ -386,11 +391,11 @@ class _Estimator:
 
     def _contained(self, node: Call, overload: str) -> Range:
         size: Range = (4, 16)
-        cost = _scaled(_plus(size, size), TEXT_FACTOR)
+        cost = _scaled(_plus(size, size), STRING_TRAVERSAL_FACTOR)
         if node.name == "containsCIDR":
-            cost = _plus(cost, _scaled(size, TEXT_FACTOR), _ONE)
+            cost = _plus(cost, _scaled(size, STRING_TRAVERSAL_FACTOR), _ONE)
         if overload.endswith("_string"):
-            cost = _plus(cost, _scaled(self._known(node.args[0]), TEXT_FACTOR))
+            cost = _plus(cost, _scaled(self._known(node.args[0]), STRING_TRAVERSAL_FACTOR))
         return cost
 
     def _of_lists(self, node: Call, overload: str) -> tuple[Range, Range | None]:
@@ -403,18 +408,18 @@ class _Estimator:
         match node.name:
             case "slice":
                 start, end = _literal(node.args[0], 0), _literal(node.args[1], size[1])
-                size = ((end - start) & MOST,) * 2
+                size = ((end - start) & MAX_ESTIMATE,) * 2
             case "flatten" if node.args:
-                factor = float(_literal(node.args[0], MOST))
+                factor = float(_literal(node.args[0], MAX_ESTIMATE))
             case "lists.range":
-                size = (_literal(node.args[0], MOST),) * 2
+                size = (_literal(node.args[0], MAX_ESTIMATE),) * 2
             case "distinct":
                 size, factor = _times(size, size), 2.0
             case "sort" | "@sortByAssociatedKeys":
                 keys = size if node.name == "sort" else self._known(node.args[0])
                 text = overload.startswith(("list_string_", "list_bytes_"))
-                size, factor = _times(keys, keys), 2.0 + (TEXT_FACTOR if text else 0)
-        return _plus(_scaled(size, factor), _ONE, (LIST_COST, LIST_COST)), size
+                size, factor = _times(keys, keys), 2.0 + (STRING_TRAVERSAL_FACTOR if text else 0)
+        return _plus(_scaled(size, factor), _ONE, (LIST_CREATE_COST, LIST_CREATE_COST)), size
 
 
 def _literal(node: Node, otherwise: int) -> int:
@@ -424,5 +429,5 @@ def _literal(node: Node, otherwise: int) -> int:
 
 
 def _is_scalar(type_: Type) -> bool:
-    inner, _ = unwrapped(type_)
+    inner, _ = unwrap_optional(type_)
     return inner.kind in ("bool", "double", "duration", "int", "timestamp", "uint")

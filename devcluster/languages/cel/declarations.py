@@ -17,7 +17,7 @@ from kubeloop.devcluster.languages.cel.types import (
     DYN,
     FORMAT,
     IP,
-    NAMED,
+    NAMED_TYPES,
     QUANTITY,
     SEMVER,
     TIMESTAMP,
@@ -376,4 +376,4 @@ def _type(text: str) -> Type:
         return optional_of(parameters[0]) if name == "optional" else type_of_type(parameters[0])
     if re.fullmatch(r"[A-Z]", text):
         return Type("param", text)
-    return _SHORT[text] if text in _SHORT else NAMED[text]
+    return _SHORT[text] if text in _SHORT else NAMED_TYPES[text]

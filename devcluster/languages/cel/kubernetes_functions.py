@@ -24,7 +24,7 @@ from kubeloop.devcluster.languages.cel.values import (
     Opaque,
     Optional,
     no_overload,
-    whole_number,
+    parse_integer,
 )
 from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
 
@@ -318,7 +318,7 @@ def _prefix_length(network: Any) -> int:
 # --- quantities -------------------------------------------------------------------------------------------------------
 
 
-class Amount(Opaque):
+class QuantityValue(Opaque):
     __slots__ = ("quantity",)
     type_name = "kubernetes.Quantity"
 
@@ -326,7 +326,7 @@ class Amount(Opaque):
         self.quantity = quantity
 
     def equals(self, other: Any) -> bool:
-        _of(Amount, other)
+        _of(QuantityValue, other)
         return bool(self.quantity == other.quantity)
 
     def whole(self) -> int | None:
@@ -344,15 +344,15 @@ class Amount(Opaque):
         return str(self.quantity)
 
 
-def quantity(text: Any) -> Amount:
+def quantity(text: Any) -> QuantityValue:
     try:
-        return Amount(parse_quantity(_text(text)))
+        return QuantityValue(parse_quantity(_text(text)))
     except QuantityError as error:
         raise CelError(str(error)) from None
 
 
 def _as_integer(value: Any) -> int:
-    _of(Amount, value)
+    _of(QuantityValue, value)
     found: int | None = value.whole()
     if found is None:
         raise CelError("cannot convert value to integer")
@@ -360,12 +360,12 @@ def _as_integer(value: Any) -> int:
 
 
 def _is_integer(value: Any) -> bool:
-    _of(Amount, value)
+    _of(QuantityValue, value)
     return value.whole() is not None
 
 
 def _as_float(value: Any) -> float:
-    _of(Amount, value)
+    _of(QuantityValue, value)
     _, unscaled, exponent, _ = value.quantity.parts
     try:
         return float(unscaled) * math.pow(10, exponent)
@@ -374,32 +374,32 @@ def _as_float(value: Any) -> float:
 
 
 def _sign(value: Any) -> int:
-    _of(Amount, value)
+    _of(QuantityValue, value)
     return int(value.quantity.sign)
 
 
 def _other_quantity(one: Any, other: Any) -> Quantity:
-    _of(Amount, one)
+    _of(QuantityValue, one)
     if type(other) is int:
         return Quantity(other, 0, Format.DECIMAL_EXPONENT)
-    _of(Amount, other)
+    _of(QuantityValue, other)
     found: Quantity = other.quantity
     return found
 
 
-def _add(one: Any, other: Any) -> Amount:
+def _add(one: Any, other: Any) -> QuantityValue:
     more = _other_quantity(one, other)
     return _reckoned(lambda: one.quantity + more)
 
 
-def _subtract(one: Any, other: Any) -> Amount:
+def _subtract(one: Any, other: Any) -> QuantityValue:
     less = _other_quantity(one, other)
     return _reckoned(lambda: one.quantity - less)
 
 
-def _reckoned(reckon: Callable[[], Quantity]) -> Amount:
+def _reckoned(reckon: Callable[[], Quantity]) -> QuantityValue:
     try:
-        return Amount(reckon())
+        return QuantityValue(reckon())
     except QuantityError as error:  # they are too far apart
         raise CelError(str(error)) from None
 
@@ -456,7 +456,7 @@ def semver(text: Any, normalize: Any = False) -> Semver:  # as it is called in e
     if match[5] is not None and "" in match[5].split("."):
         raise CelError("Build meta data is empty")
     for each in (*match.group(1, 2, 3), *before):
-        if each.isdigit() and whole_number(each) > MAX_UINT:
+        if each.isdigit() and parse_integer(each) > MAX_UINT:
             raise CelError(f"strconv.ParseUint: parsing {quoted(each)}: value out of range")
     return Semver((int(match[1]), int(match[2]), int(match[3])), before, text)
 
@@ -475,7 +475,7 @@ def _normalized(text: str) -> str:
 
 def _compared(one: Any, other: Any) -> int:
     """Quantities or versions: -1, 0 or 1."""
-    if type(one) is Amount and type(other) is Amount:
+    if type(one) is QuantityValue and type(other) is QuantityValue:
         return one.quantity.compare(other.quantity)
     if type(one) is Semver and type(other) is Semver:
         mine, theirs = one.rank(), other.rank()
@@ -553,7 +553,7 @@ def _constant(form: NamedFormat) -> Callable[[], NamedFormat]:
     return lambda: form
 
 
-KUBERNETES: dict[str, Callable[..., Any]] = {
+KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "url": url,
     "isURL": _succeeds(url),
     "getScheme": _url_part(lambda value: value.parts.scheme),

@@ -216,7 +216,7 @@ def insert(into: Any, *what: Any) -> dict[Any, Any]:
     return result
 
 
-LISTS: dict[str, Callable[..., Any]] = {
+LIST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isSorted": is_sorted,
     "max": _extreme("max", -1),
     "min": _extreme("min", 1),

@@ -18,7 +18,7 @@ from kubeloop.devcluster.languages.cel.syntax import (
     Struct,
 )
 from kubeloop.devcluster.languages.cel.types import RESERVED
-from kubeloop.devcluster.languages.cel.values import Uint, whole_number
+from kubeloop.devcluster.languages.cel.values import Uint, parse_integer
 
 _MAX_DEPTH = 250
 _MAX_LENGTH = 100_000
@@ -321,7 +321,7 @@ class _Parser:
             return Literal(at, float(text))
         unsigned = token.kind == "uint"
         digits = text.rstrip("uU") if unsigned else text
-        value = int(digits, 16) if "0x" in digits else whole_number(digits)
+        value = int(digits, 16) if "0x" in digits else parse_integer(digits)
         if unsigned:
             if value > _MAX_UINT:
                 self._issues.append(Issue(at, "invalid uint literal"))

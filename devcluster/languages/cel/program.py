@@ -45,7 +45,7 @@ from kubeloop.devcluster.languages.cel.list_functions import total
 from kubeloop.devcluster.languages.cel.parser import parse
 from kubeloop.devcluster.languages.cel.schema_values import TypedMap
 from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
-from kubeloop.devcluster.languages.cel.string_functions import pattern_of
+from kubeloop.devcluster.languages.cel.string_functions import compiled_pattern
 from kubeloop.devcluster.languages.cel.syntax import (
     Call,
     Comprehension,
@@ -74,7 +74,7 @@ from kubeloop.devcluster.languages.cel.values import (
 )
 
 PER_CALL_LIMIT = 1_000_000
-EXCEEDED = "operation cancelled: actual cost limit exceeded"
+COST_LIMIT_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
@@ -84,7 +84,7 @@ _TELL_NO_TYPES = frozenset({"contains", "endsWith", "matches", "startsWith"})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EvaluationResult:
     """value: if `error` is "". cost: also of what has failed."""
 
     value: Any
@@ -128,7 +128,7 @@ class Program:
         self.used = frozenset(compiler.used)
         """The variables that it names."""
 
-    def run(self, values: Mapping[str, Any], limit: float = PER_CALL_LIMIT, context: Any = None) -> Outcome:
+    def run(self, values: Mapping[str, Any], limit: float = PER_CALL_LIMIT, context: Any = None) -> EvaluationResult:
         """Evaluate with these values of the variables; those that are left out have none.
 
         limit: of the cost, where it is lower than PER_CALL_LIMIT.
@@ -140,10 +140,14 @@ class Program:
         try:
             value = self._closure(run)
         except CelError as error:
-            return Outcome(None, str(error), run.cost)
+            return EvaluationResult(None, str(error), run.cost)
         except (CostExceeded, RecursionError, MemoryError):
-            return Outcome(None, EXCEEDED, run.cost)
-        return Outcome(None, EXCEEDED, run.cost) if run.cost > limit else Outcome(value, "", run.cost)
+            return EvaluationResult(None, COST_LIMIT_EXCEEDED, run.cost)
+        return (
+            EvaluationResult(None, COST_LIMIT_EXCEEDED, run.cost)
+            if run.cost > limit
+            else EvaluationResult(value, "", run.cost)
+        )
 
 
 class _Compiler:
@@ -256,7 +260,7 @@ class _Compiler:
         name = "" if node.name in _TELL_NO_TYPES or not node.name[0].isalpha() else node.name
         if node.name in _WITH_PATTERNS and isinstance(args[1], Constant) and type(args[1].value) is str:
             try:
-                pattern = pattern_of(args[1].value)
+                pattern = compiled_pattern(args[1].value)
             except CelError as error:
                 raise InstantiationError(str(error)) from None
             if node.name == "matches":
@@ -273,13 +277,13 @@ class _Compiler:
                 return Constant([each.value for each in elements if isinstance(each, Constant)])
 
             def make(run: Run) -> Any:
-                run.cost += runtime_costs.LIST_COST
+                run.cost += runtime_costs.LIST_CREATE_COST
                 return [each(run) for each in elements]
 
             return make
 
         def make_some(run: Run) -> Any:
-            run.cost += runtime_costs.LIST_COST
+            run.cost += runtime_costs.LIST_CREATE_COST
             found = []
             for index, each in enumerate(elements):
                 value = each(run)
@@ -300,7 +304,7 @@ class _Compiler:
         entries = [(self.compile(each.key), self.compile(each.value), each.optional) for each in node.entries]
 
         def make(run: Run) -> Any:
-            run.cost += runtime_costs.MAP_COST
+            run.cost += runtime_costs.MAP_CREATE_COST
             found: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
                 key, value = key_of(run), value_of(run)
@@ -324,7 +328,7 @@ class _Compiler:
         fields = [(str(_literal(each.key)), self.compile(each.value), each.optional) for each in node.fields]
 
         def make(run: Run) -> Any:
-            run.cost += runtime_costs.STRUCT_COST
+            run.cost += runtime_costs.STRUCT_CREATE_COST
             found: dict[str, Any] = {}
             for key, value_of, optional in fields:
                 value = value_of(run)
@@ -384,7 +388,7 @@ class _Compiler:
         self._leave(1)
 
         def bind(run: Run) -> Any:
-            run.cost += runtime_costs.LIST_COST
+            run.cost += runtime_costs.LIST_CREATE_COST
             run.variables[slot] = init(run)
             return result(run)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from kubeloop.devcluster.languages.cel.values import Container, Opaque, Optional, is_list, is_map, lookup
 
-TEXT_FACTOR, PATTERN_FACTOR = 0.1, 0.25
-LIST_COST, MAP_COST, STRUCT_COST = 10, 30, 40
+STRING_TRAVERSAL_FACTOR, REGEX_LENGTH_FACTOR = 0.1, 0.25
+LIST_CREATE_COST, MAP_CREATE_COST, STRUCT_CREATE_COST = 10, 30, 40
 
 
 def size_of(value: Any) -> int:
@@ -25,7 +25,7 @@ def size_of(value: Any) -> int:
     return int(value.size) if isinstance(value, Opaque) else 1
 
 
-def _text(size: int, factor: float = TEXT_FACTOR) -> int:
+def _text(size: int, factor: float = STRING_TRAVERSAL_FACTOR) -> int:
     return ceil(size * factor)
 
 
@@ -34,11 +34,11 @@ def _first(args: tuple[Any, ...]) -> int:
 
 
 def _first_twice(args: tuple[Any, ...]) -> int:
-    return _text(size_of(args[0]), 2 * TEXT_FACTOR)
+    return _text(size_of(args[0]), 2 * STRING_TRAVERSAL_FACTOR)
 
 
 def _pattern(args: tuple[Any, ...]) -> int:
-    return _text(1 + size_of(args[0])) * _text(size_of(args[1]), PATTERN_FACTOR)
+    return _text(1 + size_of(args[0])) * _text(size_of(args[1]), REGEX_LENGTH_FACTOR)
 
 
 def equality(one: Any, other: Any) -> int:
@@ -69,7 +69,7 @@ def _if_of(kind: type) -> Callable[[tuple[Any, ...]], int]:
 def traversal(value: Any) -> int:
     """Of a value with all that is in it."""
     if type(value) in (str, bytes):
-        return int((len(value.encode()) if type(value) is str else len(value)) * TEXT_FACTOR)
+        return int((len(value.encode()) if type(value) is str else len(value)) * STRING_TRAVERSAL_FACTOR)
     if is_list(value):
         return sum(traversal(each) for each in value)
     if is_map(value):
@@ -83,12 +83,14 @@ def _traversed(args: tuple[Any, ...]) -> int:
 
 def _made(size: int, factor: float = 1.0) -> int:
     """Of a call that makes a list."""
-    return int(size * factor) + 1 + LIST_COST
+    return int(size * factor) + 1 + LIST_CREATE_COST
 
 
 def _each_with_each(value: Any) -> int:
     size = size_of(value)
-    factor = 2.0 + (TEXT_FACTOR if is_list(value) and size and type(next(iter(value))) in (str, bytes) else 0)
+    factor = 2.0 + (
+        STRING_TRAVERSAL_FACTOR if is_list(value) and size and type(next(iter(value))) in (str, bytes) else 0
+    )
     return _made(size * size, factor)
 
 
@@ -106,7 +108,7 @@ def _contains_cidr(args: tuple[Any, ...]) -> int:
 
 
 def _validate(args: tuple[Any, ...]) -> int:
-    return _text(1 + size_of(args[1])) * _text(getattr(args[0], "regex_size", 1), PATTERN_FACTOR)
+    return _text(1 + size_of(args[1])) * _text(getattr(args[0], "regex_size", 1), REGEX_LENGTH_FACTOR)
 
 
 def _joined(args: tuple[Any, ...]) -> int:
@@ -114,7 +116,7 @@ def _joined(args: tuple[Any, ...]) -> int:
     if not is_list(values):
         return 1
     size = sum(len(each) for each in values if type(each) is str) + between * max(0, len(values) - 1)
-    return _text(size, 2 * TEXT_FACTOR)
+    return _text(size, 2 * STRING_TRAVERSAL_FACTOR)
 
 
 def _count(value: Any) -> int:

@@ -23,13 +23,13 @@ from kubeloop.devcluster.languages.cel.values import (
     is_list,
     is_map,
     lookup,
-    whole_number,
+    parse_integer,
 )
 
 _GO_TYPES = {bool: "bool", str: "string", int: "int64", float: "float64", list: "[]interface {}"}
 
 
-class View:
+class SchemaView:
     """A schema, ready to be looked through. What is below it is made ready when it is first needed."""
 
     __slots__ = (
@@ -46,8 +46,8 @@ class View:
         self.nullable = bool(schema.get("nullable"))
         self.list_type = schema.get("x-kubernetes-list-type") or "atomic"
         self.keys: list[str] = list(schema.get("x-kubernetes-list-map-keys") or ())
-        self._below: dict[str, View] = {}
-        self._element: View | None = None
+        self._below: dict[str, SchemaView] = {}
+        self._element: SchemaView | None = None
         self._readers: dict[str, tuple[str, Callable[[Any], Any]]] = {}
         properties = schema.get("properties")
         self.fields: dict[str, str] | None = None
@@ -65,10 +65,10 @@ class View:
             raise CelError("invalid data, got null for schema with nullable=false")
         return self._convert(data)
 
-    def below(self, name: str) -> View:
+    def below(self, name: str) -> SchemaView:
         found = self._below.get(name)
         if found is None:
-            found = self._below[name] = View(self.schema["properties"][name])
+            found = self._below[name] = SchemaView(self.schema["properties"][name])
         return found
 
     def reader(self, key: str) -> tuple[str, Callable[[Any], Any]] | None:
@@ -86,11 +86,11 @@ class View:
         return self.element is not None
 
     @property
-    def element(self) -> View | None:
+    def element(self) -> SchemaView | None:
         """What items, or fields beyond properties, are."""
         if self._element is None:
             more = self.schema.get("items" if self.schema.get("type") == "array" else "additionalProperties")
-            self._element = View(more) if isinstance(more, dict) else None
+            self._element = SchemaView(more) if isinstance(more, dict) else None
         return self._element
 
     @property
@@ -185,7 +185,7 @@ _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _WORDS = re.compile(r"([0-9]+)\s*([A-Za-zµ]+)\s*")
 
 
-def go_duration(text: str) -> int | None:
+def parse_go_duration(text: str) -> int | None:
     """Nanoseconds of a duration as Go writes it; None if it is none."""
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
@@ -197,19 +197,19 @@ def go_duration(text: str) -> int | None:
             return None
         whole, _, fraction = match[1].partition(".")
         unit, fraction = _UNITS[match[2]], fraction[:_FRACTION_DIGITS]
-        total += whole_number(whole) * unit + int(float(fraction or 0) * (unit / 10 ** len(fraction)))  # as Go rounds
+        total += parse_integer(whole) * unit + int(float(fraction or 0) * (unit / 10 ** len(fraction)))  # as Go rounds
         at = match.end()
     return sign * total if at and -(1 << 63) <= sign * total < 1 << 63 else None
 
 
 def _duration(data: Any) -> Duration:
     text = _text(data)
-    found = go_duration(text)
+    found = parse_go_duration(text)
     if found is None:  # "2 days", as Scala writes it
         total = 0
         for number, word in _WORDS.findall(text):
             unit = word.lower() if len(word) < 3 else _short(word.lower())
-            total += whole_number(number) * (_UNITS.get(unit) or _LONG_UNITS.get(unit, 0))
+            total += parse_integer(number) * (_UNITS.get(unit) or _LONG_UNITS.get(unit, 0))
         if not total:
             raise CelError(f"Invalid duration {text}: unable to parse {text} as duration")
         found = total
@@ -228,7 +228,7 @@ _TIME = re.compile(
 )
 
 
-def timestamp_of(text: str) -> Timestamp | None:
+def parse_timestamp(text: str) -> Timestamp | None:
     """RFC 3339, or a date alone; None for anything else."""
     match = _TIME.fullmatch(text)
     if match is None:
@@ -251,7 +251,7 @@ def timestamp_of(text: str) -> Timestamp | None:
 
 def _date(data: Any) -> Timestamp:
     text = _text(data)
-    found = timestamp_of(text) if len(text) == len("2006-01-02") else None
+    found = parse_timestamp(text) if len(text) == len("2006-01-02") else None
     if found is None:
         raise CelError(f"Invalid date formatted string {text}: it is no date")
     return found
@@ -259,7 +259,7 @@ def _date(data: Any) -> Timestamp:
 
 def _date_time(data: Any) -> Timestamp:
     text = _text(data)
-    found = timestamp_of(text)
+    found = parse_timestamp(text)
     if found is None:
         raise CelError(f"Invalid date-time formatted string {text}: it is no time")
     return found
@@ -302,7 +302,7 @@ class TypedMap(Container):
     __slots__ = ("data", "view")
     is_map = True
 
-    def __init__(self, data: dict[str, Any], view: View) -> None:
+    def __init__(self, data: dict[str, Any], view: SchemaView) -> None:
         self.data, self.view = data, view
 
     def __len__(self) -> int:
@@ -348,7 +348,7 @@ class TypedList(Container):
 
     __slots__ = ("data", "view")
 
-    def __init__(self, data: list[Any], view: View) -> None:
+    def __init__(self, data: list[Any], view: SchemaView) -> None:
         self.data, self.view = data, view
 
     def __len__(self) -> int:

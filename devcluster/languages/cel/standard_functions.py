@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.languages.cel import list_functions, string_functions
-from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES, Address, Network
-from kubeloop.devcluster.languages.cel.schema_values import go_duration, timestamp_of
+from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES_FUNCTIONS, Address, Network
+from kubeloop.devcluster.languages.cel.schema_values import parse_go_duration, parse_timestamp
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
     MAX_UINT,
@@ -43,11 +43,11 @@ from kubeloop.devcluster.languages.cel.values import (
     negate,
     no_operator,
     no_overload,
-    scalar_text,
+    parse_integer,
+    scalar_string,
     subtract,
     timestamp,
     type_name,
-    whole_number,
 )
 
 
@@ -104,7 +104,7 @@ def to_duration(value: Any) -> Duration:
         return value
     if type(value) is int:
         return Duration(value)
-    found = go_duration(value) if type(value) is str else None
+    found = parse_go_duration(value) if type(value) is str else None
     if found is None:
         raise _refused(value, "google.protobuf.Duration")
     return Duration(found)
@@ -115,7 +115,7 @@ def to_timestamp(value: Any) -> Timestamp:
         return value
     if type(value) is int:
         return timestamp(value * 10**9)
-    found = timestamp_of(value) if type(value) is str and "T" in value and value[-1:] in _ZONE_ENDS else None
+    found = parse_timestamp(value) if type(value) is str and "T" in value and value[-1:] in _ZONE_ENDS else None
     if found is None:
         raise _refused(value, "google.protobuf.Timestamp")
     return timestamp(found.nanoseconds, found.offset)
@@ -138,8 +138,8 @@ def to_int(value: Any) -> int:
         return int(value.nanoseconds)
     if kind is Timestamp:
         return int(value.nanoseconds // 10**9)
-    if kind is str and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and MIN_INT <= whole_number(value) <= MAX_INT:
-        return whole_number(value)
+    if kind is str and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and MIN_INT <= parse_integer(value) <= MAX_INT:
+        return parse_integer(value)
     raise _refused(value, "int")
 
 
@@ -153,8 +153,8 @@ def to_uint(value: Any) -> Uint:
         if math.isnan(value) or not 0 <= value < 2.0**64:
             raise CelError("unsigned integer overflow")
         return Uint(value)
-    if kind is str and re.fullmatch(r"\d+", value, re.ASCII) and whole_number(value) <= MAX_UINT:
-        return Uint(whole_number(value))
+    if kind is str and re.fullmatch(r"\d+", value, re.ASCII) and parse_integer(value) <= MAX_UINT:
+        return Uint(parse_integer(value))
     raise _refused(value, "uint")
 
 
@@ -162,7 +162,7 @@ def to_string(value: Any) -> str:
     kind = type(value)
     if kind is str:
         return str(value)
-    if (text := scalar_text(value)) is not None:
+    if (text := scalar_string(value)) is not None:
         return text
     if kind is bytes:
         try:
@@ -189,7 +189,7 @@ def _zone(name: str) -> ZoneInfo | int:
     for each in (hours, minutes):
         if not re.fullmatch(r"[+-]?\d+", each, re.ASCII):
             raise CelError(f"strconv.Atoi: parsing {quoted(each)}: invalid syntax")
-    return 60 * (whole_number(hours) * 60 + (-1 if name.startswith("-") else 1) * whole_number(minutes))
+    return 60 * (parse_integer(hours) * 60 + (-1 if name.startswith("-") else 1) * parse_integer(minutes))
 
 
 _CALENDAR_YEARS = 400
@@ -332,8 +332,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "optional.none": lambda: NONE,
     "value": _value,
     "hasValue": _has_value,
-    **string_functions.TEXTS,
-    **list_functions.LISTS,
-    **KUBERNETES,
+    **string_functions.STRING_FUNCTIONS,
+    **list_functions.LIST_FUNCTIONS,
+    **KUBERNETES_FUNCTIONS,
 }
 """All functions by name, but for those that program.py makes something special of."""

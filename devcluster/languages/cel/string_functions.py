@@ -23,10 +23,10 @@ from kubeloop.devcluster.languages.cel.values import (
     is_map,
     lookup,
     no_overload,
-    scalar_text,
+    parse_integer,
+    scalar_string,
     shown,
     type_name,
-    whole_number,
 )
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
 from kubeloop.devcluster.languages.regex.patterns import Pattern, pattern
@@ -52,7 +52,7 @@ def ends_with(text: Any, part: Any) -> bool:
     return bool(text.endswith(part))
 
 
-def pattern_of(regex: str) -> Pattern:
+def compiled_pattern(regex: str) -> Pattern:
     """Raises CelError for what is no regular expression."""
     try:
         return pattern(regex)
@@ -62,7 +62,7 @@ def pattern_of(regex: str) -> Pattern:
 
 def matches(text: Any, regex: Any) -> bool:
     _texts(text, regex)
-    return pattern_of(regex).occurs_in(text)
+    return compiled_pattern(regex).occurs_in(text)
 
 
 def find(text: Any, regex: Any) -> str:
@@ -82,7 +82,7 @@ def find_all(text: Any, regex: Any, limit: Any = -1) -> list[str]:
 
 def _legal(regex: str) -> Pattern:
     try:
-        return pattern_of(regex)
+        return compiled_pattern(regex)
     except CelError as error:
         raise CelError(f"Illegal regex: {error}") from None
 
@@ -246,7 +246,7 @@ def clauses(text: str) -> Iterator[str | Clause]:
 
 
 def _precision(digits: str) -> int:
-    precision = whole_number(digits)
+    precision = parse_integer(digits)
     if precision > MAX_INT:
         wrong = "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "
         raise CelError(f"could not parse formatting clause: {wrong}{quoted(digits)}: value out of range")
@@ -291,7 +291,7 @@ def text_of(value: Any) -> str:
     if is_map(value):
         pairs = sorted((_inner(key), _inner(lookup(value, key)[0])) for key in value)
         return "{" + ", ".join(f"{key}:{each}" for key, each in pairs) + "}"
-    if (text := scalar_text(value)) is not None:
+    if (text := scalar_string(value)) is not None:
         return text
     if kind is bytes:
         try:
@@ -395,7 +395,7 @@ _CLAUSES: dict[str, Callable[[Any, Clause], str]] = {
     "o": _octal,
 }
 
-TEXTS: dict[str, Callable[..., Any]] = {
+STRING_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "contains": contains,
     "startsWith": starts_with,
     "endsWith": ends_with,

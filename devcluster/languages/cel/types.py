@@ -54,7 +54,7 @@ QUANTITY, URL = Type("struct", "kubernetes.Quantity"), Type("struct", "kubernete
 SEMVER, FORMAT = Type("struct", "kubernetes.Semver"), Type("struct", "kubernetes.NamedFormat")
 IP, CIDR = Type("opaque", "net.IP"), Type("opaque", "net.CIDR")
 
-NAMED = {
+NAMED_TYPES = {
     each.name: each for each in (BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, DURATION, TIMESTAMP, TYPE, DYN, IP, CIDR)
 } | {
     "list": Type("list", "list", (DYN,)),
@@ -81,7 +81,7 @@ def type_of_type(of: Type) -> Type:
     return Type("type", "type", (of,))
 
 
-def unwrapped(type_: Type) -> tuple[Type, bool]:
+def unwrap_optional(type_: Type) -> tuple[Type, bool]:
     """(the type inside of an optional, True), or the type itself."""
     if type_.kind == "opaque" and type_.name == "optional_type":
         return type_.parameters[0], True
@@ -90,30 +90,30 @@ def unwrapped(type_: Type) -> tuple[Type, bool]:
 
 # --- which fit which --------------------------------------------------------------------------------------------------
 
-Known = dict[str, Type]
+Substitution = dict[str, Type]
 """What is known of type parameters, by their names."""
 
 _NULLABLE = ("opaque", "struct", "any", "duration", "timestamp")
 
 
-def is_assignable(known: Known, one: Type, other: Type) -> Known | None:
+def is_assignable(known: Substitution, one: Type, other: Type) -> Substitution | None:
     """What is known of parameters if the types fit, None if they do not."""
     learned = dict(known)
     return learned if _assignable(learned, one, other) else None
 
 
-def are_assignable(known: Known, ones: list[Type], others: list[Type]) -> Known | None:
+def are_assignable(known: Substitution, ones: list[Type], others: list[Type]) -> Substitution | None:
     learned = dict(known)
     return learned if _all_assignable(learned, ones, others) else None
 
 
-def _all_assignable(known: Known, ones: Any, others: Any) -> bool:
+def _all_assignable(known: Substitution, ones: Any, others: Any) -> bool:
     return len(ones) == len(others) and all(
         _assignable(known, one, other) for one, other in zip(ones, others, strict=True)
     )
 
 
-def _assignable(known: Known, one: Type, other: Type) -> bool:
+def _assignable(known: Substitution, one: Type, other: Type) -> bool:
     if other.kind == "param":
         valid, has = _substitutes(known, one, other)
         if valid or has:
@@ -134,7 +134,7 @@ def _assignable(known: Known, one: Type, other: Type) -> bool:
     return one.kind == other.kind and one.name == other.name
 
 
-def _substitutes(known: Known, type_: Type, parameter: Type) -> tuple[bool, bool]:
+def _substitutes(known: Substitution, type_: Type, parameter: Type) -> tuple[bool, bool]:
     """(may the type stand for the parameter, is something known of the parameter)."""
     if type_ == parameter:
         return True, True
@@ -154,7 +154,7 @@ def _substitutes(known: Known, type_: Type, parameter: Type) -> tuple[bool, bool
     return False, False
 
 
-def _not_within(known: Known, parameter: Type, type_: Type) -> bool:
+def _not_within(known: Substitution, parameter: Type, type_: Type) -> bool:
     if parameter == type_:
         return False
     if type_.kind == "param":
@@ -178,7 +178,7 @@ def _is_less_specific(one: Type, other: Type) -> bool:
     return one.kind == "type" or one == other
 
 
-def substitute(known: Known, type_: Type, *, to_dyn: bool = False) -> Type:
+def substitute(known: Substitution, type_: Type, *, to_dyn: bool = False) -> Type:
     """A type with what is known of its parameters; to_dyn: the others become dyn."""
     if type_.kind == "param":
         found = known.get(type_.name)
@@ -198,7 +198,7 @@ _MAX_TIME_BYTES, _DATE_BYTES, _MIN_TIME_BYTES, _MIN_DURATION_BYTES = 32, 12, 21,
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclType:
     """The type of values that have a schema, and how large they may get.
 
     max_elements: characters, items or entries; 0 where that means nothing. min_size: bytes of the smallest such value.
@@ -207,18 +207,18 @@ class Declared:
     type: Type
     min_size: int
     max_elements: int = 0
-    key: Declared | None = None
-    element: Declared | None = None
-    fields: Mapping[str, Declared] | None = None
+    key: DeclType | None = None
+    element: DeclType | None = None
+    fields: Mapping[str, DeclType] | None = None
 
 
-def declared(schema: Schema, *, root: bool, name: str = "object") -> Declared | None:
+def schema_decl_type(schema: Schema, *, root: bool, name: str = "object") -> DeclType | None:
     """None for values that expressions do not see: those whose type nobody knows. root: of a resource.
 
     name: of the type of objects, which those in it append to.
     """
     if schema.get("x-kubernetes-int-or-string"):
-        return Declared(DYN, 1, _max_text(schema) if "maxLength" not in schema else _bytes_of(schema["maxLength"]))
+        return DeclType(DYN, 1, _max_text(schema) if "maxLength" not in schema else _bytes_of(schema["maxLength"]))
     if root or schema.get("x-kubernetes-embedded-resource"):
         schema = with_object_meta(schema)
     match schema.get("type"):
@@ -229,39 +229,39 @@ def declared(schema: Schema, *, root: bool, name: str = "object") -> Declared | 
         case "string":
             return _declared_text(schema)
         case "boolean":
-            return Declared(BOOL, 4)
+            return DeclType(BOOL, 4)
         case "number":
-            return Declared(DOUBLE, 1)
+            return DeclType(DOUBLE, 1)
         case "integer":
-            return Declared(INT, 1)
+            return DeclType(INT, 1)
     return None
 
 
-def _declared_list(schema: Schema, name: str) -> Declared | None:
+def _declared_list(schema: Schema, name: str) -> DeclType | None:
     items = schema.get("items")
-    element = declared(items, root=False, name=f"{name}.@idx") if items is not None else None
+    element = schema_decl_type(items, root=False, name=f"{name}.@idx") if items is not None else None
     if element is None:
         return None
     limit = schema.get("maxItems")
     count = max(0, int(limit)) if limit is not None else (MAX_REQUEST_BYTES - 2) // (element.min_size + 1)
-    return Declared(list_of(element.type), 2, count, element=element)
+    return DeclType(list_of(element.type), 2, count, element=element)
 
 
-def _declared_object(schema: Schema, name: str) -> Declared | None:
+def _declared_object(schema: Schema, name: str) -> DeclType | None:
     more = schema.get("additionalProperties")
     if isinstance(more, dict):
-        element = declared(more, root=False, name=f"{name}.@elem")
+        element = schema_decl_type(more, root=False, name=f"{name}.@elem")
         if element is None:
             return None
         limit = schema.get("maxProperties")
         count = max(0, int(limit)) if limit is not None else (MAX_REQUEST_BYTES - 2) // (element.min_size + 6)
-        text = Declared(STRING, 2)
-        return Declared(map_of(STRING, element.type), 2, count, key=text, element=element)
-    fields: dict[str, Declared] = {}
+        text = DeclType(STRING, 2)
+        return DeclType(map_of(STRING, element.type), 2, count, key=text, element=element)
+    fields: dict[str, DeclType] = {}
     size, required = 2, schema.get("required") or ()
     for each, below in (schema.get("properties") or {}).items():
         escaped = escape(each)
-        found = declared(below, root=False, name=f"{name}.{escaped if escaped is not None else each}")
+        found = schema_decl_type(below, root=False, name=f"{name}.{escaped if escaped is not None else each}")
         if found is None:
             continue
         if escaped is not None:
@@ -269,26 +269,26 @@ def _declared_object(schema: Schema, name: str) -> Declared | None:
         if each in required and below.get("default") is None:
             size += len(each.encode()) + found.min_size + 4
     types = {each: found.type for each, found in fields.items()}
-    return Declared(Type("struct", name, fields=types), size, fields=fields)
+    return DeclType(Type("struct", name, fields=types), size, fields=fields)
 
 
-def _declared_text(schema: Schema) -> Declared:
+def _declared_text(schema: Schema) -> DeclType:
     length = schema.get("maxLength")
     match schema.get("format"):
         case "byte":
-            return Declared(BYTES, 2, max(0, int(length)) if length is not None else _max_text(schema))
+            return DeclType(BYTES, 2, max(0, int(length)) if length is not None else _max_text(schema))
         case "duration":
-            return Declared(DURATION, _MIN_DURATION_BYTES, _MAX_TIME_BYTES)
+            return DeclType(DURATION, _MIN_DURATION_BYTES, _MAX_TIME_BYTES)
         case "date":
-            return Declared(TIMESTAMP, _DATE_BYTES, _DATE_BYTES)
+            return DeclType(TIMESTAMP, _DATE_BYTES, _DATE_BYTES)
         case "date-time":
-            return Declared(TIMESTAMP, _MIN_TIME_BYTES, _MAX_TIME_BYTES)
+            return DeclType(TIMESTAMP, _MIN_TIME_BYTES, _MAX_TIME_BYTES)
     if length is not None:
-        return Declared(STRING, 2, _bytes_of(length))
+        return DeclType(STRING, 2, _bytes_of(length))
     if schema.get("enum"):
         longest = max((len(each.encode()) for each in schema["enum"] if isinstance(each, str)), default=0)
-        return Declared(STRING, 2, longest)
-    return Declared(STRING, 2, _max_text(schema))
+        return DeclType(STRING, 2, longest)
+    return DeclType(STRING, 2, _max_text(schema))
 
 
 def _max_text(_schema: Schema) -> int:

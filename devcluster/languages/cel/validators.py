@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubeloop.devcluster.languages.cel import string_functions
 from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
 from kubeloop.devcluster.languages.cel.syntax import Call, Issue, ListNode, Literal, MapNode, Node, children, walk
-from kubeloop.devcluster.languages.cel.types import Type, unwrapped
+from kubeloop.devcluster.languages.cel.types import Type, unwrap_optional
 from kubeloop.devcluster.languages.cel.values import CelError
 
 
@@ -32,7 +32,7 @@ def _argument(call: Call) -> list[Issue]:
         if call.name in ("duration", "timestamp"):
             FUNCTIONS[call.name](literal.value)
         elif call.name == "matches" and isinstance(literal.value, str):
-            string_functions.pattern_of(literal.value)
+            string_functions.compiled_pattern(literal.value)
     except CelError:
         return [Issue(literal.at, f"invalid {call.name} argument")]
     return []
@@ -43,14 +43,14 @@ def _mixed(node: Node, *, exempt: bool = False) -> list[Issue]:
     issues: list[Issue] = []
     if isinstance(node, ListNode) and not exempt:
         types = [
-            (each, unwrapped(each.type)[0] if index in node.optional else each.type)
+            (each, unwrap_optional(each.type)[0] if index in node.optional else each.type)
             for index, each in enumerate(node.elements)
         ]
         issues += _first_other(types)
     elif isinstance(node, MapNode) and not exempt:
         issues += _first_other([(entry.key, entry.key.type) for entry in node.entries])
         values = [
-            (entry.value, unwrapped(entry.value.type)[0] if entry.optional else entry.value.type)
+            (entry.value, unwrap_optional(entry.value.type)[0] if entry.optional else entry.value.type)
             for entry in node.entries
         ]
         issues += _first_other(values)

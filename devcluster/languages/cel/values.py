@@ -50,7 +50,7 @@ def no_operator(operator: str, value: Any) -> CelError:
 _READABLE_DIGITS = 40  # Python refuses to read some thousands
 
 
-def whole_number(digits: str) -> int:
+def parse_integer(digits: str) -> int:
     """Decimal digits with a sign, however many; what no type of Go's could hold is only told to be large."""
     sign = -1 if digits.startswith("-") else 1
     digits = digits.lstrip("+-").lstrip("0") or "0"
@@ -82,7 +82,7 @@ class Duration:
 
     def __str__(self) -> str:
         """Seconds, as Go writes the shortest number that is the same 64-bit float."""
-        return f"{plain_number(self.nanoseconds / _SECOND)}s"
+        return f"{decimal_string(self.nanoseconds / _SECOND)}s"
 
 
 class Timestamp:
@@ -234,7 +234,7 @@ def is_map(value: Any) -> bool:
     return type(value) is dict or (isinstance(value, Container) and value.is_map)
 
 
-def plain_number(number: float) -> str:
+def decimal_string(number: float) -> str:
     """The shortest digits of a float, without an exponent."""
     text = repr(number)
     if "e" not in text:
@@ -248,7 +248,7 @@ def plain_number(number: float) -> str:
     return f"{sign}{digits.ljust(point, '0')}"
 
 
-def scalar_text(value: Any) -> str | None:
+def scalar_string(value: Any) -> str | None:
     """A truth value or number as a text; None of all else."""
     kind = type(value)
     if kind is bool:
@@ -271,7 +271,7 @@ def go_float(number: float) -> str:
         return "-0" if text.startswith("-") else "0"
     power = math.floor(math.log10(abs(number))) if not exponent else int(exponent)
     if -5 < power < 6:
-        return plain_number(number)
+        return decimal_string(number)
     sign = "-" if number < 0 else ""
     head = digits[0] + (f".{digits[1:]}" if digits[1:] else "")
     return f"{sign}{head}e{'-' if power < 0 else '+'}{abs(power):02d}"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.languages.cel.program import Outcome, Program
+from kubeloop.devcluster.languages.cel.program import EvaluationResult, Program
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 
@@ -60,7 +60,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     run = Program.run
 
-    def noted(program: Program, *arguments: Any) -> Outcome:
+    def noted(program: Program, *arguments: Any) -> EvaluationResult:
         outcome = run(program, *arguments)
         if not outcome.error and outcome.cost > 100_000:
             found.append("loop" if threading.current_thread() is threading.main_thread() else "beside")

@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.cost_estimates import MOST, estimate
-from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
-from kubeloop.devcluster.languages.cel.schema_values import View
+from kubeloop.devcluster.languages.cel.cost_estimates import MAX_ESTIMATE, estimate_cost
+from kubeloop.devcluster.languages.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.schema_values import SchemaView
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.languages.cel.types import DYN, INT, STRING, declared, escape, list_of, map_of, unescape
+from kubeloop.devcluster.languages.cel.types import (
+    DYN,
+    INT,
+    STRING,
+    escape,
+    list_of,
+    map_of,
+    schema_decl_type,
+    unescape,
+)
 from kubeloop.devcluster.languages.cel.values import NONE, Duration, Optional, Timestamp, go_float
 
 
@@ -100,7 +109,7 @@ def test_costs_are_counted_and_limited():
     nested = Program("self.all(x, self.all(y, x + y >= 0))", {"self": list_of(INT)})
     assert nested.run({"self": [1, 2]}).cost < 60
     outcome = nested.run({"self": list(range(1000))}, limit=10_000)
-    assert (outcome.error, outcome.cost > 10_000) == (EXCEEDED, True)
+    assert (outcome.error, outcome.cost > 10_000) == (COST_LIMIT_EXCEEDED, True)
     assert nested.run({"self": []}).value is True
 
 
@@ -113,14 +122,14 @@ def test_a_chain_too_deep_is_refused_and_not_a_crash():
 
 def test_estimates_follow_the_limits_of_schemas():
     def most(schema: dict[str, Any], text: str) -> int:
-        found = declared(schema, root=False)
+        found = schema_decl_type(schema, root=False)
         assert found is not None
-        return estimate(Program(text, {"self": found.type}).node, {"self": found})
+        return estimate_cost(Program(text, {"self": found.type}).node, {"self": found})
 
     bounded = {"type": "array", "maxItems": 10, "items": {"type": "integer"}}
     assert most(bounded, "self.all(x, x > 0)") == 10 * 5 + 2
     assert most({"type": "array", "items": {"type": "string"}}, "self.all(x, self.all(y, x == y))") > 10**12
-    assert most({"type": "string"}, "self.contains('a')") < MOST
+    assert most({"type": "string"}, "self.contains('a')") < MAX_ESTIMATE
 
 
 def test_names_are_escaped_where_identifiers_could_not_be():
@@ -134,7 +143,7 @@ def test_names_are_escaped_where_identifiers_could_not_be():
 
 
 def test_a_schema_makes_times_durations_and_doubles_of_json():
-    view = View(
+    view = SchemaView(
         {
             "type": "object",
             "properties": {

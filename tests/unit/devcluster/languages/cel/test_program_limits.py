@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.languages.cel.program import EXCEEDED, Program
-from kubeloop.devcluster.languages.cel.schema_values import View
+from kubeloop.devcluster.languages.cel.program import COST_LIMIT_EXCEEDED, Program
+from kubeloop.devcluster.languages.cel.schema_values import SchemaView
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
-from kubeloop.devcluster.languages.cel.types import STRING, declared
+from kubeloop.devcluster.languages.cel.types import STRING, schema_decl_type
 
 DIGITS = "9" * 5000  # more than Python reads
 
@@ -24,10 +24,10 @@ DIGITS = "9" * 5000  # more than Python reads
         ("quantity('1').add(quantity('1e99999'))", "unable to parse numeric part of quantity"),
         ("timestamp(0).getHours('999999999999:00')", "timestamp overflow"),
         ("timestamp(0).getHours('a:00')", 'strconv.Atoi: parsing "a": invalid syntax'),
-        ("'%.999999999f'.format([1.0])", EXCEEDED),
-        ("'%.999999999e'.format([1.0])", EXCEEDED),
-        ("x.replace('', x + x + x)", EXCEEDED),
-        ("lists.range(9999999)", EXCEEDED),
+        ("'%.999999999f'.format([1.0])", COST_LIMIT_EXCEEDED),
+        ("'%.999999999e'.format([1.0])", COST_LIMIT_EXCEEDED),
+        ("x.replace('', x + x + x)", COST_LIMIT_EXCEEDED),
+        ("lists.range(9999999)", COST_LIMIT_EXCEEDED),
         ("[1, 2, 3].slice(0, 99999999999)", "cannot slice(0, 99999999999), list is length 3"),
     ],
 )
@@ -67,10 +67,10 @@ def test_what_only_python_finds_too_large_has_a_value(expression: str, value: ob
 @pytest.mark.parametrize("expression", ["self.distinct()", "self.sort()", "sets.contains(self, self)"])
 def test_what_compares_each_with_each_is_not_begun_if_it_costs_too_much(expression: str):
     items = {"type": "array", "items": {"type": "string"}}
-    of = declared(items, root=False)
+    of = schema_decl_type(items, root=False)
     assert of is not None
     many = [str(number) for number in range(200_000)]  # of which each with each would take hours
-    assert Program(expression, {"self": of.type}).run({"self": View(items).of(many)}).error == EXCEEDED
+    assert Program(expression, {"self": of.type}).run({"self": SchemaView(items).of(many)}).error == COST_LIMIT_EXCEEDED
 
 
 def test_objects_of_a_schema_are_equal_as_their_values_are():
@@ -78,13 +78,13 @@ def test_objects_of_a_schema_are_equal_as_their_values_are():
     timed = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
     schema = {"type": "object", "properties": {}}
     schema["properties"] = {"a": {"type": "array", "items": plain}, "b": {"type": "array", "items": timed}}
-    of = declared(schema, root=False)
+    of = schema_decl_type(schema, root=False)
     assert of is not None
     data = {
         "a": [{"name": "x", "size": 1}, {"name": "x", "size": 2}, {"size": 1, "name": "x"}],
         "b": [{"at": "2026-01-01T00:00:00Z"}, {"at": "2026-01-01T01:00:00+01:00"}],
     }
-    values = {"self": View(schema).of(data)}
+    values = {"self": SchemaView(schema).of(data)}
     for expression in (
         "self.a[0] == self.a[2]",
         "self.a[0] != self.a[1]",
