@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint import Endpoint
+    from kubeloop.process.endpoint.server import Endpoint
 
 _PATH = "/debug/explain"
 _HINT = "kubectl get pods -A lists what there is; only a process that runs the scheduler can explain"

@@ -22,7 +22,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from kubeloop.cli.resource_amounts import positive_quantity
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client, PatchType
@@ -31,6 +30,7 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.api_server_check import unreachable
 from kubeloop.process.process_files import running_processes
+from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
 JSON = dict[str, Any]

@@ -19,18 +19,19 @@ from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.api_server_check import greet
 from kubeloop.process.control_plane import ControlPlane, Settings, import_parts, parse_controllers, settings_from
-from kubeloop.process.endpoint_socket import listening_socket, url_of
+from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
+from kubeloop.process.endpoint.trace_targets import PAGE_PATH
 from kubeloop.process.logs import configure_logging
-from kubeloop.process.metrics import MeasuredTransport, new_registry
+from kubeloop.process.metrics.client_metrics import MeasuredTransport
+from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import RunningProcess, announced, runtime_directory
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
-from kubeloop.process.trace_targets import PAGE_PATH
 from kubeloop.tracing.journal.journal import Journal
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import ElectionOptions, ProcessOptions, RunOptions, ServerOptions
-    from kubeloop.process.metric_series import Registry
+    from kubeloop.process.metrics.registry import Registry
 
 
 def run(server: ServerOptions, process: ProcessOptions, more: RunOptions, election: ElectionOptions) -> int:
@@ -95,8 +96,8 @@ async def _serve_pages(
     the parts are: pods do not wait for it."""
     await plane.made.wait()
     await asyncio.to_thread(_import_pages)
-    from kubeloop.process.endpoint import Endpoint
-    from kubeloop.process.endpoint_pages import add_process_pages
+    from kubeloop.process.endpoint.process_pages import add_process_pages
+    from kubeloop.process.endpoint.server import Endpoint
 
     endpoint = Endpoint(registry, clock=clock)
     add_process_pages(endpoint, plane)
@@ -110,7 +111,7 @@ async def _serve_pages(
 
 
 def _import_pages() -> None:
-    import kubeloop.process.endpoint_pages  # noqa: F401
+    import kubeloop.process.endpoint.process_pages  # noqa: F401
 
 
 async def _run_elected(

@@ -14,7 +14,7 @@ from kubeloop import __version__
 from kubeloop.cli import endpoint_client
 from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces
 from kubeloop.kube.errors import UserError
-from kubeloop.process.trace_targets import Target
+from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.tracing.views.lines import PodLine
 
 

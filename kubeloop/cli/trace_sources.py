@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
-from kubeloop.process.trace_targets import PATH, Target, causes_of, resolve
+from kubeloop.process.endpoint.trace_targets import PATH, Target, causes_of, resolve
 from kubeloop.tracing.views.feed_json import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 from kubeloop.tracing.views.otlp import NotOtlp, from_otlp

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.cli.trace_sources import RunningProcessTraces
-from kubeloop.process.trace_targets import Target
+from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.tracing.views import units
 from kubeloop.tracing.views.lines import line_of, pod_span
 from kubeloop.tracing.views.rollout import Rollout, rollout

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.cli import progress as progress_of
 from kubeloop.cli.options import arguments_of
-from kubeloop.cli.progress import Progress
 from kubeloop.devcluster.storage.private_files import administrator_token
 from kubeloop.kube.auth.credentials import connect_token
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
+from kubeloop.process import workload_progress as progress_of
 from kubeloop.process.apiserver_process import ChildCluster, ClusterFailed, starting_cluster
-from kubeloop.process.endpoint_socket import listening_socket
+from kubeloop.process.endpoint.listening_socket import listening_socket
+from kubeloop.process.endpoint.trace_targets import PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, apply, read_manifests
 from kubeloop.process.process_files import RunningProcess, announced
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
-from kubeloop.process.trace_targets import PAGE_PATH
+from kubeloop.process.workload_progress import Progress
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 if TYPE_CHECKING:
@@ -75,9 +75,10 @@ async def _up(
         # The cluster takes as long to start as these take to import: both at once.
         with importing():
             from kubeloop.process.control_plane import ControlPlane, import_parts
-            from kubeloop.process.endpoint import Endpoint
-            from kubeloop.process.endpoint_pages import add_process_pages
-            from kubeloop.process.metrics import MeasuredTransport, new_registry
+            from kubeloop.process.endpoint.process_pages import add_process_pages
+            from kubeloop.process.endpoint.server import Endpoint
+            from kubeloop.process.metrics.client_metrics import MeasuredTransport
+            from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = _settings(process)
             import_parts(settings.controllers)
@@ -189,7 +190,7 @@ class Look:
         if self._shown.as_json or not sys.stdout.isatty():
             yield PlainLines(self._say)
             return
-        from kubeloop.cli.live_table import live_progress
+        from kubeloop.cli.progress_table import live_progress
 
         with live_progress() as show:
             yield show

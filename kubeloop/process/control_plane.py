@@ -31,10 +31,12 @@ from kubeloop.kube.objects.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from kubeloop.process.metric_series import Registration
-from kubeloop.process.metrics import LoopLag, PrometheusControllerMetrics, PrometheusSchedulerMetrics
+from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
+from kubeloop.process.metrics.loop_lag import LoopLag
+from kubeloop.process.metrics.registry import Registration
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
-from kubeloop.process.trace_metrics import PrometheusTraceMetrics
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.listed_resources import LISTED
 from kubeloop.tracing.provider import Tracing

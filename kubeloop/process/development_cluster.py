@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from kubeloop.cli.resource_amounts import positive_quantity
 from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.controllers.disruption import DisruptionBudgets
 from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
@@ -36,6 +35,7 @@ from kubeloop.process.apiserver_process import Ready
 from kubeloop.process.kubeconfig_file import write_kubeconfig
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import runtime_directory
+from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:

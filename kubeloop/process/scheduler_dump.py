@@ -15,11 +15,11 @@ import msgspec
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import NODES, PODS
-from kubeloop.process.endpoint import File
+from kubeloop.process.endpoint.server import File
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint import Endpoint
+    from kubeloop.process.endpoint.server import Endpoint
     from kubeloop.scheduler.explain.cache_debugger import Differences
     from kubeloop.scheduler.scheduler import Scheduler
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kubeloop.testing.cluster import AsyncCluster, AsyncNamespace, Cluster, Namespace
+    from kubeloop.testing.host_process import ClusterEnded
     from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
     from kubeloop.testing.operations import WaitTimeout
     from kubeloop.testing.options import Options
-    from kubeloop.testing.process import ClusterEnded
 
 __all__ = [
     "AsyncCluster",
@@ -35,7 +35,7 @@ _MODULES = {
     "AsyncCluster": "cluster",
     "AsyncNamespace": "cluster",
     "Cluster": "cluster",
-    "ClusterEnded": "process",
+    "ClusterEnded": "host_process",
     "MemoryCluster": "in_memory",
     "Namespace": "cluster",
     "Options": "options",

@@ -22,7 +22,7 @@ from kubeloop.testing.options import ClusterOptions
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane, Settings
-    from kubeloop.process.metric_series import Registration
+    from kubeloop.process.metrics.registry import Registration
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +76,7 @@ async def controlled(
     from kubeloop.kube.client.api_client import Client
     from kubeloop.kube.objects.resources import DEPLOYMENTS
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.metric_series import Registry
+    from kubeloop.process.metrics.registry import Registry
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = Client(

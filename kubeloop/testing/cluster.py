@@ -21,11 +21,11 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.testing import clients
+from kubeloop.testing.host_process import ClusterEnded, HostProcess
 from kubeloop.testing.messages import Address
 from kubeloop.testing.operations import Operations
 from kubeloop.testing.options import ClusterOptions, Options, cluster_options
 from kubeloop.testing.portal import Portal, awaited, blocking
-from kubeloop.testing.process import ClusterEnded, HostProcess
 
 if TYPE_CHECKING:
     import kr8s

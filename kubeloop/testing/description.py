@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kubeloop.cli.progress import is_ready, unfinished_reasons
-from kubeloop.cli.progress import measure as measure_progress
 from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.process.workload_progress import is_ready, unfinished_reasons
+from kubeloop.process.workload_progress import measure as measure_progress
 
 JSON = Mapping[str, Any]
 Explained = Callable[[Pod], Awaitable[str]]

@@ -45,7 +45,11 @@ from kubeloop.testing.options import ClusterOptions
 DIRECTORY_PREFIX = "kubeloop-testing-"
 _PARENT_LOOK_SECONDS = 0.5
 _MAX_LINE_BYTES = 4 << 20
-_CONTROL_PLANE = ("kubeloop.process.control_plane", "kubeloop.process.endpoint", "kubeloop.process.endpoint_pages")
+_CONTROL_PLANE = (
+    "kubeloop.process.control_plane",
+    "kubeloop.process.endpoint.server",
+    "kubeloop.process.endpoint.process_pages",
+)
 _SWITCH_SECONDS = 0.0005  # for which importing holds up who waits for the interpreter
 
 
@@ -241,9 +245,9 @@ class Host:
         """Run controllers, scheduler and their endpoint until cancelled; sets `ready` when they run. Raises UserError
         for options that one of them refuses."""
         await self._imported.wait()
-        from kubeloop.process.endpoint import Endpoint
-        from kubeloop.process.endpoint_pages import add_process_pages
-        from kubeloop.process.metrics import new_registry
+        from kubeloop.process.endpoint.process_pages import add_process_pages
+        from kubeloop.process.endpoint.server import Endpoint
+        from kubeloop.process.metrics.process_metrics import new_registry
 
         registry = new_registry()
         endpoint = Endpoint(registry, clock=self._clock)

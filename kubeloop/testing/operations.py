@@ -17,8 +17,8 @@ from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserErro
 from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
 from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_manifests
-from kubeloop.testing.conditions import Condition, parse_condition
 from kubeloop.testing.description import why_not
+from kubeloop.testing.wait_conditions import Condition, parse_condition
 
 JSON = dict[str, Any]
 Target = str | Mapping[str, Any]

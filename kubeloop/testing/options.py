@@ -73,8 +73,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def node_settings(self) -> NodeSettings:
         """Raises UserError."""
-        from kubeloop.cli.resource_amounts import positive_quantity
         from kubeloop.devcluster.simulation.node_objects import NodeSettings
+        from kubeloop.process.quantity_options import positive_quantity
 
         return NodeSettings(
             count=self.nodes,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeloop.cli.progress import measure as measure_progress
-from kubeloop.cli.progress import unfinished_reasons
 from kubeloop.kube.errors import ApiError
 from kubeloop.kube.objects.resources import Resource
+from kubeloop.process.workload_progress import measure as measure_progress
+from kubeloop.process.workload_progress import unfinished_reasons
 from kubeloop.testing.description import event_lines, pending_lines, pod_lines, status_lines, trace_lines
 from kubeloop.testing.operations import JSON, Operations
 

@@ -12,11 +12,11 @@ import pytest
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.testing.cluster import Cluster, Namespace
+from kubeloop.testing.host_process import ClusterEnded, HostProcess
 from kubeloop.testing.launch import Launched
 from kubeloop.testing.messages import Address
 from kubeloop.testing.options import ClusterOptions, cluster_options
 from kubeloop.testing.portal import Portal
-from kubeloop.testing.process import ClusterEnded, HostProcess
 from kubeloop.testing.report import report_lines
 
 _REMOVED_SECONDS = 10.0

@@ -13,8 +13,8 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.endpoint import Endpoint
-from kubeloop.process.trace_pages import trace_pages
+from kubeloop.process.endpoint.server import Endpoint
+from kubeloop.process.endpoint.trace_pages import trace_pages
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 

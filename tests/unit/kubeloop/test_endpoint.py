@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint import Endpoint, File
+from kubeloop.process.endpoint.server import Endpoint, File
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from kubeloop.cli.explain import amount_text, explain_pages, help_lines, reasons
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.control_plane import Settings
-from kubeloop.process.endpoint import Endpoint
+from kubeloop.process.endpoint.server import Endpoint
 
 
 def obstacle(plugin: str, *texts: str) -> dict[str, Any]:

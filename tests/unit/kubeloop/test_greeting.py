@@ -11,7 +11,7 @@ from kubeloop.kube.client.transport import Response, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.api_server_check import greet
-from kubeloop.process.endpoint_socket import listening_socket, url_of
+from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
 
 URL = "https://10.0.0.1:6443"
 

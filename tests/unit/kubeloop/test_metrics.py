@@ -5,12 +5,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
-from kubeloop.process.metrics import (
-    MeasuredTransport,
-    PrometheusControllerMetrics,
-    PrometheusSchedulerMetrics,
-    new_registry,
-)
+from kubeloop.process.metrics.client_metrics import MeasuredTransport
+from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
+from kubeloop.process.metrics.process_metrics import new_registry
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
 
 
 class FullQueue:

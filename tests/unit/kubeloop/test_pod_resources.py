@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod, convert
-from kubeloop.process.pod_resource_metrics import pod_resources
+from kubeloop.process.endpoint.pod_resource_metrics import pod_resources
 
 
 def pod(name: str, phase: str = "", **spec: Any) -> Pod:

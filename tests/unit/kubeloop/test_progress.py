@@ -1,7 +1,7 @@
 import pytest
 
-from kubeloop.cli.progress import controller_progress, deployment_progress, measure, unfinished_reasons
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController, convert
+from kubeloop.process.workload_progress import controller_progress, deployment_progress, measure, unfinished_reasons
 
 COMPLETE = {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
 

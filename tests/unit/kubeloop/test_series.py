@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
-from kubeloop.process import metric_series
+from kubeloop.process.metrics import registry as metric_series
 
 BUCKETS = (0.001, 0.5, 1, 2.5, 1000.0)
 NAMES = st.sampled_from(["a", 'quoted "b"', "line\nbreak"])
@@ -60,8 +60,9 @@ def test_a_wrong_number_of_labels_is_refused():
 
 def test_metrics_do_not_import_prometheus_client_until_somebody_scrapes():
     program = (
-        "import sys; from kubeloop.process.metrics import *; registry = new_registry();"
-        "PrometheusSchedulerMetrics(registry);"
+        "import sys; from kubeloop.process.metrics.process_metrics import *;"
+        "from kubeloop.process.metrics.scheduler_metrics import *; "
+        "registry = new_registry(); PrometheusSchedulerMetrics(registry);"
         "assert 'prometheus_client' not in sys.modules; list(registry.collect());"
         "assert 'prometheus_client' in sys.modules"
     )

@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kubeloop.kube.clock import SystemClock
-from kubeloop.process.endpoint import Endpoint
-from kubeloop.process.trace_metrics import PrometheusTraceMetrics
+from kubeloop.process.endpoint.server import Endpoint
+from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PHASES = "kubeloop_pod_phase_duration_seconds"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.process.metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,11 +10,11 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.testing import memory_cluster, virtual_time
-from kubeloop.testing.conditions import parse_condition
 from kubeloop.testing.operations import WaitTimeout
 from kubeloop.testing.options import ClusterOptions, Options, cluster_options
 from kubeloop.testing.portal import Portal
 from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.testing.wait_conditions import parse_condition
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.process.endpoint import File
+from kubeloop.process.endpoint.server import File
 from kubeloop.scheduler.resources import pod_limits, pod_requests
 
 _SLICE = 200  # pods between two turns of the loop's other tasks

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.endpoint import File
-from kubeloop.process.trace_targets import PAGE_PATH, PATH, causes_of, resolve
+from kubeloop.process.endpoint.server import File
+from kubeloop.process.endpoint.trace_targets import PAGE_PATH, PATH, causes_of, resolve
 from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.feed import MAX_ANSWER, PodFeed
 from kubeloop.tracing.views.page import served_files, served_paths
@@ -24,7 +24,7 @@ from kubeloop.tracing.views.page import served_files, served_paths
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Pod
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint import Endpoint
+    from kubeloop.process.endpoint.server import Endpoint
     from kubeloop.tracing.recording.pod_record import PodRecord
 
 _WHAT_THERE_IS = "kubectl get pods -A lists what there is; the newest traces are kept"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.cli.explain import explain_pages
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.process.pod_resource_metrics import pod_resources
+from kubeloop.process.endpoint.pod_resource_metrics import pod_resources
+from kubeloop.process.endpoint.trace_pages import trace_pages
 from kubeloop.process.scheduler_dump import dump_pages
-from kubeloop.process.trace_pages import trace_pages
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint import Endpoint
+    from kubeloop.process.endpoint.server import Endpoint
 
 
 def add_process_pages(endpoint: Endpoint, plane: ControlPlane) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.process.metric_series import Counter, Gauge, Registration
+from kubeloop.process.metrics.registry import Counter, Gauge, Registration
 from kubeloop.tracing.recording.metrics import DropReason, LostReason, TraceMetrics
 
 if TYPE_CHECKING:

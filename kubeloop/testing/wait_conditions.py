@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kubeloop.cli.progress import deployment_progress
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Deployment, convert
+from kubeloop.process.workload_progress import deployment_progress
 
 JSON = Mapping[str, Any]
 Predicate = Callable[[JSON | None], bool]

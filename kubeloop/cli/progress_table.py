@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kubeloop.cli.progress import Progress
+from kubeloop.process.workload_progress import Progress
 
 _ROWS = 20
 

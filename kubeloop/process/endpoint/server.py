@@ -24,8 +24,8 @@ from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint_socket import listening_socket, url_of
-from kubeloop.process.metric_series import Collector
+from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
+from kubeloop.process.metrics.registry import Collector
 
 log = logging.getLogger(__name__)
 

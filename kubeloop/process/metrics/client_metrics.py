@@ -1,0 +1,82 @@
+"""rest_client_* metrics of the requests to the API server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
+from kubeloop.process.metrics.registry import Counter, Histogram, Registration
+
+# Source: k8s.io/component-base/metrics/prometheus/restclient
+_REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+
+
+class MeasuredTransport(Transport):
+    """A transport whose requests are counted: rest_client_requests_total, rest_client_request_duration_seconds."""
+
+    def __init__(self, transport: Transport, registry: Registration, now_ns: Callable[[], int]) -> None:
+        self._transport = transport
+        self._now_ns = now_ns
+        self._host = urlsplit(transport.server).netloc or transport.server
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "HTTP requests by status code, method and host; of a request without an answer the code is <error>.",
+            ["code", "method", "host"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "rest_client_request_duration_seconds",
+            "How long requests took, by verb and host; of a watch, until it was answered.",
+            ["verb", "host"],
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+
+    @property
+    def server(self) -> str:
+        return self._transport.server
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        timeout_seconds: float | None = None,
+    ) -> Response:
+        start_ns, code = self._now_ns(), "<error>"
+        try:
+            answer = await self._transport.request(
+                method, target, headers=headers, body=body, timeout_seconds=timeout_seconds
+            )
+            code = str(answer.status)
+            return answer
+        finally:
+            self._note(method, code, start_ns)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[StreamedResponse]:
+        start_ns = self._now_ns()
+        try:
+            stream = self._transport.stream(method, target, headers=headers, body=body)
+            answer = await stream.__aenter__()
+        except TransportError:
+            self._note(method, "<error>", start_ns)
+            raise
+        self._note(method, str(answer.status), start_ns)
+        async with contextlib.AsyncExitStack() as opened:
+            opened.push_async_exit(stream)
+            yield answer
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    def _note(self, method: str, code: str, start_ns: int) -> None:
+        self._requests.labels(code, method, self._host).inc()
+        self._seconds.labels(method, self._host).observe((self._now_ns() - start_ns) / 1e9)

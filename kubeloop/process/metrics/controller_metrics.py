@@ -1,0 +1,138 @@
+"""workqueue_* metrics and those of reconciles, under the names of kube-controller-manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, QueueMetrics, QueueState
+from kubeloop.process.metrics.registry import Counter, Histogram, Registration
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+# Source: k8s.io/component-base/metrics/prometheus/workqueue: ExponentialBuckets(10e-9, 10, 12)
+_QUEUE_BUCKETS = tuple(1e-8 * 10**power for power in range(12))
+_RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# Source: pkg/controller/replicaset/metrics: ExponentialBuckets(0.25, 2, 6)
+_DELETION_AGE_RATIO_BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+class PrometheusControllerMetrics(ControllerMetrics):
+    """workqueue_*, reconcile durations and errors, and what the ReplicaSet controller counts."""
+
+    def __init__(self, registry: Registration) -> None:
+        self._queues = _QueueFamilies(registry)
+        self._seconds = Histogram(
+            "kubeloop_reconcile_duration_seconds",
+            "How long one reconcile took, per controller.",
+            ["controller"],
+            buckets=_RECONCILE_BUCKETS,
+            registry=registry,
+        )
+        self._errors = Counter(
+            "kubeloop_reconcile_errors_total",
+            "Reconciles that failed, per controller.",
+            ["controller"],
+            registry=registry,
+        )
+        self._age_ratio = Histogram(
+            "replicaset_controller_sorting_deletion_age_ratio",
+            "The ratio of chosen deleted pod's ages to the current youngest pod's age (at the time).",
+            buckets=_DELETION_AGE_RATIO_BUCKETS,
+            registry=registry,
+        )
+        self._stale = {
+            controller: Counter(
+                name, f"Syncs of the {controller} controller put off because caches lag.", registry=registry
+            )
+            for controller, name in {
+                "replicaset": "replicaset_controller_stale_sync_skips_total",
+                "replicationmanager": "replicationcontroller_controller_stale_sync_skips_total",
+            }.items()
+        }
+
+    def queue(self, name: str) -> QueueMetrics:
+        return _PrometheusQueue(self._queues, name)
+
+    def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
+        self._seconds.labels(controller).observe(seconds)
+        if error:
+            self._errors.labels(controller).inc()
+
+    def deletion_age_ratio(self, ratio: float) -> None:
+        self._age_ratio.observe(ratio)
+
+    def stale_sync_skipped(self, controller: str) -> None:
+        self._stale[controller].inc()
+
+
+class _QueueFamilies:
+    """The metrics of all work queues; gauges are read from the queues when somebody scrapes."""
+
+    def __init__(self, registry: Registration) -> None:
+        self.states: dict[str, QueueState] = {}
+        self.adds = Counter("workqueue_adds_total", "Keys added to the queue.", ["name"], registry=registry)
+        self.retries = Counter("workqueue_retries_total", "Keys put back after a delay.", ["name"], registry=registry)
+        self.waited = Histogram(
+            "workqueue_queue_duration_seconds",
+            "How long a key stayed in the queue before a worker took it.",
+            ["name"],
+            buckets=_QUEUE_BUCKETS,
+            registry=registry,
+        )
+        self.worked = Histogram(
+            "workqueue_work_duration_seconds",
+            "How long a worker kept a key.",
+            ["name"],
+            buckets=_QUEUE_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        families = (
+            ("workqueue_depth", "Keys that wait for a worker.", len),
+            (
+                "workqueue_unfinished_work_seconds",
+                "Seconds of work in progress, summed over the keys being processed.",
+                lambda state: state.unfinished_work_seconds(),
+            ),
+            (
+                "workqueue_longest_running_processor_seconds",
+                "Age of the oldest piece of work in progress.",
+                lambda state: state.longest_running_processor_seconds(),
+            ),
+        )
+        for metric, documentation, read in families:
+            family = GaugeMetricFamily(metric, documentation, labels=["name"])
+            for name, state in self.states.items():
+                family.add_metric([name], read(state))
+            yield family
+
+
+class _PrometheusQueue(QueueMetrics):
+    def __init__(self, families: _QueueFamilies, name: str) -> None:
+        self._name = name
+        self._states = families.states
+        self._adds = families.adds.labels(name)
+        self._retries = families.retries.labels(name)
+        self._waited = families.waited.labels(name)
+        self._worked = families.worked.labels(name)
+
+    def attach(self, queue: QueueState) -> None:
+        self._states[self._name] = queue
+
+    def added(self) -> None:
+        self._adds.inc()
+
+    def retried(self) -> None:
+        self._retries.inc()
+
+    def started(self, waited_seconds: float) -> None:
+        self._waited.observe(waited_seconds)
+
+    def finished(self, worked_seconds: float) -> None:
+        self._worked.observe(worked_seconds)

@@ -1,0 +1,30 @@
+"""Registry of a process with its process_* metrics and kubeloop_build_info."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kubeloop import KUBERNETES_VERSION, __version__
+from kubeloop.process.metrics.registry import Gauge, Registry
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+def new_registry() -> Registry:
+    """A registry with the process' own metrics and kubeloop_build_info."""
+    registry = Registry()
+    registry.register(_ProcessMetrics())
+    build = Gauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
+    build.labels(__version__, KUBERNETES_VERSION).set(1)
+    return registry
+
+
+class _ProcessMetrics:
+    """process_*: memory, CPU, file descriptors."""
+
+    def collect(self) -> Iterable[Metric]:
+        from prometheus_client import ProcessCollector
+
+        return ProcessCollector(registry=None).collect()

@@ -1,0 +1,227 @@
+"""scheduler_* metrics under the names of kube-scheduler. Source: pkg/scheduler/metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kubeloop.process.metrics.registry import Counter, Gauge, Histogram, Registration
+from kubeloop.scheduler.metrics import AttemptResult, EvictionResult, SchedulerMetrics, SchedulerState, VolumeStage
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+_MOST_ATTEMPTS = 16  # more of them share one label value
+_PLUGIN_BUCKETS = tuple(0.00001 * 1.5**power for power in range(20))
+
+
+class PrometheusSchedulerMetrics(SchedulerMetrics):
+    """scheduler_*, as kube-scheduler names them. Source: pkg/scheduler/metrics."""
+
+    def __init__(self, registry: Registration) -> None:
+        self._attempts = Counter(
+            "scheduler_schedule_attempts_total",
+            "Attempts to schedule pods, by the result.",
+            ["result", "profile"],
+            registry=registry,
+        )
+        self._attempt_seconds = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "How long an attempt took: scheduling cycle and binding.",
+            ["result", "profile"],
+            buckets=_doubling(0.001, 15),
+            registry=registry,
+        )
+        self._algorithm_seconds = Histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "How long it took to choose a node.",
+            buckets=_doubling(0.001, 15),
+            registry=registry,
+        )
+        self._attempts_of_pod = Histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Attempts it took to schedule a pod.",
+            buckets=_doubling(1, 5),
+            registry=registry,
+        )
+        self._sli_seconds = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "From a pod entering the scheduling queue to its binding, without time in the gates.",
+            ["attempts"],
+            buckets=_doubling(0.01, 20),
+            registry=registry,
+        )
+        self._pending = Gauge("scheduler_pending_pods", "Pods that wait, by queue.", ["queue"], registry=registry)
+        self._incoming = Counter(
+            "scheduler_queue_incoming_pods_total",
+            "Pods added to the scheduling queues, by event and queue.",
+            ["queue", "event"],
+            registry=registry,
+        )
+        self._extension_point_seconds = Histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "How long all plugins of an extension point took.",
+            ["extension_point", "status", "profile"],
+            buckets=_doubling(0.0001, 12),
+            registry=registry,
+        )
+        self._plugin_seconds = Histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "How long one plugin took at one extension point; one cycle in ten is measured.",
+            ["plugin", "extension_point", "status"],
+            buckets=_PLUGIN_BUCKETS,
+            registry=registry,
+        )
+        self._preemptions = Counter(
+            "scheduler_preemption_attempts_total", "Attempts to preempt in the cluster till now.", registry=registry
+        )
+        self._victims = Histogram(
+            "scheduler_preemption_victims",
+            "Victims chosen by a preemption.",
+            buckets=_doubling(1, 7),
+            registry=registry,
+        )
+        self._evictions = Counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Preemptions whose victims have been told to go, or not all of them, by result.",
+            ["result"],
+            registry=registry,
+        )
+        self._eviction_seconds = Histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "How long it took to tell the victims of a preemption to go, by result.",
+            ["result"],
+            buckets=_doubling(0.01, 20),
+            registry=registry,
+        )
+        self._volume_failures = Counter(
+            "scheduler_volume_scheduling_stage_error_total",
+            "Failures to find, assume or bind a pod's volumes, by operation.",
+            ["operation"],
+            registry=registry,
+        )
+        self._permit_seconds = Histogram(
+            "scheduler_permit_wait_duration_seconds",
+            "How long pods waited to be permitted, by result.",
+            ["result"],
+            buckets=_doubling(0.001, 15),
+            registry=registry,
+        )
+        self._cache = Gauge(
+            "scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"], registry=registry
+        )
+        self._after_flush = Counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Pods scheduled after five minutes without an event that concerned them: a missed event or a wrong hint.",
+            registry=registry,
+        )
+        self._hint_seconds = Histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "How long a plugin's queueing hint took; one call in ten is measured.",
+            ["plugin", "event", "hint"],
+            buckets=_PLUGIN_BUCKETS,
+            registry=registry,
+        )
+        self._event_seconds = Histogram(
+            "scheduler_event_handling_duration_seconds",
+            "How long the scheduler worked on an event, the moves of waiting pods included.",
+            ["event"],
+            buckets=_doubling(0.0001, 12),
+            registry=registry,
+        )
+        self._state: SchedulerState | None = None
+        registry.register(self)
+
+    def attach(self, state: SchedulerState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Metric]:
+        """What is read from the scheduler when somebody scrapes."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        in_flight = GaugeMetricFamily(
+            "scheduler_inflight_events", "Events remembered for pods being scheduled, by event.", labels=["event"]
+        )
+        unschedulable = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Unschedulable pods by the plugin that rejected them; a pod counts for each of its plugins.",
+            labels=["plugin", "profile"],
+        )
+        evaluations = CounterMetricFamily(
+            "scheduler_plugin_evaluation",
+            "Attempts in which a plugin had a say, at PreFilter, Filter, PreScore and Score.",
+            labels=["plugin", "extension_point", "profile"],
+        )
+        goroutines = GaugeMetricFamily(
+            "scheduler_goroutines", "Tasks under way, by what they do.", labels=["operation"]
+        )
+        if self._state is not None:
+            for event, number in self._state.in_flight_events().items():
+                in_flight.add_metric([event], number)
+            for rejected, number in self._state.unschedulable_pods().items():
+                unschedulable.add_metric(rejected, number)
+            for evaluated, number in self._state.plugin_evaluations().items():
+                evaluations.add_metric(evaluated, number)
+            goroutines.add_metric(["binding"], self._state.bindings_in_flight())
+        return in_flight, unschedulable, evaluations, goroutines
+
+    def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
+        self._hint_seconds.labels(plugin, event, hint).observe(seconds)
+
+    def event_handled(self, event: str, seconds: float) -> None:
+        self._event_seconds.labels(event).observe(seconds)
+
+    def attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
+        self._attempts.labels(result, profile).inc()
+        self._attempt_seconds.labels(result, profile).observe(seconds)
+
+    def algorithm(self, seconds: float) -> None:
+        self._algorithm_seconds.observe(seconds)
+
+    def pod_scheduled(self, attempts: int, sli_seconds: float, *, after_flush: bool) -> None:
+        if after_flush:
+            self._after_flush.inc()
+        self._attempts_of_pod.observe(attempts)
+        self._sli_seconds.labels(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(
+            sli_seconds
+        )
+
+    def pending_pods(self, *, active: int, backoff: int, unschedulable: int, gated: int) -> None:
+        self._pending.labels("active").set(active)
+        self._pending.labels("backoff").set(backoff)
+        self._pending.labels("unschedulable").set(unschedulable)
+        self._pending.labels("gated").set(gated)
+
+    def queue_incoming(self, queue: str, event: str) -> None:
+        self._incoming.labels(queue, event).inc()
+
+    def extension_point(self, extension_point: str, status: str, profile: str, seconds: float) -> None:
+        self._extension_point_seconds.labels(extension_point, status, profile).observe(seconds)
+
+    def plugin(self, plugin: str, extension_point: str, status: str, seconds: float) -> None:
+        self._plugin_seconds.labels(plugin, extension_point, status).observe(seconds)
+
+    def preemption(self, victims: int) -> None:
+        self._preemptions.inc()
+        if victims:
+            self._victims.observe(victims)
+
+    def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
+        self._evictions.labels(result).inc()
+        self._eviction_seconds.labels(result).observe(seconds)
+
+    def volume_stage_failed(self, stage: VolumeStage) -> None:
+        self._volume_failures.labels(stage).inc()
+
+    def permit_wait(self, result: str, seconds: float) -> None:
+        self._permit_seconds.labels(result).observe(seconds)
+
+    def cache_size(self, *, nodes: int, pods: int, assumed_pods: int) -> None:
+        self._cache.labels("nodes").set(nodes)
+        self._cache.labels("pods").set(pods)
+        self._cache.labels("assumed_pods").set(assumed_pods)
+
+
+def _doubling(first: float, count: int) -> tuple[float, ...]:
+    """Histogram buckets, in the histogram's unit: `first`, each twice the one before."""
+    return tuple(first * 2**power for power in range(count))
