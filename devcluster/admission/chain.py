@@ -24,6 +24,7 @@ from kubeloop.devcluster.registry.pod_resize import check_resize
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     NAMESPACES,
     PODS,
@@ -33,8 +34,6 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 _IMMORTAL = ("default", "kube-system", "kube-public")
 _DEFAULT_CLASSES = (

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import pod_total
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeloop.kube.quantities import parse_quantity
 
-JSON = dict[str, Any]
 _ANNOTATION = "kubernetes.io/limit-ranger"
 _MAX_MILLI_VALUE = ((1 << 63) - 1) // 1000
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.field import Errors
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.admission.pod_security_checks import Violation
 
-JSON = dict[str, Any]
 _LEVELS = ("privileged", "baseline", "restricted")
 """From the least strict."""
 _LABELS = "pod-security.kubernetes.io/"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.profiles import APP_ARMOR, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD
 from kubeloop.devcluster.validation.security import every_container
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class Violation(NamedTuple):

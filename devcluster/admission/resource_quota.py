@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import is_pod_level
 from kubeloop.kube.objects.quota_usage import NOT_COUNTED, compute_usage, concerned, in_scope, is_terminating, usage
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
-JSON = dict[str, Any]
 Amounts = dict[str, Quantity]
 
 

@@ -5,17 +5,15 @@ Source: plugin/pkg/admission/runtimeclass of Kubernetes v1.36.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.metadata import path_segment
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.quantities import parse_quantity
 
-JSON = dict[str, Any]
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 

@@ -14,9 +14,8 @@ from kubeloop.devcluster.authentication.token_requests import ISSUER
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
-
-JSON = dict[str, Any]
 
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _LEEWAY_SECONDS = 60.0  # for clocks that differ; jwt.DefaultLeeway

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import unquote
 
 from kubeloop.devcluster.api import errors
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _PREFIX = "impersonate-"
 _EXTRA = f"{_PREFIX}extra-"

@@ -15,9 +15,8 @@ from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
-
-JSON = dict[str, Any]
 
 ISSUER = "https://kubernetes.default.svc"
 USUAL_SECONDS = 3600

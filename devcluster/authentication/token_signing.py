@@ -18,11 +18,11 @@ import msgspec
 
 from kubeloop.devcluster.storage.private_files import kept
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-JSON = dict[str, Any]
 _encode = msgspec.json.Encoder(order="sorted").encode
 _NUMBER_BYTES = 32  # of either half of a signature, and of a point's coordinates
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.printers.formatting import (
-    JSON,
     NONE,
     UNSET,
     Cells,
@@ -22,6 +21,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.kube.json_object import JSON
 
 _NAME: JSON = {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
 

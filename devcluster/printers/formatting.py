@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.selectors import Requirement, Selector
 
-JSON = dict[str, Any]
 Cells = list[Any]
 Print = Callable[[JSON, datetime], Cells]
 

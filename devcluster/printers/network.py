@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from kubeloop.devcluster.printers.formatting import (
-    JSON,
     NONE,
     UNKNOWN,
     UNSET,
@@ -20,6 +19,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.kube.json_object import JSON
 
 
 def _balancer_addresses(obj: JSON) -> str:

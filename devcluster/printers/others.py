@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kubeloop.devcluster.printers.formatting import JSON, Cells, Print, age_of, name_of, since, spec_of, status_of
+from kubeloop.devcluster.printers.formatting import Cells, Print, age_of, name_of, since, spec_of, status_of
+from kubeloop.kube.json_object import JSON
 
 
 def _event(obj: JSON, now: datetime) -> Cells:

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.printers.formatting import (
-    JSON,
     NONE,
     Cells,
     Print,
@@ -21,6 +20,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.kube.json_object import JSON
 
 
 def _terminated_reason(terminated: JSON) -> str:

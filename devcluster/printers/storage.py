@@ -7,7 +7,6 @@ from datetime import datetime
 
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.printers.formatting import (
-    JSON,
     NONE,
     UNKNOWN,
     UNSET,
@@ -19,6 +18,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.kube.json_object import JSON
 
 
 def _node_roles(node: JSON) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
-from typing import Any
 
 import msgspec
 
@@ -19,8 +18,7 @@ from kubeloop.devcluster.printers.cells import PRINTERS
 from kubeloop.devcluster.printers.declared_columns import declared_cells, declared_columns
 from kubeloop.devcluster.printers.formatting import Print
 from kubeloop.devcluster.serializer.conversion import to_stored
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 INCLUDE_OBJECT = ("", "Metadata", "Object", "None")
 """Values of the query parameter includeObject; "" means Metadata."""

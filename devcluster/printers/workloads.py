@@ -7,7 +7,6 @@ from typing import Any
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.printers.formatting import (
-    JSON,
     NONE,
     UNKNOWN,
     UNSET,
@@ -25,6 +24,7 @@ from kubeloop.devcluster.printers.formatting import (
     spec_of,
     status_of,
 )
+from kubeloop.kube.json_object import JSON
 
 
 def _deployment(obj: JSON, now: datetime) -> Cells:

@@ -7,9 +7,7 @@ Objects are changed in place; they are the request's own.
 
 from __future__ import annotations
 
-from typing import Any
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _TEMPLATES: dict[str, tuple[str, ...]] = {
     "pods": (),

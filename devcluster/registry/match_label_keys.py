@@ -6,9 +6,8 @@ Source: pkg/registry/core/pod/strategy.go (mutatePodAffinity, mutateTopologySpre
 
 from __future__ import annotations
 
-from typing import Any
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 

@@ -5,16 +5,13 @@ Source: plugin/pkg/admission/podresize of Kubernetes v1.36.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import requests_of
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 
 def check_resize(store: Store, pod: JSON, old: JSON) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from kubeloop.devcluster.api.served_resources import served
 from kubeloop.devcluster.managedfields.field_sets import all_fields, fields_set, new_entry
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 OURSELVES = "kube-apiserver"
 
 

@@ -10,7 +10,6 @@ import random
 import uuid
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true
@@ -27,9 +26,8 @@ from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.services import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
-
-JSON = dict[str, Any]
 
 SERVICE_RANGE = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""

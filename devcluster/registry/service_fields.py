@@ -8,7 +8,6 @@ cluster has IPv4 alone.
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Any
 
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.services import (
@@ -16,8 +15,7 @@ from kubeloop.devcluster.validation.services import (
     is_externally_accessible,
     needs_health_check,
 )
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-
-JSON = dict[str, Any]
 
 _ADMISSION, _FLOW = "admissionregistration.k8s.io", "flowcontrol.apiserver.k8s.io"
 _CLAIMS = "resource.k8s.io"

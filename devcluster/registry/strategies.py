@@ -18,9 +18,9 @@ from kubeloop.devcluster.registry.service_fields import drop_internal_traffic, d
 from kubeloop.devcluster.serializer.empty_values import with_empties
 from kubeloop.devcluster.validation.profiles import adopt_app_armor
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
 
-JSON = dict[str, Any]
 Prepare = Callable[[JSON, str], None]
 PrepareUpdate = Callable[[JSON, JSON], None]
 

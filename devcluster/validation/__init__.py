@@ -33,9 +33,8 @@ from kubeloop.devcluster.validation.pod_subresources import refused
 from kubeloop.devcluster.validation.required import required_fields
 from kubeloop.devcluster.validation.warnings import warnings_before, warnings_for
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-
-JSON = dict[str, Any]
 
 __all__ = ["validate_create", "validate_update", "warnings_before", "warnings_for"]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.containers import container_resource_name
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import path_segment
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 _MAX_PERIOD_SECONDS, _MAX_STABILIZATION_SECONDS = 1800, 3600
 _SELECTIONS, _POLICIES = ("Disabled", "Max", "Min"), ("Percent", "Pods")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.field import NOT_POSITIVE, Errors, label_selector, struct_differences
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity, value
 
-JSON = dict[str, Any]
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 

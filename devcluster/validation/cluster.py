@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import config_key, dns_label, label_value, qualified_name
@@ -29,9 +28,7 @@ from kubeloop.devcluster.validation.metadata import (
     kube_finalizers,
 )
 from kubeloop.devcluster.validation.scheduling import EFFECTS, preemption_policy, tolerations
-
-JSON = dict[str, Any]
-
+from kubeloop.kube.json_object import JSON
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.field import Errors
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 _CONDITION_STATUSES = ("False", "True", "Unknown")
 _REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 _REASON_MATCHES = re.compile(_REASON).fullmatch

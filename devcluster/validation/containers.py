@@ -6,7 +6,6 @@ Source: pkg/apis/core/validation/validation.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import (
     config_key,
@@ -26,9 +25,9 @@ from kubeloop.devcluster.validation.field import (
     port_number_or_name,
 )
 from kubeloop.devcluster.validation.security import container_context, every_container
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import milli_value, parse_quantity, value
 
-JSON = dict[str, Any]
 Volumes = Mapping[str, JSON]
 NameCheck = Callable[[Errors, str, str], None]
 

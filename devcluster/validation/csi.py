@@ -6,15 +6,13 @@ Source: pkg/apis/storage/validation of Kubernetes v1.36.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.field import Errors, label_selector
 from kubeloop.devcluster.validation.storage import parameters, provisioner, volume_spec
 from kubeloop.devcluster.validation.volumes import csi_driver_name
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 _METADATA_LIMIT, _MESSAGE_LIMIT, _NODE_ID_LIMIT = 256 * 1024, 1024, 256
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")

@@ -7,8 +7,7 @@ from typing import Any
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.field import Errors, label_name
 from kubeloop.devcluster.validation.metadata import object_meta
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def event_create(errors: Errors, obj: JSON) -> None:

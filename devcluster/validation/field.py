@@ -18,8 +18,7 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import label_value, port_name, port_number, qualified_name, regex_error
 from kubeloop.devcluster.validation.internal_types import HOST_FIELDS, ORDER, PLAIN
 from kubeloop.kube import schema
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def go_json(value: Any, type_name: str = "") -> str:

@@ -6,12 +6,11 @@ What was wrong before may stay, as in v1.36: most rules look only at what has ch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.jobs import index_count, index_interval
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 _PATH = "status"
 _POSITIVE = ("active", "succeeded", "failed", "ready", "terminating")
 

@@ -6,15 +6,13 @@ import re
 import zoneinfo
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, qualified_name
 from kubeloop.devcluster.validation.field import Errors, is_valid_selector, label_selector, selector_matches
 from kubeloop.devcluster.validation.network import domain_prefixed_path
 from kubeloop.devcluster.validation.pods import pod_template_spec, template_before
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
 _NOT_NEGATIVE = (

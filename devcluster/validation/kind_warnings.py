@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import cidr_warning, ip_warning
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
-JSON = dict[str, Any]
 Told = Callable[[JSON, JSON | None], Iterator[str]]
 
 _MANAGED_BY, _SLICE_MANAGED_BY = "endpoints.kubernetes.io/managed-by", "endpointslice.kubernetes.io/managed-by"

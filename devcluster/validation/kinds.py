@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, long_name
 from kubeloop.devcluster.validation import (
@@ -29,8 +28,8 @@ from kubeloop.devcluster.validation import (
 )
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import NameCheck, path_segment
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 Create = Callable[[Errors, JSON], None]
 Update = Callable[[Errors, JSON, JSON], None]
 

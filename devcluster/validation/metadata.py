@@ -6,13 +6,12 @@ Source: apimachinery pkg/api/validation/objectmeta.go, apiserver registry/rest/u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, prefix_of, qualified_name
 from kubeloop.devcluster.validation.field import Errors, labels
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 NameCheck = Callable[[str], Sequence[str]]
 ANNOTATIONS_LIMIT = 256 << 10
 MAX_MANAGER = 128

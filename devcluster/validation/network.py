@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from ipaddress import IPv4Address
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import (
     dns_label,
@@ -31,8 +30,7 @@ from kubeloop.devcluster.validation.field import (
 )
 from kubeloop.devcluster.validation.metadata import path_segment
 from kubeloop.devcluster.validation.services import reachable_ip
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def _segment(errors: Errors, path: str, name: str, *, needed: bool = True) -> None:

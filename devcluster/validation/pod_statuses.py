@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.field import Errors, ip, sloppy_ip
 from kubeloop.devcluster.validation.pod_updates import fixed_annotations
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _GENERATION = "must be a non-negative integer"

@@ -11,10 +11,10 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import Errors, struct_differences
 from kubeloop.devcluster.validation.pod_updates import fixed_annotations
 from kubeloop.devcluster.validation.pods import pod_metadata_and_spec
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.quantities import parse_quantity
 
-JSON = dict[str, Any]
 _RESIZABLE = ("cpu", "memory")
 _MIRROR = "kubernetes.io/config.mirror"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.validation import scheduling
 from kubeloop.devcluster.validation.field import (
@@ -11,8 +10,7 @@ from kubeloop.devcluster.validation.field import (
     struct_differences,
 )
 from kubeloop.devcluster.validation.pods import image_without_blanks, pod_annotations, pod_metadata_and_spec
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _UPDATABLE = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"

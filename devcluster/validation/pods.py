@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -16,10 +15,10 @@ from kubeloop.devcluster.validation import scheduling, security, volumes
 from kubeloop.devcluster.validation.field import Errors, ip, labels
 from kubeloop.devcluster.validation.metadata import annotation_map
 from kubeloop.devcluster.validation.profiles import profile_annotations, profiles_agree
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
 from kubeloop.kube.quantities import parse_quantity
 
-JSON = dict[str, Any]
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _MIRROR = "kubernetes.io/config.mirror"

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.conditions import conditions
 from kubeloop.devcluster.validation.field import Errors, label_selector
 from kubeloop.devcluster.validation.metadata import path_segment
+from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.admission.policies.environment import Environment, Expression
 
-JSON = dict[str, Any]
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _MUTABLE_OPERATIONS = ("*", "CONNECT", "CREATE", "UPDATE")

@@ -6,13 +6,11 @@ Source: pkg/apis/core/validation/validation.go, applyAppArmorVersionSkew of pkg/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.field import Errors, local_path
 from kubeloop.devcluster.validation.security import app_armor, every_container
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_OF_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"

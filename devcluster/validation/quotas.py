@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.containers import (
@@ -13,9 +12,8 @@ from kubeloop.devcluster.validation.containers import (
     resource_quantity,
 )
 from kubeloop.devcluster.validation.field import Errors
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 # --- limit ranges -----------------------------------------------------------------------------------------------------
 

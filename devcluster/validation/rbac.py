@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.field import Errors, is_valid_selector, label_selector
 from kubeloop.devcluster.validation.metadata import path_segment
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def role_create(errors: Errors, obj: JSON) -> None:

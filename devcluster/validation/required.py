@@ -10,9 +10,8 @@ from typing import Any
 
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import StructType, TypeRef
-
-JSON = dict[str, Any]
 
 
 def required_fields(errors: Errors, struct: StructType, obj: JSON) -> None:

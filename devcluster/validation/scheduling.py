@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value
 from kubeloop.devcluster.validation.field import NOT_POSITIVE, Errors, label_name, label_selector
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

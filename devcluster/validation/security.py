@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.field import Errors, local_path
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _ID_RANGE = f"must be between 0 and {0x7FFFFFFF}, inclusive"
 _WINDOWS_POD = "cannot be set for a windows pod"

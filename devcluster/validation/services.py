@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 from kubeloop.devcluster.validation.field import PROTOCOLS, Errors, cidr, ip, labels, port_number_or_name, sloppy_ip
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")
 _POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")

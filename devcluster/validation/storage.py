@@ -11,9 +11,8 @@ from kubeloop.devcluster.validation.field import NOT_POSITIVE, Errors, label_nam
 from kubeloop.devcluster.validation.metadata import kube_finalizers, object_meta
 from kubeloop.devcluster.validation.scheduling import node_selector
 from kubeloop.devcluster.validation.volumes import SHARED, TOLD_AS, csi_driver_name
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 
 def _local(errors: Errors, path: str, source: JSON) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
@@ -12,9 +11,9 @@ from kubeloop.devcluster.validation.claims import claim_spec
 from kubeloop.devcluster.validation.containers import VOLUME_FIELDS, field_reference, resource_reference
 from kubeloop.devcluster.validation.field import Errors, labels, local_path, local_path_not_reserved
 from kubeloop.devcluster.validation.metadata import annotation_map
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
-JSON = dict[str, Any]
 Check = Callable[[Errors, str, JSON], None]
 
 _HOST_PATH_TYPES = (

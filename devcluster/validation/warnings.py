@@ -18,10 +18,9 @@ from kubeloop.devcluster.validation.profiles import (
     app_armor_warnings,
 )
 from kubeloop.devcluster.validation.security import every_container
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.quantities import milli_value
-
-JSON = dict[str, Any]
 
 _ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -21,8 +20,8 @@ from kubeloop.devcluster.validation.field import (
     selector_matches,
 )
 from kubeloop.devcluster.validation.pods import pod_template_metadata, pod_template_spec, template_before
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 _MISMATCH = "`selector` does not match template `labels`"
 _SELECTOR = "meta/v1.LabelSelector"
 

@@ -8,7 +8,7 @@ is the server's own doing and no policy's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kubeloop.devcluster.api.deferred_work import Waiting
 from kubeloop.devcluster.api.request import Request
@@ -22,6 +22,7 @@ from kubeloop.devcluster.api.served_resources import (
     Served,
 )
 from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.definitions import Definitions
     from kubeloop.devcluster.handlers.delete_options import DeleteOptions
 
-JSON = dict[str, Any]
 P = TypeVar("P", bound="Compiled")
 Bound = list[tuple[P, Sequence[JSON]]]
 Kinds = tuple[Resource[JSON], Resource[JSON]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
@@ -12,9 +12,9 @@ from kubeloop.devcluster.api.request_info import Route
 from kubeloop.devcluster.api.served_resources import BY_PATH, Served
 from kubeloop.devcluster.handlers.scale import scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
-JSON = dict[str, Any]
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 _SCALE = ("autoscaling", "v1", "Scale")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.admission.policies.authorizer import AUTHORIZATION, AUTHORIZER
@@ -16,8 +15,7 @@ from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.languages.cel.program import Library, Program
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def struct(name: str, fields: Mapping[str, Type]) -> Type:

@@ -13,8 +13,7 @@ from kubeloop.devcluster.admission.policies.environment import Expression
 from kubeloop.devcluster.api.deferred_work import Allowance
 from kubeloop.devcluster.languages.cel.types import unescape
 from kubeloop.devcluster.languages.cel.values import CelError, Container, no_overload
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 BUDGET = 10_000_000
 MATCH_BUDGET = 2_500_000

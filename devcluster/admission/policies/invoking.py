@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.admission.policies.environment import (
@@ -25,8 +25,8 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 FindKind = Callable[[str, str], Served | None]
 """The resource of an apiVersion and kind, None if there is none."""
 

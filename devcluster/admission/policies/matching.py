@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.field import selector_matches
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
-JSON = dict[str, Any]
 Others = Callable[[Served], Sequence[Served]]
 """Other versions of a resource's objects."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,8 +25,7 @@ from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class Policy:

@@ -16,8 +16,7 @@ from kubeloop.devcluster.languages.cel.program import Library
 from kubeloop.devcluster.languages.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.types import DYN, STRING, Type, list_of
 from kubeloop.devcluster.languages.cel.values import Container, equal, is_list, is_map, lookup, no_overload
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class _Fields(Mapping[str, Type]):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.field import selector_matches
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class WrongConfiguration(Exception):

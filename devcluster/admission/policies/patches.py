@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.admission.policies.objects import Made, as_json
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.managedfields.apply import atomic_paths, overlaid
@@ -12,8 +10,7 @@ from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.serializer.request_bodies import strict_text
 from kubeloop.kube import schema
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class WrongPatch(Exception):

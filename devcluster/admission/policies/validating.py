@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -19,8 +18,7 @@ from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudge
 from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Allowance
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _MAX_MESSAGE_BYTES = 5 * 1024
 _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
