@@ -28,13 +28,13 @@ import msgspec
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
 from kubeloop.scheduler.algorithm import Algorithm
-from kubeloop.scheduler.api.interface import CycleState
+from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 

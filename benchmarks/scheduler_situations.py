@@ -25,10 +25,10 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Namespace, Node, Pod, convert
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.process.python_gc import short_collections
-from kubeloop.scheduler.api.interface import CycleState
+from kubeloop.scheduler.api.extension_points import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.fit_error import FitError
 from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 

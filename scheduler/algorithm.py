@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from kubeloop.scheduler.api.interface import MAX_NODE_SCORE, Code, CycleState, Rows, Scores, Status
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, Code, CycleState, Rows, Scores, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import TieBreak
 from kubeloop.scheduler.extender import Extender, ExtenderError
-from kubeloop.scheduler.fit_error import (
+from kubeloop.scheduler.framework.fit_error import (
     EXTENDER,
     Diagnosis,
     FitError,

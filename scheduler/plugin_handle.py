@@ -10,17 +10,17 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.interface import CycleState, Status
+from kubeloop.scheduler.api.extension_points import CycleState, Status
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.permits import WaitingPod
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.metrics import SchedulerMetrics
-from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.framework.waiting_pods import WaitingPod
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.tracing.recording.pod_recorder import PodTraces
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]

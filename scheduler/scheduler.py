@@ -27,29 +27,29 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
 from kubeloop.scheduler.algorithm import Algorithm, Placement
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.interface import Code, CycleState, QueueSortPlugin, Status
+from kubeloop.scheduler.api.extension_points import Code, CycleState, QueueSortPlugin, Status
+from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import Extender, ExtenderError
-from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
+from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
 from kubeloop.scheduler.full_objects import WholeObjects
-from kubeloop.scheduler.listed_resources import LISTED
-from kubeloop.scheduler.metric_gauges import SchedulerGauges
-from kubeloop.scheduler.metrics import SchedulerMetrics
+from kubeloop.scheduler.lister_resources import LISTED
 from kubeloop.scheduler.plugin_handle import PluginHandle
-from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
-from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
-from kubeloop.scheduler.queue.hints import HintMap, registrations, watched
-from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.queue.queueing_hints import HintMap, registrations, watched
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.status_patches import StatusPatches
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
 

@@ -38,7 +38,7 @@ from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetric
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.listed_resources import LISTED
+from kubeloop.scheduler.lister_resources import LISTED
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.current_work import current_headers
 from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules, parse_tail_rules

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.scheduler.api.interface import ActionType, ClusterEvent
-from kubeloop.scheduler.resources import requests_nano
+from kubeloop.scheduler.api.extension_points import ActionType, ClusterEvent
+from kubeloop.scheduler.cache.pod_requests import requests_nano
 
 ADD = ActionType.ADD
 DELETE = ActionType.DELETE

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.events import cluster_event
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     ActionType,
     ClusterEventWithHint,

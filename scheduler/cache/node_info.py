@@ -20,7 +20,7 @@ from kubeloop.scheduler.cache.pod_classes import (
     affinity_class,
     label_class,
 )
-from kubeloop.scheduler.resources import accounted_requests
+from kubeloop.scheduler.cache.pod_requests import accounted_requests
 
 _generations = itertools.count(1)  # of the whole process, so that no two NodeInfos ever share one
 

@@ -18,6 +18,7 @@ from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import JSON, Struct, without_nulls
+from kubeloop.scheduler.config.plugin_args import with_defaults
 from kubeloop.scheduler.config.types import (
     DEFAULT_PLUGINS,
     DEFAULT_SCHEDULER_NAME,
@@ -35,7 +36,6 @@ from kubeloop.scheduler.config.types import (
 )
 from kubeloop.scheduler.config.validation import validate_args, validate_configuration
 from kubeloop.scheduler.framework.registry import args_type
-from kubeloop.scheduler.plugins.args import with_defaults
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"

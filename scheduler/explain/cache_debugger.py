@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.event_handlers import is_terminated
-from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 

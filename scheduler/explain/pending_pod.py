@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.interface import Code, CycleState, Status
+from kubeloop.scheduler.api.extension_points import Code, CycleState, Status
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.explain.advice import advice
-from kubeloop.scheduler.fit_error import fit_error_message
+from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.scheduler import Scheduler
 
 _SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes: explained, or copied, in one go

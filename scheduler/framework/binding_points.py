@@ -9,12 +9,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from kubeloop.scheduler.api import interface
-from kubeloop.scheduler.api.interface import Code, CycleState, Plugin, Status
+from kubeloop.scheduler.api.extension_points import (
+    BindPlugin,
+    Code,
+    CycleState,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PreBindPlugin,
+    ReservePlugin,
+    Status,
+)
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.explanations import named
-from kubeloop.scheduler.framework.permits import WaitingPod
+from kubeloop.scheduler.framework.rejection_reasons import named
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
+from kubeloop.scheduler.framework.waiting_pods import WaitingPod
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +57,11 @@ class BindingPoints:
     def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]]) -> None:
         self.timing = timing
         self.waiting: dict[str, WaitingPod] = {}
-        self._reserve = cast("list[interface.ReservePlugin]", points["reserve"])
-        self._permit = cast("list[interface.PermitPlugin]", points["permit"])
-        self._pre_bind = cast("list[interface.PreBindPlugin]", points["preBind"])
-        self._bind = cast("list[interface.BindPlugin]", points["bind"])
-        self._post_bind = cast("list[interface.PostBindPlugin]", points["postBind"])
+        self._reserve = cast("list[ReservePlugin]", points["reserve"])
+        self._permit = cast("list[PermitPlugin]", points["permit"])
+        self._pre_bind = cast("list[PreBindPlugin]", points["preBind"])
+        self._bind = cast("list[BindPlugin]", points["bind"])
+        self._post_bind = cast("list[PostBindPlugin]", points["postBind"])
 
     @observed("Reserve")
     def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:

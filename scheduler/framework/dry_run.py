@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kubeloop.scheduler.api.interface import CycleState, Mask, Status
+from kubeloop.scheduler.api.extension_points import CycleState, Mask, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.api.interface import RowReasons, Rows, Status
+from kubeloop.scheduler.api.extension_points import RowReasons, Rows, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo
 
 if TYPE_CHECKING:

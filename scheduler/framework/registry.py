@@ -10,10 +10,10 @@ import importlib
 from typing import Any
 
 from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import Plugin
-from kubeloop.scheduler.plugins.in_tree import DEFAULT_PLUGINS
 from kubeloop.scheduler.plugins.legacy import CLASSIC_PLUGINS
+from kubeloop.scheduler.plugins.registry import DEFAULT_PLUGINS
 
 ENTRY_POINT_GROUP = "kubeloop.scheduler_plugins"
 

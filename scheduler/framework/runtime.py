@@ -15,35 +15,49 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api import interface
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
     Code,
     CycleState,
+    FilterPlugin,
+    FilterRowsPlugin,
+    Mask,
     NodeStatuses,
+    NormalizeScorePlugin,
     Plugin,
+    PostFilterAnswer,
+    PostFilterPlugin,
     PostFilterResult,
+    PreEnqueuePlugin,
+    PreFilterExtensions,
+    PreFilterPlugin,
     PreFilterResult,
+    PreScorePlugin,
+    QueueSortPlugin,
     Rows,
+    RowVerdicts,
+    ScorePlugin,
+    ScoreRowsPlugin,
     Scores,
+    ScoreTable,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.fit_error import Diagnosis
 from kubeloop.scheduler.framework.binding_points import BindingPoints, raised, status_of
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
 from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.framework.explanations import Explanations, ExplanationsByNode, named, of_all
+from kubeloop.scheduler.framework.fit_error import Diagnosis
 from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
-from kubeloop.scheduler.framework.points import check_points, named_in, refs_at
+from kubeloop.scheduler.framework.profile_plugins import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import make_plugin
+from kubeloop.scheduler.framework.rejection_reasons import Explanations, ExplanationsByNode, named, of_all
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
-from kubeloop.scheduler.metrics import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -97,33 +111,33 @@ class Framework(BindingPoints):
         check_points(profile, refs)
         points = {point: [self.plugins[ref.name] for ref in chosen] for point, chosen in refs.items()}
         self.weights = {self.plugins[ref.name].name: ref.weight or 1 for ref in refs["score"]}
-        self.pre_enqueue = cast("list[interface.PreEnqueuePlugin]", points["preEnqueue"])
-        self._queue_sort = cast("list[interface.QueueSortPlugin]", points["queueSort"])
-        self.pre_filter = cast("list[interface.PreFilterPlugin]", points["preFilter"])
+        self.pre_enqueue = cast("list[PreEnqueuePlugin]", points["preEnqueue"])
+        self._queue_sort = cast("list[QueueSortPlugin]", points["queueSort"])
+        self.pre_filter = cast("list[PreFilterPlugin]", points["preFilter"])
         self.filter = points["filter"]
-        self.post_filter = cast("list[interface.PostFilterPlugin]", points["postFilter"])
-        self.pre_score = cast("list[interface.PreScorePlugin]", points["preScore"])
+        self.post_filter = cast("list[PostFilterPlugin]", points["postFilter"])
+        self.pre_score = cast("list[PreScorePlugin]", points["preScore"])
         self.score = points["score"]
         super().__init__(self.timing, points)
-        self._extensions = [each for each in self.pre_filter if isinstance(each, interface.PreFilterExtensions)]
-        self._filter_rows = [isinstance(each, interface.FilterRowsPlugin) for each in self.filter]
+        self._extensions = [each for each in self.pre_filter if isinstance(each, PreFilterExtensions)]
+        self._filter_rows = [isinstance(each, FilterRowsPlugin) for each in self.filter]
         self.filters_by_rows = frozenset(
             each.name for each, by_rows in zip(self.filter, self._filter_rows, strict=True) if by_rows
         )
-        self._score_rows = [isinstance(each, interface.ScoreRowsPlugin) for each in self.score]
-        self._normalizes = [isinstance(each, interface.NormalizeScorePlugin) for each in self.score]
+        self._score_rows = [isinstance(each, ScoreRowsPlugin) for each in self.score]
+        self._normalizes = [isinstance(each, NormalizeScorePlugin) for each in self.score]
         self._score_tables = ["score_table" in vars(type(each)) for each in self.score]  # not an inherited one
         self._row_local = {
             plugin.name
             for plugin in self.plugins.values()
             if getattr(plugin, "row_local", False)
-            and (isinstance(plugin, interface.FilterRowsPlugin) or plugin not in self.filter)
-            and (isinstance(plugin, interface.ScoreRowsPlugin) or plugin not in self.score)
+            and (isinstance(plugin, FilterRowsPlugin) or plugin not in self.filter)
+            and (isinstance(plugin, ScoreRowsPlugin) or plugin not in self.score)
         }
         local = [plugin for plugin in self.plugins.values() if plugin.name in self._row_local]
         self._one_by_one = all(
-            (isinstance(each, interface.FilterPlugin) or each not in self.filter)
-            and (isinstance(each, interface.ScorePlugin) or each not in self.score)
+            (isinstance(each, FilterPlugin) or each not in self.filter)
+            and (isinstance(each, ScorePlugin) or each not in self.score)
             for each in local
         )
         self._filters_of: dict[frozenset[str], _Filters] = {}  # by the plugins that are skipped
@@ -134,7 +148,7 @@ class Framework(BindingPoints):
     # --- Queue -----------------------------------------------------------------------------------------------------
 
     @property
-    def queue_sort(self) -> interface.QueueSortPlugin:
+    def queue_sort(self) -> QueueSortPlugin:
         return self._queue_sort[0]
 
     def event_plugins(self) -> list[Plugin]:
@@ -297,11 +311,9 @@ class Framework(BindingPoints):
 
     def _filter_by_rows(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
-    ) -> interface.Mask:
+    ) -> Mask:
         try:
-            verdicts: interface.RowVerdicts = self.timing.plugin(
-                "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
-            )
+            verdicts: RowVerdicts = self.timing.plugin("Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows)
             _check_length(verdicts.passed, rows)
         except Exception as error:
             status = raised(plugin, error)
@@ -319,7 +331,7 @@ class Framework(BindingPoints):
 
     def _filter_one_by_one(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
-    ) -> interface.Mask:
+    ) -> Mask:
         passed = np.ones(len(rows), np.bool_)
         infos = snapshot.node_infos
         for index, row in enumerate(rows.tolist()):
@@ -593,9 +605,9 @@ class Framework(BindingPoints):
 
     def _score_table(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
-    ) -> interface.ScoreTable | None:
+    ) -> ScoreTable | None:
         try:
-            table: interface.ScoreTable | None = self.timing.plugin(
+            table: ScoreTable | None = self.timing.plugin(
                 "Score", plugin, plugin.score_table, state, pod, snapshot, rows
             )
         except Exception as error:
@@ -660,10 +672,12 @@ _FEW_SCORES = 8  # looked at faster one by one
 _EXTENSIONS = {"add_pod": "PreFilterExtensionAddPod", "remove_pod": "PreFilterExtensionRemovePod"}
 
 
-def _post_filter(plugin: interface.PostFilterPlugin) -> Callable[..., Awaitable[interface.PostFilterAnswer]]:
+def _post_filter(
+    plugin: PostFilterPlugin,
+) -> Callable[..., Awaitable[PostFilterAnswer]]:
     """The plugin's method, which need not wait, as one that does."""
 
-    async def answered(*args: Any) -> interface.PostFilterAnswer:
+    async def answered(*args: Any) -> PostFilterAnswer:
         answer = plugin.post_filter(*args)
         return await answer if isinstance(answer, Awaitable) else answer
 

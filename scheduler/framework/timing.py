@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.interface import CycleState, Plugin, PreEnqueuePlugin, Status
-from kubeloop.scheduler.metrics import SchedulerMetrics
+from kubeloop.scheduler.api.extension_points import CycleState, Plugin, PreEnqueuePlugin, Status
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 
 MEASURED = 10  # of so many cycles one is measured plugin by plugin
 

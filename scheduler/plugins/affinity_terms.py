@@ -15,9 +15,9 @@ import numpy.typing as npt
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.selectors import Selector
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.columns import LabelColumn
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
-from kubeloop.scheduler.plugins.listers import Listers
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kubeloop.scheduler.api.extension_points import CycleState, Rows, Scores, Status
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import CycleState, Rows, Scores, Status
 from kubeloop.scheduler.api.results import FEW_ROWS, scores_one_by_one, skip
-from kubeloop.scheduler.plugins.args import NodeResourcesBalancedAllocationArgs
+from kubeloop.scheduler.config.plugin_args import NodeResourcesBalancedAllocationArgs
 from kubeloop.scheduler.plugins.resource_scores import Int64, ResourceAmounts, balance, balance_gained, balance_of_node
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import msgspec
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.api.events import POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     Code,
@@ -30,11 +29,12 @@ from kubeloop.scheduler.api.interface import (
     PostFilterResult,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on, unresolvable, unschedulable
+from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.extender import ExtenderError
-from kubeloop.scheduler.fit_error import fit_error_message
 from kubeloop.scheduler.framework.dry_run import DryRuns
-from kubeloop.scheduler.plugins.args import DefaultPreemptionArgs
+from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.plugins.preemption_eviction import Evictions
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -28,8 +27,9 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on, skip, unresolvable, unschedulable
-from kubeloop.scheduler.plugins.args import DynamicResourcesArgs
+from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

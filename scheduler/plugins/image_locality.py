@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, CycleState, Rows, Scores
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import MAX_NODE_SCORE, CycleState, Rows, Scores
 from kubeloop.scheduler.api.results import FEW_ROWS, at, scores_one_by_one
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

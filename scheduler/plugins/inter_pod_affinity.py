@@ -13,8 +13,7 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     ActionType,
     ClusterEventWithHint,
@@ -29,9 +28,11 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
+from kubeloop.scheduler.config.plugin_args import InterPodAffinityArgs
 from kubeloop.scheduler.plugins.affinity_terms import (
     ExistingTerms,
     IncomingTerm,
@@ -40,7 +41,6 @@ from kubeloop.scheduler.plugins.affinity_terms import (
     incoming_per_node,
     incoming_terms,
 )
-from kubeloop.scheduler.plugins.args import InterPodAffinityArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo

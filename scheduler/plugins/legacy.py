@@ -15,8 +15,7 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     ActionType,
     ClusterEventWithHint,
@@ -26,11 +25,12 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on, unschedulable
 from kubeloop.scheduler.cache.node_tree import zone_key
-from kubeloop.scheduler.plugins.args import NoArgs, NodeResourcesFitArgs
-from kubeloop.scheduler.plugins.in_tree import PluginType
+from kubeloop.scheduler.config.plugin_args import NoArgs, NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from kubeloop.scheduler.plugins.registry import PluginType
 from kubeloop.scheduler.plugins.topology_spread_constraints import default_selector
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Node, NodeSelectorTerm, Pod
 from kubeloop.scheduler.api.events import NODE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -26,6 +25,7 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     default_normalize,
     explained_per_node,
@@ -35,7 +35,7 @@ from kubeloop.scheduler.api.results import (
     skip,
     unresolvable,
 )
-from kubeloop.scheduler.plugins.args import NodeAffinityArgs
+from kubeloop.scheduler.config.plugin_args import NodeAffinityArgs
 from kubeloop.scheduler.plugins.node_masks import FEW_ROWS, node_selector_mask, required_affinity_rows, term_mask
 
 if TYPE_CHECKING:

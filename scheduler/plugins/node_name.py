@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kubeloop.scheduler.api.events import NODE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -18,8 +17,9 @@ from kubeloop.scheduler.api.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, always, on, same_reason, unresolvable, verdicts_one_by_one
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

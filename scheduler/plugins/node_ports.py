@@ -9,8 +9,7 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -21,9 +20,10 @@ from kubeloop.scheduler.api.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import always, at, counts_on_a_node, on, same_reason, skip, unschedulable
 from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo

@@ -14,8 +14,7 @@ import numpy as np
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     Code,
@@ -28,9 +27,11 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, at, counts_on_a_node, on, scores_one_by_one, verdicts_one_by_one
 from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
-from kubeloop.scheduler.plugins.args import NodeResourcesFitArgs
+from kubeloop.scheduler.cache.pod_requests import has_resize_status, pod_requests
+from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.resource_scores import (
     LeastAllocated,
     MostAllocated,
@@ -38,7 +39,6 @@ from kubeloop.scheduler.plugins.resource_scores import (
     ResourceAmounts,
     Scorer,
 )
-from kubeloop.scheduler.resources import has_resize_status, pod_requests
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

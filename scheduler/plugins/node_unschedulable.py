@@ -10,8 +10,7 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Node, Pod, Taint
 from kubeloop.kube.objects.taints import is_tolerated
 from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -21,8 +20,9 @@ from kubeloop.scheduler.api.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, always, at, on, same_reason, unresolvable, verdicts_one_by_one
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

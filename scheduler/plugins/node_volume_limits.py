@@ -15,8 +15,7 @@ import numpy.typing as npt
 from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolumeClaim, VolumeAttachment
 from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -26,8 +25,10 @@ from kubeloop.scheduler.api.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.csi_translation import (
     InTreePlugin,
     TranslationError,
@@ -36,7 +37,6 @@ from kubeloop.scheduler.plugins.csi_translation import (
     inline_handle,
     translated,
 )
-from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.plugins.volume_claims import (
     ClaimError,
     ClaimNotFound,

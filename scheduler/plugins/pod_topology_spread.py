@@ -19,8 +19,7 @@ from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.objects.taints import find_untolerated_taint
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     ActionType,
     ClusterEventWithHint,
@@ -35,10 +34,11 @@ from kubeloop.scheduler.api.interface import (
     ScoreTable,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
 from kubeloop.scheduler.cache.pod_classes import LabelClass
-from kubeloop.scheduler.plugins.args import PodTopologySpreadArgs
+from kubeloop.scheduler.config.plugin_args import PodTopologySpreadArgs
 from kubeloop.scheduler.plugins.node_masks import required_affinity_rows
 from kubeloop.scheduler.plugins.topology_spread_constraints import (
     DO_NOT_SCHEDULE,

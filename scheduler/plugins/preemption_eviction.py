@@ -15,7 +15,7 @@ from kubeloop.scheduler.api.handle import Handle
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo
-    from kubeloop.scheduler.metrics import EvictionResult
+    from kubeloop.scheduler.metrics_protocol import EvictionResult
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
-    from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+    from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class PrioritySort:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api.interface import MAX_NODE_SCORE, Rows, Scores
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, Rows, Scores
 from kubeloop.scheduler.api.results import at
 from kubeloop.scheduler.cache.node_info import is_scalar_resource
-from kubeloop.scheduler.plugins.args import ResourceSpec, UtilizationShapePoint
+from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo

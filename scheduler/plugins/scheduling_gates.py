@@ -7,10 +7,10 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.events import POD
+from kubeloop.scheduler.api.extension_points import ActionType, ClusterEventWithHint, Hint, Status
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import ActionType, ClusterEventWithHint, Hint, Status
 from kubeloop.scheduler.api.results import on, unresolvable
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 
 class SchedulingGates:

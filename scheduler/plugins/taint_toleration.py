@@ -13,8 +13,7 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
 from kubeloop.kube.objects.taints import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
 from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -25,6 +24,7 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     FEW_ROWS,
     always,
@@ -36,7 +36,7 @@ from kubeloop.scheduler.api.results import (
     unresolvable,
     verdicts_one_by_one,
 )
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import LabelSelector, OwnerReference, Pod, Service, TopologySpreadConstraint
 from kubeloop.kube.selectors import Selector, selector_from, selector_from_map
-from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.api.listers import Listers
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -26,8 +26,9 @@ from kubeloop.kube.objects.storage_types import (
 )
 from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import Selector, selector_from
+from kubeloop.scheduler.api.listers import Lister, Listers
+from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, is_migrated, translated
-from kubeloop.scheduler.plugins.listers import Lister, Listers
 from kubeloop.scheduler.plugins.volume_claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -42,7 +43,6 @@ from kubeloop.scheduler.plugins.volume_claims import (
     volume_class,
     waits_for_consumer,
 )
-from kubeloop.scheduler.resources import nano
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"

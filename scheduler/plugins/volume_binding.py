@@ -25,8 +25,7 @@ from kubeloop.kube.objects.storage_types import (
     StorageClass,
 )
 from kubeloop.scheduler.api.events import ADD, NODE, UPDATE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -38,8 +37,10 @@ from kubeloop.scheduler.api.interface import (
     Scores,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import always, at, failed, on, skip, unresolvable
-from kubeloop.scheduler.plugins.args import VolumeBindingArgs
+from kubeloop.scheduler.cache.pod_requests import nano
+from kubeloop.scheduler.config.plugin_args import VolumeBindingArgs
 from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, migrated_plugins
 from kubeloop.scheduler.plugins.node_masks import node_selector_mask
 from kubeloop.scheduler.plugins.volume_binder import (
@@ -52,12 +53,11 @@ from kubeloop.scheduler.plugins.volume_binder import (
     matches_node,
 )
 from kubeloop.scheduler.plugins.volume_claims import SELECTED_NODE, ClaimError, is_fully_bound, uses_claim, volume_class
-from kubeloop.scheduler.resources import nano
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.metrics import VolumeStage
+    from kubeloop.scheduler.metrics_protocol import VolumeStage
 
 log = logging.getLogger(__name__)
 

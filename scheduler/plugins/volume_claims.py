@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim
-from kubeloop.scheduler.plugins.listers import Listers
+from kubeloop.scheduler.api.listers import Listers
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

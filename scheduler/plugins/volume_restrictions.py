@@ -13,8 +13,7 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 from kubeloop.scheduler.api.events import ADD, NODE, POD
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -24,8 +23,9 @@ from kubeloop.scheduler.api.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import explained_per_node, on, skip, unresolvable, unschedulable
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.volume_claims import ClaimNotFound, get_claim, names_claim
 
 if TYPE_CHECKING:

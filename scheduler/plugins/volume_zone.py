@@ -14,8 +14,7 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.api.events import ADD, NODE, UPDATE
-from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     CycleState,
@@ -25,9 +24,10 @@ from kubeloop.scheduler.api.interface import (
     RowVerdicts,
     Status,
 )
+from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import always, on, skip, unresolvable
 from kubeloop.scheduler.cache.columns import ABSENT
-from kubeloop.scheduler.plugins.args import NoArgs
+from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
 from kubeloop.scheduler.plugins.volume_claims import (
     WAIT_FOR_FIRST_CONSUMER,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.queue.heap import PodHeap
-from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 
 ORDERING_WINDOW_NS = 1_000_000_000
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class PodHeap:

@@ -88,6 +88,6 @@ def test_the_wheel_holds_kubeloop_alone(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"kubeloop"}
-    assert "kubeloop/scheduler/api/interface.py" in names
+    assert "kubeloop/scheduler/api/extension_points.py" in names
     assert "kubeloop/py.typed" in names
     assert "kubeloop/tracing/views/assets/app.js" in names

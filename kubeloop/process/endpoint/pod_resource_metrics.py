@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.process.endpoint.server import File
-from kubeloop.scheduler.resources import pod_limits, pod_requests
+from kubeloop.scheduler.cache.pod_requests import pod_limits, pod_requests
 
 _SLICE = 200  # pods between two turns of the loop's other tasks
 _HELP = (

@@ -19,17 +19,17 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.objects import api_types, storage_types
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.algorithm import Algorithm
-from kubeloop.scheduler.api.interface import Code, CycleState, Rows, RowVerdicts, Status
+from kubeloop.scheduler.api.extension_points import Code, CycleState, Rows, RowVerdicts, Status
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.config.v1 import read_configuration
-from kubeloop.scheduler.fit_error import FitError, NodeVerdicts
 from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.fit_error import FitError, NodeVerdicts
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
-from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 

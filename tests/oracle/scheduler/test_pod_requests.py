@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, is_scalar_resource
-from kubeloop.scheduler.resources import pod_limits, pod_requests, resource_list
+from kubeloop.scheduler.cache.pod_requests import pod_limits, pod_requests, resource_list
 
 Records = Callable[[str], Iterator[dict[str, Any]]]
 

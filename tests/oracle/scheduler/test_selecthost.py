@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kubeloop.scheduler.api.interface import Code, Status
+from kubeloop.scheduler.api.extension_points import Code, Status
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.fit_error import Diagnosis, FitError, NodeVerdicts, event_note, num_feasible_nodes_to_find
+from kubeloop.scheduler.framework.fit_error import (
+    Diagnosis,
+    FitError,
+    NodeVerdicts,
+    event_note,
+    num_feasible_nodes_to_find,
+)
 
 
 def fit_error(record: dict[str, Any]) -> FitError:

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.api.interface import CycleState
+from kubeloop.scheduler.api.extension_points import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
-from kubeloop.scheduler.framework.points import check_points, refs_at
+from kubeloop.scheduler.framework.profile_plugins import check_points, refs_at
 
 
 class Filters:

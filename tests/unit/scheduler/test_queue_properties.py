@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.interface import ClusterEvent, Code, Hint, Status
-from kubeloop.scheduler.queue.hints import HintMap, Registration
+from kubeloop.scheduler.api.extension_points import ClusterEvent, Code, Hint, Status
+from kubeloop.scheduler.queue.queueing_hints import HintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 SECOND = 1_000_000_000

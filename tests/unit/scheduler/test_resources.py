@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod, convert
-from kubeloop.scheduler.resources import accounted_requests, pod_requests, rounded_up
+from kubeloop.scheduler.cache.pod_requests import accounted_requests, pod_requests, rounded_up
 
 
 def pod(pod_level: dict[str, str], status: dict[str, Any] | None = None, **container: str) -> Pod:

@@ -12,7 +12,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.api.events import NODE, cluster_event
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEventWithHint,
     Code,

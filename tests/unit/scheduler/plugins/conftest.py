@@ -12,7 +12,8 @@ import pytest
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.api.interface import CycleState, Status
+from kubeloop.scheduler.api.extension_points import CycleState, Status
+from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -20,7 +21,6 @@ from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.plugins.listers import Listers
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 

@@ -9,10 +9,10 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import NodeAffinity as NodeAffinityTerms
 from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
-from kubeloop.scheduler.api.interface import CycleState
+from kubeloop.scheduler.api.extension_points import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
-from kubeloop.scheduler.plugins import args
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
@@ -20,8 +20,8 @@ from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 
 
-def fit_args(**strategy: Any) -> args.NodeResourcesFitArgs:
-    return convert(args.NodeResourcesFitArgs, {"scoringStrategy": strategy})
+def fit_args(**strategy: Any) -> plugin_args.NodeResourcesFitArgs:
+    return convert(plugin_args.NodeResourcesFitArgs, {"scoringStrategy": strategy})
 
 
 def both_forms(plugin: Any, small: Any, pod: PodInfo) -> list[int]:
@@ -71,7 +71,9 @@ def test_ignored_extended_resources_are_not_filtered(cluster: Any, node: Any, po
     small = cluster([node("n")])
     wanted = {"limits": {}, "requests": {"example.com/gpu": "1", "other.io/nic": "1", "cpu": "100"}}
     new = pod("new", containers=[{"name": "c", "resources": wanted}])
-    ignoring = args.NodeResourcesFitArgs(ignored_resources=("example.com/gpu",), ignored_resource_groups=("other.io",))
+    ignoring = plugin_args.NodeResourcesFitArgs(
+        ignored_resources=("example.com/gpu",), ignored_resource_groups=("other.io",)
+    )
     plugin = NodeResourcesFit(ignoring, small)
     status = plugin.filter(CycleState(), PodInfo(new), small.snapshot.node_infos[0])
     assert status is not None
@@ -81,8 +83,10 @@ def test_ignored_extended_resources_are_not_filtered(cluster: Any, node: Any, po
 def test_balance_over_three_resources_takes_the_standard_deviation(cluster: Any, node: Any, pod: Any) -> None:
     small = cluster([node(f"n{number}", allocatable={"ephemeral-storage": "8Gi"}) for number in range(5)])
     names = ("cpu", "memory", "ephemeral-storage")
-    resources = tuple(args.ResourceSpec(name=name) for name in names)
-    plugin = NodeResourcesBalancedAllocation(args.NodeResourcesBalancedAllocationArgs(resources=resources), small)
+    resources = tuple(plugin_args.ResourceSpec(name=name) for name in names)
+    plugin = NodeResourcesBalancedAllocation(
+        plugin_args.NodeResourcesBalancedAllocationArgs(resources=resources), small
+    )
     # shares 0.5, 0, 0: deviation 0.2357 after, 0 before
     assert both_forms(plugin, small, PodInfo(pod("new", cpu="2"))) == [63] * 5
 
@@ -94,7 +98,7 @@ def test_added_affinity_counts_for_every_pod(cluster: Any, node: Any, pod: Any) 
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gold]},
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": gold}],
     }
-    plugin = NodeAffinity(args.NodeAffinityArgs(added_affinity=convert(NodeAffinityTerms, terms)), small)
+    plugin = NodeAffinity(plugin_args.NodeAffinityArgs(added_affinity=convert(NodeAffinityTerms, terms)), small)
     state, new, snapshot = CycleState(), PodInfo(pod("new")), small.snapshot
     assert plugin.pre_filter(state, new, snapshot) == (None, None)
     verdicts = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
@@ -110,7 +114,7 @@ def test_hard_pod_affinity_of_existing_pods_scores_with_its_weight(
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
     friend = pod("friend", "a", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
     small = cluster([node("a"), node("b")], [friend])
-    plugin = InterPodAffinity(args.InterPodAffinityArgs(hard_pod_affinity_weight=weight), small)
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(hard_pod_affinity_weight=weight), small)
     state, new, snapshot = CycleState(), PodInfo(pod("new", labels={"app": "web"})), small.snapshot
     skipped = plugin.pre_score(state, new, snapshot, snapshot.all_rows)
     if expected is None:
@@ -121,7 +125,7 @@ def test_hard_pod_affinity_of_existing_pods_scores_with_its_weight(
 
 def test_preferences_of_existing_pods_can_be_ignored(cluster: Any, node: Any, pod: Any) -> None:
     small = cluster([node("a")])
-    plugin = InterPodAffinity(args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), small)
+    plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), small)
     state, new = CycleState(), PodInfo(pod("new"))
     assert plugin.pre_score(state, new, small.snapshot, small.snapshot.all_rows) is not None
 
@@ -142,7 +146,7 @@ def test_list_defaulting_spreads_by_owner_or_service(by: str, cluster: Any, node
         small.put("services", convert(Service, {"metadata": metadata, "spec": {"selector": labels}}))
     default = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
     arguments = {"defaultingType": "List", "defaultConstraints": [default]}
-    plugin = PodTopologySpread(convert(args.PodTopologySpreadArgs, arguments), small)
+    plugin = PodTopologySpread(convert(plugin_args.PodTopologySpreadArgs, arguments), small)
     new = PodInfo(pod("new", labels=labels, owner=OWNER if by == "replica set" else []))
     state, snapshot = CycleState(), small.snapshot
     assert plugin.pre_filter(state, new, snapshot) == (None, None)
@@ -151,7 +155,7 @@ def test_list_defaulting_spreads_by_owner_or_service(by: str, cluster: Any, node
 
 def test_a_new_service_is_noticed_by_the_next_pod_of_the_class(cluster: Any, node: Any, pod: Any) -> None:
     small = cluster([node("a"), node("b")], [pod("old", "a", labels={"app": "web"})])
-    plugin = PodTopologySpread(args.PodTopologySpreadArgs(), small)
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), small)
     snapshot = small.snapshot
 
     def skips() -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.api.interface import CycleState
+from kubeloop.scheduler.api.extension_points import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
 
 
 def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:

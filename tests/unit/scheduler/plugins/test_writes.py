@@ -12,9 +12,9 @@ import pytest
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kubeloop.scheduler.api.interface import Code, CycleState
+from kubeloop.scheduler.api.extension_points import Code, CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.plugins import args
+from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.preemption_eviction import Evictions
@@ -23,7 +23,7 @@ from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 
 async def test_binding_is_posted_in_its_own_lane(cluster: Any, node: Any, pod: Any) -> None:
     small = cluster([node("a")])
-    binder = DefaultBinder(args.NoArgs(), small)
+    binder = DefaultBinder(plugin_args.NoArgs(), small)
     assert await binder.bind(CycleState(), PodInfo(pod("new", uid="u1")), "a") is None
     verb, plural, namespace, name, subresource, body = small.client.requests[0]
     assert (verb, plural, namespace, name, subresource) == ("create", "pods", "default", "new", "binding")
@@ -38,7 +38,7 @@ async def test_binding_is_posted_in_its_own_lane(cluster: Any, node: Any, pod: A
 async def test_a_failed_binding_is_an_error_of_the_binder(error: Exception, cluster: Any, pod: Any) -> None:
     small = cluster()
     small.client.failures = [error]
-    status = await DefaultBinder(args.NoArgs(), small).bind(CycleState(), PodInfo(pod("new")), "a")
+    status = await DefaultBinder(plugin_args.NoArgs(), small).bind(CycleState(), PodInfo(pod("new")), "a")
     assert status is not None
     assert (status.code, status.plugin, status.error) == (Code.ERROR, "DefaultBinder", error)
 
@@ -169,7 +169,7 @@ def available(**claim_ref: Any) -> PersistentVolume:
 
 
 def reserved(small: Any, pod: Any, timeout_seconds: int = 1) -> tuple[VolumeBinding, CycleState, PodInfo]:
-    plugin = VolumeBinding(args.VolumeBindingArgs(bind_timeout_seconds=timeout_seconds), small)
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(bind_timeout_seconds=timeout_seconds), small)
     new = PodInfo(pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
     state = CycleState()
     assert plugin.pre_filter(state, new, small.snapshot) == (None, None)

@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.interface import (
+from kubeloop.scheduler.api.extension_points import (
     ActionType,
     ClusterEvent,
     ClusterEventWithHint,

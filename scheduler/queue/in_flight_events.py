@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.scheduler.api.interface import ClusterEvent
+from kubeloop.scheduler.api.extension_points import ClusterEvent
 
 
 class MissedEvent(msgspec.Struct, frozen=True):

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from kubeloop.scheduler.api.interface import Code, CycleState, ExplainRowsPlugin, Plugin, RowReasons, Rows, Status
+from kubeloop.scheduler.api.extension_points import (
+    Code,
+    CycleState,
+    ExplainRowsPlugin,
+    Plugin,
+    RowReasons,
+    Rows,
+    Status,
+)
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import ClassResults

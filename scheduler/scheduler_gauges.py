@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sized
 
-from kubeloop.scheduler.api.interface import Plugin
+from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.metrics import SchedulerState
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.metrics_protocol import SchedulerState
 
 _POPPED = "PodPopped"
 

@@ -9,23 +9,38 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
-from kubeloop.scheduler.api import interface
-from kubeloop.scheduler.api.interface import Plugin
+from kubeloop.scheduler.api.extension_points import (
+    BindPlugin,
+    FilterPlugin,
+    FilterRowsPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+    ScoreRowsPlugin,
+)
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
 
 _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
-    "preEnqueue": (interface.PreEnqueuePlugin,),
-    "queueSort": (interface.QueueSortPlugin,),
-    "preFilter": (interface.PreFilterPlugin,),
-    "filter": (interface.FilterPlugin, interface.FilterRowsPlugin),
-    "postFilter": (interface.PostFilterPlugin,),
-    "preScore": (interface.PreScorePlugin,),
-    "score": (interface.ScorePlugin, interface.ScoreRowsPlugin),
-    "reserve": (interface.ReservePlugin,),
-    "permit": (interface.PermitPlugin,),
-    "preBind": (interface.PreBindPlugin,),
-    "bind": (interface.BindPlugin,),
-    "postBind": (interface.PostBindPlugin,),
+    "preEnqueue": (PreEnqueuePlugin,),
+    "queueSort": (QueueSortPlugin,),
+    "preFilter": (PreFilterPlugin,),
+    "filter": (FilterPlugin, FilterRowsPlugin),
+    "postFilter": (PostFilterPlugin,),
+    "preScore": (PreScorePlugin,),
+    "score": (ScorePlugin, ScoreRowsPlugin),
+    "reserve": (ReservePlugin,),
+    "permit": (PermitPlugin,),
+    "preBind": (PreBindPlugin,),
+    "bind": (BindPlugin,),
+    "postBind": (PostBindPlugin,),
 }
 assert tuple(_PROTOCOLS) == EXTENSION_POINTS
 _METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {

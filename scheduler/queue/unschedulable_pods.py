@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class UnschedulablePods:

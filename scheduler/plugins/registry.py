@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from kubeloop.kube.objects.api_types import Struct
+from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.interface import Plugin
-from kubeloop.scheduler.plugins import args
+from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
@@ -37,7 +37,7 @@ class PluginType(msgspec.Struct, frozen=True):
     """How to make one plugin: `construct(args, handle)`, with `args` an `args_type`."""
 
     construct: Callable[[Any, Handle], Plugin]
-    args_type: type[Struct] = args.NoArgs
+    args_type: type[Struct] = plugin_args.NoArgs
 
 
 DEFAULT_PLUGINS: Mapping[str, PluginType] = {
@@ -46,22 +46,22 @@ DEFAULT_PLUGINS: Mapping[str, PluginType] = {
     "NodeUnschedulable": PluginType(NodeUnschedulable),
     "NodeName": PluginType(NodeName),
     "TaintToleration": PluginType(TaintToleration),
-    "NodeAffinity": PluginType(NodeAffinity, args.NodeAffinityArgs),
+    "NodeAffinity": PluginType(NodeAffinity, plugin_args.NodeAffinityArgs),
     "NodePorts": PluginType(NodePorts),
-    "NodeResourcesFit": PluginType(NodeResourcesFit, args.NodeResourcesFitArgs),
+    "NodeResourcesFit": PluginType(NodeResourcesFit, plugin_args.NodeResourcesFitArgs),
     "NodeResourcesBalancedAllocation": PluginType(
-        NodeResourcesBalancedAllocation, args.NodeResourcesBalancedAllocationArgs
+        NodeResourcesBalancedAllocation, plugin_args.NodeResourcesBalancedAllocationArgs
     ),
     "ImageLocality": PluginType(ImageLocality),
     "DefaultBinder": PluginType(DefaultBinder),
     "NodeDeclaredFeatures": PluginType(NodeDeclaredFeatures),
-    "InterPodAffinity": PluginType(InterPodAffinity, args.InterPodAffinityArgs),
-    "DefaultPreemption": PluginType(DefaultPreemption, args.DefaultPreemptionArgs),
-    "DynamicResources": PluginType(DynamicResources, args.DynamicResourcesArgs),
+    "InterPodAffinity": PluginType(InterPodAffinity, plugin_args.InterPodAffinityArgs),
+    "DefaultPreemption": PluginType(DefaultPreemption, plugin_args.DefaultPreemptionArgs),
+    "DynamicResources": PluginType(DynamicResources, plugin_args.DynamicResourcesArgs),
     "VolumeRestrictions": PluginType(VolumeRestrictions),
     "NodeVolumeLimits": PluginType(NodeVolumeLimits),
-    "VolumeBinding": PluginType(VolumeBinding, args.VolumeBindingArgs),
+    "VolumeBinding": PluginType(VolumeBinding, plugin_args.VolumeBindingArgs),
     "VolumeZone": PluginType(VolumeZone),
-    "PodTopologySpread": PluginType(PodTopologySpread, args.PodTopologySpreadArgs),
+    "PodTopologySpread": PluginType(PodTopologySpread, plugin_args.PodTopologySpreadArgs),
 }
 """In no order: the order at each extension point is the profile's."""

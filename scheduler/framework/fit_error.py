@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kubeloop.scheduler.api.interface import Code, RowReasons, Rows, Status
+from kubeloop.scheduler.api.extension_points import Code, RowReasons, Rows, Status
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 EVENT_NOTE_BYTES = 1024

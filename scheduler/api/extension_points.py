@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Pod
+    from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.queue.queued_pod import QueuedPodInfo
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
