@@ -13,8 +13,8 @@ from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.extension_points import ActionType, ClusterEvent
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 

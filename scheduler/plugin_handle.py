@@ -18,9 +18,9 @@ from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPod
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.tracing.recording.pod_recorder import PodTraces
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]

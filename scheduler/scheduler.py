@@ -43,13 +43,13 @@ from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
 from kubeloop.scheduler.full_objects import WholeObjects
 from kubeloop.scheduler.lister_resources import LISTED
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.queue.queueing_hints import HintMap, registrations, watched
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.status_patches import StatusPatches
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sized
 
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.metrics_protocol import SchedulerState
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 _POPPED = "PodPopped"
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.extender import Extender
     from kubeloop.scheduler.framework.dry_run import DryRuns
     from kubeloop.scheduler.framework.waiting_pods import WaitingPod
-    from kubeloop.scheduler.queue.nominator import Nominator
     from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+    from kubeloop.scheduler.queue.nominator import Nominator
     from kubeloop.tracing.recording.pod_recorder import PodTraces
 
 

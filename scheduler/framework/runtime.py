@@ -56,8 +56,8 @@ from kubeloop.scheduler.framework.profile_plugins import check_points, named_in,
 from kubeloop.scheduler.framework.registry import make_plugin
 from kubeloop.scheduler.framework.rejection_reasons import Explanations, ExplanationsByNode, named, of_all
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
-from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.scheduler.queue.nominator import Nominator
 
 log = logging.getLogger(__name__)
 

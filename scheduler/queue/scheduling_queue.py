@@ -30,13 +30,13 @@ from kubeloop.scheduler.api.extension_points import ClusterEvent, Code, Hint, Pr
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.backoff import BackoffQueue
 from kubeloop.scheduler.queue.heap import PodHeap
 from kubeloop.scheduler.queue.in_flight_events import InFlight
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import DECIDED_BY_SPEC, HintMap, Registration
 from kubeloop.scheduler.queue.unschedulable_pods import UnschedulablePods
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kubeloop.process.metrics.registry import Counter, Gauge, Histogram, Registration
-from kubeloop.scheduler.metrics_protocol import AttemptResult, EvictionResult, SchedulerMetrics, SchedulerState, VolumeStage
+from kubeloop.scheduler.metrics_protocol import (
+    AttemptResult,
+    EvictionResult,
+    SchedulerMetrics,
+    SchedulerState,
+    VolumeStage,
+)
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
