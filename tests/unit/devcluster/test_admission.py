@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.devcluster.test_server import Api
 
 from kubeloop.devcluster.admission.resource_quota import charge
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
@@ -106,10 +106,10 @@ def test_a_resize_is_charged_for_the_more_of_what_is_asked_and_what_is_there():
 
 async def limited(limits: list[JSON], *pods: JSON) -> list[tuple[int, Any]]:
     """The status and, of a refusal, what is said after "is forbidden: ", or the pod."""
-    api, result = Api(), []
-    await api("POST", f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
+    api, result = InProcessApi(), []
+    api("POST", f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
     for each in pods:
-        code, body = await api("POST", f"{CORE}/pods", each)
+        code, body = api("POST", f"{CORE}/pods", each)
         result.append((code, body if code < 300 else body["message"].partition(" is forbidden: ")[2]))
     return result
 
@@ -146,79 +146,79 @@ async def test_a_pod_as_a_whole_is_held_to_its_bounds_without_its_overhead():
 
 
 async def test_a_claim_grows_only_when_it_is_bound_and_its_class_lets_it():
-    api, path = Api(), f"{CORE}/persistentvolumeclaims"
+    api, path = InProcessApi(), f"{CORE}/persistentvolumeclaims"
     made = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "x"}}
     sizes = iter(("1Gi", "2Gi", "3Gi", "9Gi", "4Gi"))
 
     async def write(method: str, target: str) -> str:
         body = {**made, "spec": {**made["spec"], "resources": {"requests": {"storage": next(sizes)}}}}
         if method == "PUT":
-            body["spec"] = {**(await api("GET", target))[1]["spec"], **body["spec"]}
-        code, answer = await api(method, target, body)
+            body["spec"] = {**api("GET", target)[1]["spec"], **body["spec"]}
+        code, answer = api(method, target, body)
         return "" if code < 300 else answer["message"].partition(": ")[2]
 
     assert await write("POST", path) == ""
     assert (await write("PUT", f"{path}/c")).startswith("spec: Forbidden: spec is immutable after creation except")
-    await api("PUT", f"{path}/c/status", {**made, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}})
+    api("PUT", f"{path}/c/status", {**made, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}})
     assert (await write("PUT", f"{path}/c")).startswith("only dynamically provisioned pvc can be resized and the")
     expanding = {"metadata": {"name": "x"}, "provisioner": "a.b/c", "allowVolumeExpansion": True}
-    await api("POST", "/apis/storage.k8s.io/v1/storageclasses", expanding)
+    api("POST", "/apis/storage.k8s.io/v1/storageclasses", expanding)
     bounds = [{"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}}]
-    await api("POST", f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": bounds}})
+    api("POST", f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": bounds}})
     most = "maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 9Gi"
     assert await write("PUT", f"{path}/c") == most
     assert await write("PUT", f"{path}/c") == ""
 
 
 async def test_an_ingress_gets_the_newest_default_class_unless_it_has_one():
-    api, path = Api(), "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
+    api, path = InProcessApi(), "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
     marked = {"annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}}
     for name in ("b", "a"):
         body = {"metadata": {"name": name, **marked}, "spec": {"controller": "a.b/c"}}
-        await api("POST", "/apis/networking.k8s.io/v1/ingressclasses", body)
+        api("POST", "/apis/networking.k8s.io/v1/ingressclasses", body)
     spec = {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}
     classes = []
     for i, more in enumerate(({}, {"annotations": {"kubernetes.io/ingress.class": "x"}})):
-        _, made = await api("POST", path, {"metadata": {"name": f"i{i}", **more}, "spec": spec})
+        _, made = api("POST", path, {"metadata": {"name": f"i{i}", **more}, "spec": spec})
         classes.append(made["spec"].get("ingressClassName"))
     assert classes == ["a", None]
 
 
 async def test_there_is_one_default_priority_whichever_way_a_second_is_made():
-    api, path = Api(), "/apis/scheduling.k8s.io/v1/priorityclasses"
+    api, path = InProcessApi(), "/apis/scheduling.k8s.io/v1/priorityclasses"
     for name, default in (("a", True), ("b", False)):
-        await api("POST", path, {"metadata": {"name": name}, "value": 1, "globalDefault": default})
+        api("POST", path, {"metadata": {"name": name}, "value": 1, "globalDefault": default})
     second = "is forbidden: PriorityClass a is already marked as default. Only one default can exist"
-    again = await api("POST", path, {"metadata": {"name": "c"}, "value": 1, "globalDefault": True})
-    other = await api("PUT", f"{path}/b", {"metadata": {"name": "b"}, "value": 1, "globalDefault": True})
+    again = api("POST", path, {"metadata": {"name": "c"}, "value": 1, "globalDefault": True})
+    other = api("PUT", f"{path}/b", {"metadata": {"name": "b"}, "value": 1, "globalDefault": True})
     assert [again[0], other[0]] == [403, 403]
     assert all(body["message"].endswith(second) for _, body in (again, other))
     body = {"metadata": {"generateName": "g-"}, "spec": {**pod()["spec"], "priorityClassName": "none"}}
-    _, refused = await api("POST", f"{CORE}/pods", body)
+    _, refused = api("POST", f"{CORE}/pods", body)
     assert refused["message"] == 'pods "g-" is forbidden: no PriorityClass with name none was found'
 
 
 async def test_what_is_left_of_a_namespace_that_is_gone_is_not_written_any_more():
-    api, path = Api(), "/api/v1/namespaces/n"
-    await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
-    await api("POST", f"{path}/configmaps", {"metadata": {"name": "a"}})
-    await api("DELETE", path)
-    assert (await api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}}))[0] == 200
-    await api("PUT", f"{path}/finalize", {"metadata": {"name": "n"}, "spec": {}})
-    code, refused = await api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})
+    api, path = InProcessApi(), "/api/v1/namespaces/n"
+    api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
+    api("POST", f"{path}/configmaps", {"metadata": {"name": "a"}})
+    api("DELETE", path)
+    assert api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})[0] == 200
+    api("PUT", f"{path}/finalize", {"metadata": {"name": "n"}, "spec": {}})
+    code, refused = api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})
     assert (code, refused["message"]) == (404, 'namespaces "n" not found')
-    assert (await api("DELETE", f"{path}/configmaps/a"))[0] == 200
+    assert api("DELETE", f"{path}/configmaps/a")[0] == 200
 
 
 async def test_labels_of_pod_security_say_something_known():
-    api, key = Api(), "pod-security.kubernetes.io/enforce"
+    api, key = InProcessApi(), "pod-security.kubernetes.io/enforce"
     good, bad = {key: "baseline", f"{key}-version": "v1.36"}, {key: "strict", f"{key}-version": "1"}
     wrong = [
         f'metadata.labels[{key}]: Invalid value: "strict": must be one of privileged, baseline, restricted',
         f'metadata.labels[{key}-version]: Invalid value: "1": must be "latest" or "v1.x"',
     ]
-    assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n", "labels": good}}))[0] == 201
+    assert api("POST", "/api/v1/namespaces", {"metadata": {"name": "n", "labels": good}})[0] == 201
     for method, name in (("POST", ""), ("PUT", "/n")):
-        code, body = await api(method, f"/api/v1/namespaces{name}", {"metadata": {"name": "n", "labels": bad}})
+        code, body = api(method, f"/api/v1/namespaces{name}", {"metadata": {"name": "n", "labels": bad}})
         assert code == 422
         assert [f"{each['field']}: {each['message']}" for each in body["details"]["causes"]] == wrong

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.devcluster.test_server import Api
-from unit.devcluster.test_validation import container, created, pod, stored, told, updated, workload
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
@@ -19,6 +17,16 @@ from kubeloop.kube.objects.resources import (
     PODS,
     RESOURCE_QUOTAS,
     SERVICES,
+)
+from support.api_requests import InProcessApi
+from support.validation_causes import (
+    cause_texts,
+    create_causes,
+    defaulted,
+    pod,
+    pod_with_container,
+    update_causes,
+    workload,
 )
 
 JSON = dict[str, Any]
@@ -99,7 +107,7 @@ V = "spec.volumes[0]"
             id="ephemeral",
         ),
         pytest.param(
-            container(lifecycle={"preStop": {"exec": {}, "httpGet": {"port": 1}}}),
+            pod_with_container(lifecycle={"preStop": {"exec": {}, "httpGet": {"port": 1}}}),
             [
                 "spec.containers[0].lifecycle.preStop.exec.command: Required value",
                 "spec.containers[0].lifecycle.preStop.httpGet: Forbidden: may not specify more than 1 handler type",
@@ -107,12 +115,12 @@ V = "spec.volumes[0]"
             id="two handlers",
         ),
         pytest.param(
-            container(resizePolicy=[{"resourceName": "disk", "restartPolicy": "NotRequired"}]),
+            pod_with_container(resizePolicy=[{"resourceName": "disk", "restartPolicy": "NotRequired"}]),
             ['spec.containers[0].resizePolicy: Unsupported value: "disk": supported values: "cpu", "memory"'],
             id="resizePolicy",
         ),
         pytest.param(
-            container(restartPolicyRules=[{"action": "Restart"}]),
+            pod_with_container(restartPolicyRules=[{"action": "Restart"}]),
             [
                 "spec.containers[0].restartPolicy: Required value: "
                 "must specify restartPolicy when restart rules are used",
@@ -121,7 +129,7 @@ V = "spec.volumes[0]"
             id="restart rules",
         ),
         pytest.param(
-            container(resources={"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}),
+            pod_with_container(resources={"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}),
             [
                 f"spec.containers[0].resources.{part}[hugepages-2Mi]: Invalid value: "
                 '"3Mi": 3Mi is not positive integer multiple of hugepages-2Mi'
@@ -130,7 +138,7 @@ V = "spec.volumes[0]"
             id="half a huge page",
         ),
         pytest.param(
-            container(resources={"claims": [{"name": "gpu"}]}),
+            pod_with_container(resources={"claims": [{"name": "gpu"}]}),
             [
                 'spec.containers[0].resources.claims[0]: Not found: "gpu": '
                 "must be one of the names in pod.spec.resourceClaims which is empty"
@@ -156,7 +164,7 @@ V = "spec.volumes[0]"
             id="hostUsers",
         ),
         pytest.param(
-            container(securityContext={"appArmorProfile": {"type": "Localhost"}, "procMount": "Unmasked"}),
+            pod_with_container(securityContext={"appArmorProfile": {"type": "Localhost"}, "procMount": "Unmasked"}),
             [
                 "spec.containers[0].securityContext.procMount: Invalid value: "
                 '"Unmasked": `hostUsers` must be false to use `Unmasked`',
@@ -168,7 +176,7 @@ V = "spec.volumes[0]"
     ],
 )  # fmt: skip
 def test_a_pod(body: JSON, causes: list[str]):
-    assert created(PODS, body) == causes
+    assert create_causes(PODS, body) == causes
 
 
 def claim(size: str = "1Gi", phase: str = "Pending", **spec: Any) -> JSON:
@@ -177,19 +185,19 @@ def claim(size: str = "1Gi", phase: str = "Pending", **spec: Any) -> JSON:
 
 
 def test_a_claim_may_grow_when_it_is_bound():
-    assert updated(PERSISTENT_VOLUME_CLAIMS, claim(phase="Bound"), claim("2Gi", "Bound")) == []
-    [cause] = updated(PERSISTENT_VOLUME_CLAIMS, claim(), claim("2Gi"))
+    assert update_causes(PERSISTENT_VOLUME_CLAIMS, claim(phase="Bound"), claim("2Gi", "Bound")) == []
+    [cause] = update_causes(PERSISTENT_VOLUME_CLAIMS, claim(), claim("2Gi"))
     assert cause.startswith("spec: Forbidden: spec is immutable after creation except resources.requests and")
-    assert updated(PERSISTENT_VOLUME_CLAIMS, claim(phase="Bound"), claim("0.5Gi", "Bound")) == []
+    assert update_causes(PERSISTENT_VOLUME_CLAIMS, claim(phase="Bound"), claim("0.5Gi", "Bound")) == []
     have = {**claim(phase="Bound"), "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
-    assert updated(PERSISTENT_VOLUME_CLAIMS, have, claim("512Mi", "Bound")) == [
+    assert update_causes(PERSISTENT_VOLUME_CLAIMS, have, claim("512Mi", "Bound")) == [
         "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"
     ]
 
 
 def test_a_local_volume_needs_a_node():
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "local": {"path": "/a"}}
-    assert created(PERSISTENT_VOLUMES, {"spec": spec}) == [
+    assert create_causes(PERSISTENT_VOLUMES, {"spec": spec}) == [
         "spec.nodeAffinity: Required value: Local volume requires node affinity"
     ]
 
@@ -197,7 +205,7 @@ def test_a_local_volume_needs_a_node():
 def test_a_quota_names_what_there_is_and_scopes_that_apply():
     body = {"spec": {"hard": {"bogus": "1", "secrets": "1.5"}, "scopes": ["BestEffort", "NotBestEffort"]}}
     scopes = '["BestEffort","NotBestEffort"]'
-    assert created(RESOURCE_QUOTAS, body) == [
+    assert create_causes(RESOURCE_QUOTAS, body) == [
         'spec.hard[bogus]: Invalid value: "bogus": must be a standard resource type or fully qualified',
         'spec.hard[bogus]: Invalid value: "bogus": must be a standard resource for quota',
         'spec.hard[secrets]: Invalid value: "1500m": must be an integer',
@@ -206,7 +214,7 @@ def test_a_quota_names_what_there_is_and_scopes_that_apply():
         f"spec.scopes: Invalid value: {scopes}: conflicting scopes",
     ]
     other = {"spec": {"hard": {"pods": "1"}, "scopes": ["Terminating"]}}
-    assert updated(RESOURCE_QUOTAS, {"spec": {"hard": {"pods": "1"}}}, other) == [
+    assert update_causes(RESOURCE_QUOTAS, {"spec": {"hard": {"pods": "1"}}}, other) == [
         'spec.scopes: Invalid value: ["Terminating"]: field is immutable'
     ]
 
@@ -216,39 +224,39 @@ def test_amounts_of_a_limit_range_do_not_contradict_each_other():
         "spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}, "default": {"cpu": "3"}}]}
     }
     where = "spec.limits[0]"
-    assert created(LIMIT_RANGES, body) == [
+    assert create_causes(LIMIT_RANGES, body) == [
         f'{where}.min[cpu]: Invalid value: "2": min value 2 is greater than max value 1',
         f'{where}.defaultRequest[cpu]: Invalid value: "3": default request value 3 is greater than max value 1',
         f'{where}.default[cpu]: Invalid value: "1": default value 3 is greater than max value 1',
     ]
-    assert created(LIMIT_RANGES, {"spec": {"limits": [{"type": "PersistentVolumeClaim"}]}}) == [
+    assert create_causes(LIMIT_RANGES, {"spec": {"limits": [{"type": "PersistentVolumeClaim"}]}}) == [
         "spec.limits[0].limits: Required value: "
         "either minimum or maximum storage value is required, but neither was provided"
     ]
 
 
 def test_ephemeral_containers_are_added_and_nothing_else_changes():
-    old = stored(PODS, pod(nodeName="n"))
+    old = defaulted(PODS, pod(nodeName="n"))
     debug = {"name": "debug", "image": "busybox", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"}
-    new = stored(PODS, pod(nodeName="m", ephemeralContainers=[debug]))
+    new = defaulted(PODS, pod(nodeName="m", ephemeralContainers=[debug]))
     kept = prepare_for_part_of_pod(new, old, "ephemeralcontainers")
     assert kept["spec"]["nodeName"] == "n"
     assert kept["metadata"]["generation"] == 1
     assert validate_update(PODS, kept, old, subresource="ephemeralcontainers") == []
-    without = prepare_for_part_of_pod(stored(PODS, pod()), kept, "ephemeralcontainers")
-    gone = told(validate_update(PODS, without, kept, subresource="ephemeralcontainers"))
+    without = prepare_for_part_of_pod(defaulted(PODS, pod()), kept, "ephemeralcontainers")
+    gone = cause_texts(validate_update(PODS, without, kept, subresource="ephemeralcontainers"))
     assert gone == ['spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed\n']
 
 
 def test_a_resize_changes_amounts_and_keeps_the_class():
     def sized(**resources: Any) -> JSON:
-        return stored(PODS, container(resources=resources))
+        return defaulted(PODS, pod_with_container(resources=resources))
 
     old = sized(requests={"cpu": "1"})
     more = prepare_for_part_of_pod(sized(requests={"cpu": "2"}), old, "resize")
     assert validate_update(PODS, more, old, subresource="resize") == []
     none = prepare_for_part_of_pod(sized(), old, "resize")
-    assert told(validate_update(PODS, none, old, subresource="resize")) == [
+    assert cause_texts(validate_update(PODS, none, old, subresource="resize")) == [
         'spec: Invalid value: "": Pod QOS Class may not change as a result of resizing',
         "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
     ]
@@ -280,16 +288,14 @@ def test_warnings_of_pods_templates_and_services():
 
 
 async def test_a_claim_grows_only_where_its_class_lets_it():
-    api = Api()
-    await api("POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "fixed"}, "provisioner": "x/y"})
+    api = InProcessApi()
+    api("POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "fixed"}, "provisioner": "x/y"})
     claims = "/api/v1/namespaces/default/persistentvolumeclaims"
     body = {"metadata": {"name": "c"}, **claim(storageClassName="fixed")}
-    await api("POST", claims, body)
-    await api(
-        "PATCH", f"{claims}/c/status", {"status": {"phase": "Bound"}}, {"Content-Type": "application/merge-patch+json"}
-    )
+    api("POST", claims, body)
+    api("PATCH", f"{claims}/c/status", {"status": {"phase": "Bound"}})
     wanted = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
-    status, answer = await api("PATCH", f"{claims}/c", wanted, {"Content-Type": "application/merge-patch+json"})
+    status, answer = api("PATCH", f"{claims}/c", wanted)
     assert (status, answer["message"].partition(": ")[2]) == (
         403,
         "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
@@ -298,12 +304,12 @@ async def test_a_claim_grows_only_where_its_class_lets_it():
 
 
 async def test_a_load_balancer_with_local_traffic_has_a_port_for_health_checks():
-    api = Api()
+    api = InProcessApi()
     body = {
         "metadata": {"name": "s"},
         "spec": {"ports": [{"port": 1}], "type": "LoadBalancer", "externalTrafficPolicy": "Local"},
     }
-    status, made = await api("POST", "/api/v1/namespaces/default/services", body)
+    status, made = api("POST", "/api/v1/namespaces/default/services", body)
     assert (status, 30000 <= made["spec"]["healthCheckNodePort"] < 32768) == (201, True)
 
 

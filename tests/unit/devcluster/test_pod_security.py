@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from unit.devcluster.test_server import Api
 
 from kubeloop.devcluster.admission.pod_security_checks import violations
-from kubeloop.devcluster.api.request import Request
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 CLOSED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -191,29 +189,28 @@ def test_annotations_say_profiles_as_well():
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-class Cluster(Api):
-    """A server with namespace `n`: requests answer (status, message, warnings)."""
+class Cluster:
+    """A server with namespace `n`: requests return (status, message, warnings)."""
 
-    async def ask(self, method: str, target: str, body: JSON) -> tuple[int, str, list[str]]:
-        form = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        answer = await self.server.handle(Request.of(method, target, {"content-type": form}, json.dumps(body).encode()))
-        assert isinstance(answer.body, bytes)
-        warnings = [text.removeprefix("299 - ") for name, text in answer.headers if name == "Warning"]
-        return answer.status, json.loads(answer.body).get("message", ""), warnings
+    def __init__(self) -> None:
+        self._api = InProcessApi()
+        self._api.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
 
-    async def label(self, **labels: str | None) -> list[str]:
-        """Set labels of namespace `n` (`_` is for `-`); the warnings."""
-        given = {f"{LABEL}{name.replace('_', '-')}": value for name, value in labels.items()}
-        status, _, warnings = await self.ask("PATCH", "/api/v1/namespaces/n", {"metadata": {"labels": given}})
+    def request(self, method: str, path: str, body: JSON) -> tuple[int, str, list[str]]:
+        status, content = self._api(method, path, body)
+        return status, content.get("message", ""), [text.removeprefix("299 - ") for text in self._api.warnings]
+
+    def label(self, **labels: str | None) -> list[str]:
+        """Set labels of namespace `n` (`_` stands for `-`) and return the warnings."""
+        prefixed = {f"{LABEL}{name.replace('_', '-')}": value for name, value in labels.items()}
+        status, _, warnings = self.request("PATCH", "/api/v1/namespaces/n", {"metadata": {"labels": prefixed}})
         assert status == 200
         return warnings
 
 
 @pytest.fixture
 async def cluster() -> Cluster:
-    made = Cluster()
-    await made("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
-    return made
+    return Cluster()
 
 
 PODS = "/api/v1/namespaces/n/pods"
@@ -224,21 +221,21 @@ def pod(name: str, **fields: Any) -> JSON:
 
 
 async def test_pods_are_refused_by_the_level_enforced_and_warned_of_by_the_other(cluster: Cluster):
-    await cluster.label(enforce="baseline", warn="restricted", warn_version="v1.18")
+    cluster.label(enforce="baseline", warn="restricted", warn_version="v1.18")
     told = (
         'restricted:v1.18\\": allowPrivilegeEscalation != false (container \\"c\\" must set '
         'securityContext.allowPrivilegeEscalation=false), runAsNonRoot != true (pod or container \\"c\\" must set '
         'securityContext.runAsNonRoot=true)"'
     )
-    assert await cluster.ask("POST", PODS, pod("a")) == (201, "", [f'"would violate PodSecurity \\"{told}'])
+    assert cluster.request("POST", PODS, pod("a")) == (201, "", [f'"would violate PodSecurity \\"{told}'])
     why = 'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)'
-    refused = await cluster.ask("POST", PODS, pod("b", hostNetwork=True))
+    refused = cluster.request("POST", PODS, pod("b", hostNetwork=True))
     assert refused == (403, f'pods "b" is forbidden: {why}', [])
 
 
 async def test_an_update_is_looked_at_where_it_brings_images(cluster: Cluster):
-    await cluster.ask("POST", PODS, pod("a", hostPID=True))
-    await cluster.label(enforce="baseline")
+    cluster.request("POST", PODS, pod("a", hostPID=True))
+    cluster.label(enforce="baseline")
     image = [{"name": "c", "image": "other"}]
     changes = [
         ("", {"metadata": {"labels": {"a": "b"}}}, 200),
@@ -247,13 +244,13 @@ async def test_an_update_is_looked_at_where_it_brings_images(cluster: Cluster):
         ("/status", {"status": {"message": "m"}}, 200),
     ]
     for subresource, change, status in changes:
-        assert (await cluster.ask("PATCH", f"{PODS}/a{subresource}", change))[0] == status, change
-    await cluster.label(enforce=None)
-    assert (await cluster.ask("PATCH", f"{PODS}/a", {"spec": {"containers": image}}))[0] == 200
+        assert cluster.request("PATCH", f"{PODS}/a{subresource}", change)[0] == status, change
+    cluster.label(enforce=None)
+    assert cluster.request("PATCH", f"{PODS}/a", {"spec": {"containers": image}})[0] == 200
 
 
 async def test_what_makes_pods_is_stored_with_a_warning(cluster: Cluster):
-    await cluster.label(enforce="baseline")
+    cluster.label(enforce="baseline")
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("", hostIPC=True)["spec"]}
     sets = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
     job = {"template": {"spec": {**template["spec"], "restartPolicy": "Never"}}}
@@ -262,41 +259,41 @@ async def test_what_makes_pods_is_stored_with_a_warning(cluster: Cluster):
     for path, body in (("apps/v1", sets), ("batch/v1", cron)):
         plural = "deployments" if body is sets else "cronjobs"
         target = f"/apis/{path}/namespaces/n/{plural}"
-        assert await cluster.ask("POST", target, body) == (201, "", told)
-        assert await cluster.ask("PATCH", f"{target}/d", {"metadata": {"labels": {"x": "y"}}}) == (200, "", told)
-        assert (await cluster.ask("PATCH", f"{target}/d/status", {"status": {}}))[2] == []
-    await cluster.label(warn="privileged")
-    assert (await cluster.ask("PATCH", f"{target}/d", {"metadata": {"labels": {"x": "z"}}}))[2] == []
+        assert cluster.request("POST", target, body) == (201, "", told)
+        assert cluster.request("PATCH", f"{target}/d", {"metadata": {"labels": {"x": "y"}}}) == (200, "", told)
+        assert cluster.request("PATCH", f"{target}/d/status", {"status": {}})[2] == []
+    cluster.label(warn="privileged")
+    assert cluster.request("PATCH", f"{target}/d", {"metadata": {"labels": {"x": "z"}}})[2] == []
 
 
 async def test_warnings_are_told_of_what_is_refused_and_of_what_is_scaled(cluster: Cluster):
     twice = [{"name": "A", "value": "a"}, {"name": "A", "value": "b"}]
     container = {"name": "c", "image": "i", "env": twice}
     told = '[0].env[1]: hides previous definition of \\"A\\", which may be dropped when using apply"'
-    await cluster.label(enforce="baseline")
+    cluster.label(enforce="baseline")
     body = {"metadata": {"name": "a"}, "spec": {"hostPID": True, "containers": [container]}}
-    status, _, warnings = await cluster.ask("POST", PODS, body)
+    status, _, warnings = cluster.request("POST", PODS, body)
     assert (status, warnings) == (403, [f'"spec.containers{told}'])
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
     body = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
     path = "/apis/apps/v1/namespaces/n/deployments"
-    await cluster.ask("POST", path, body)
+    cluster.request("POST", path, body)
     for warnings in ([f'"spec.template.spec.containers{told}'], []):
-        scaled = await cluster.ask("PATCH", f"{path}/d/scale", {"spec": {"replicas": 3}})
+        scaled = cluster.request("PATCH", f"{path}/d/scale", {"spec": {"replicas": 3}})
         assert scaled == (200, "", warnings)
 
 
 async def test_a_stricter_level_tells_of_the_pods_that_are_there(cluster: Cluster):
     for name in ("b", "a", "c"):
-        await cluster.ask("POST", PODS, pod(name, hostPID=True))
-    await cluster.ask("POST", PODS, pod("plain"))
+        cluster.request("POST", PODS, pod(name, hostPID=True))
+    cluster.request("POST", PODS, pod("plain"))
     existing = '"existing pods in namespace \\"n\\" violate the new PodSecurity enforce level \\"%s\\""'
     shared = '"a (and 2 other pods): host namespaces%s"'
-    assert await cluster.label(enforce="baseline") == [existing % "baseline:latest", shared % ""]
+    assert cluster.label(enforce="baseline") == [existing % "baseline:latest", shared % ""]
     more = "allowPrivilegeEscalation != false, runAsNonRoot != true"
-    assert await cluster.label(enforce="restricted", enforce_version="v1.18") == [
+    assert cluster.label(enforce="restricted", enforce_version="v1.18") == [
         existing % "restricted:v1.18",
         shared % f", {more}",
         f'"plain: {more}"',
     ]
-    assert await cluster.label(enforce="baseline") == await cluster.label(enforce=None) == []
+    assert cluster.label(enforce="baseline") == cluster.label(enforce=None) == []

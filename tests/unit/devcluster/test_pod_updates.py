@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.devcluster.test_validation import container, pod, updated
 
 from kubeloop.devcluster.api.served_resources import served
 from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
 from kubeloop.kube.objects.resources import PODS
+from support.validation_causes import pod, pod_with_container, update_causes
 
 JSON = dict[str, Any]
 
@@ -58,7 +58,9 @@ def gated(*terms: JSON, **spec: Any) -> JSON:
 @pytest.mark.parametrize(
     ("old", "new", "causes"),
     [
-        pytest.param(container(image="nginx:1"), container(image="nginx:2"), [], id="the image may change"),
+        pytest.param(
+            pod_with_container(image="nginx:1"), pod_with_container(image="nginx:2"), [], id="the image may change"
+        ),
         pytest.param(pod(), pod(activeDeadlineSeconds=5), [], id="a deadline may come"),
         pytest.param(
             pod(activeDeadlineSeconds=5),
@@ -130,11 +132,11 @@ def gated(*terms: JSON, **spec: Any) -> JSON:
     ],
 )
 def test_what_may_change_in_a_pod(old: JSON, new: JSON, causes: list[str]) -> None:
-    assert updated(PODS, old, new) == causes
+    assert update_causes(PODS, old, new) == causes
 
 
 def test_any_other_change_of_a_pod_is_refused_with_its_difference() -> None:
-    (cause,) = updated(PODS, pod(), pod(nodeName="n1"))
+    (cause,) = update_causes(PODS, pod(), pod(nodeName="n1"))
     text, _, difference = cause.partition("\n")
     assert text == (
         "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
@@ -150,12 +152,14 @@ def test_a_pod_that_never_restarts_stays_terminated() -> None:
         return {**pod(restartPolicy="Never"), "status": {"containerStatuses": [{"name": "c", "state": state}]}}
 
     ended, running = status(terminated={"exitCode": 0}), status(running={})
-    assert updated(PODS, running, ended, "status") == []
-    assert updated(PODS, ended, running, "status") == [
+    assert update_causes(PODS, running, ended, "status") == []
+    assert update_causes(PODS, ended, running, "status") == [
         "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
     ]
 
 
 def test_the_qos_class_of_a_pod_stays() -> None:
     old, new = {**pod(), "status": {"qosClass": "BestEffort"}}, {**pod(), "status": {"qosClass": "Burstable"}}
-    assert updated(PODS, old, new, "status") == ['status.qosClass: Invalid value: "Burstable": field is immutable']
+    assert update_causes(PODS, old, new, "status") == [
+        'status.qosClass: Invalid value: "Burstable": field is immutable'
+    ]

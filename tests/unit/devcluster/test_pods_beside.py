@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.devcluster.test_server import Api
-from unit.devcluster.test_validation import container, created, pod, updated, workload
 
 from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode
 from kubeloop.devcluster.serializer.defaulting import image_pull_policy
 from kubeloop.devcluster.validation import warnings_for
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from support.api_requests import InProcessApi
+from support.validation_causes import create_causes, pod, pod_with_container, update_causes, workload
 
 JSON = dict[str, Any]
 C = "spec.containers[0]"
@@ -50,7 +50,7 @@ def annotated(body: JSON, **annotations: str) -> JSON:
             id="hostnameOverride",
         ),
         pytest.param(
-            container(env=[from_file(volumeName="v", path="../x", key="K")]),
+            pod_with_container(env=[from_file(volumeName="v", path="../x", key="K")]),
             [
                 f"{C}.env[0].valueFrom.fileKeyRef.path: Invalid value: \"../x\": must not contain '..'",
                 f'{C}.env[0].valueFrom.fileKeyRef.volumeName: Not found: "v"',
@@ -58,7 +58,7 @@ def annotated(body: JSON, **annotations: str) -> JSON:
             id="fileKeyRef",
         ),
         pytest.param(
-            container(env=[{"name": "A", "valueFrom": {}}]),
+            pod_with_container(env=[{"name": "A", "valueFrom": {}}]),
             [
                 f'{C}.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, '
                 "`configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
@@ -66,7 +66,7 @@ def annotated(body: JSON, **annotations: str) -> JSON:
             id="a variable from nowhere",
         ),
         pytest.param(
-            container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name['a']"}}}]),
+            pod_with_container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name['a']"}}}]),
             [
                 f"{C}.env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"metadata.name['a']\": error converting "
                 "fieldPath: field label does not support subscript: metadata.name['a']"
@@ -74,11 +74,13 @@ def annotated(body: JSON, **annotations: str) -> JSON:
             id="a subscript of a field that has none",
         ),
         pytest.param(
-            container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.host"}}}]),
+            pod_with_container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.host"}}}]),
             [],
             id="the name of a field in v1beta1",
         ),
-        pytest.param(container(name="a.b"), [f'{C}.name: Invalid value: "a.b": must not contain dots'], id="dots"),
+        pytest.param(
+            pod_with_container(name="a.b"), [f'{C}.name: Invalid value: "a.b": must not contain dots'], id="dots"
+        ),
         pytest.param(
             pod(hostAliases=[{"ip": "010.0.0.1"}, {"ip": "::ffff:1.2.3.4"}, {"ip": "fe80::1%eth0"}]),
             [
@@ -89,7 +91,7 @@ def annotated(body: JSON, **annotations: str) -> JSON:
             id="addresses",
         ),
         pytest.param(
-            container(resources={"limits": {"hugepages-x": "1", "cpu": "1"}}),
+            pod_with_container(resources={"limits": {"hugepages-x": "1", "cpu": "1"}}),
             [
                 f'{C}.resources.limits[hugepages-x]: Invalid value: "1": 1 is not positive integer multiple of '
                 "hugepages-x",
@@ -176,14 +178,14 @@ def annotated(body: JSON, **annotations: str) -> JSON:
     ],
 )  # fmt: skip
 def test_a_new_pod(body: JSON, causes: list[str]):
-    assert created(PODS, body) == causes
+    assert create_causes(PODS, body) == causes
 
 
 def test_a_template_may_name_no_image_for_a_volume_and_a_pod_may_not():
     spec = {"volumes": [{"name": "v", "image": {}}]}
-    assert created(PODS, pod(**spec)) == ["spec.volumes[0].image.reference: Required value"]
+    assert create_causes(PODS, pod(**spec)) == ["spec.volumes[0].image.reference: Required value"]
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod(**spec)["spec"]}
-    assert created(DEPLOYMENTS, workload(selector={"matchLabels": {"a": "b"}}, template=template)) == []
+    assert create_causes(DEPLOYMENTS, workload(selector={"matchLabels": {"a": "b"}}, template=template)) == []
 
 
 def test_an_update_of_annotations_looks_at_them_twice_and_at_the_spec_not_at_all():
@@ -191,13 +193,13 @@ def test_an_update_of_annotations_looks_at_them_twice_and_at_the_spec_not_at_all
     cause = (
         'metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "+1": must be a 32bit integer'
     )
-    assert updated(PODS, named(), wrong) == [cause, cause]
-    assert updated(PODS, wrong, annotated(pod(), **{"controller.kubernetes.io/pod-deletion-cost": "x"})) == []
+    assert update_causes(PODS, named(), wrong) == [cause, cause]
+    assert update_causes(PODS, wrong, annotated(pod(), **{"controller.kubernetes.io/pod-deletion-cost": "x"})) == []
 
 
 def test_a_pod_that_has_a_policy_of_a_feature_may_have_the_other_one():
     old, new = (pod(securityContext={"seLinuxChangePolicy": each}) for each in ("Recursive", "MountOption"))
-    causes = updated(PODS, old, new)
+    causes = update_causes(PODS, old, new)
     assert len(causes) == 1
     assert causes[0].startswith("spec: Forbidden: pod updates may not change fields other than")
     assert '-  "SELinuxChangePolicy": "Recursive"' in causes[0]
@@ -218,13 +220,13 @@ def ended(*, action: str = "Restart", operator: str = "In", **state: Any) -> tup
 def test_what_has_ended_starts_again_by_its_rules(action: str, operator: str, may: bool):
     old, new = ended(action=action, operator=operator, running={})
     forbidden = ["status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"]
-    assert updated(PODS, old, new, "status") == ([] if may else forbidden)
+    assert update_causes(PODS, old, new, "status") == ([] if may else forbidden)
 
 
 def test_a_resize_may_neither_add_nor_rename_containers():
     old = pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}])
     renamed = {**old, "spec": {**old["spec"], "containers": [{**old["spec"]["containers"][0], "name": "d"}]}}
-    assert updated(PODS, old, renamed, "resize") == [
+    assert update_causes(PODS, old, renamed, "resize") == [
         "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
     ]
 
@@ -236,14 +238,14 @@ def test_a_resize_keeps_no_pod_level_resources_that_the_request_leaves_out():
 
 
 async def test_fields_of_features_that_are_off_are_dropped():
-    api = Api()
+    api = InProcessApi()
     sources = [{"clusterTrustBundle": {"path": "a", "name": "b"}}, {"podCertificate": {"signerName": "a/b"}}]
     body = named(
         schedulingGroup={"podGroupName": "g"},
         containers=[{"name": "c", "image": "i", "lifecycle": {"stopSignal": "SIGTERM"}}],
         volumes=[{"name": "v", "projected": {"sources": sources}}],
     )
-    status, answer = await api("POST", "/api/v1/namespaces/default/pods", body)
+    status, answer = api("POST", "/api/v1/namespaces/default/pods", body)
     assert status == 201, answer
     assert answer["spec"]["volumes"][0]["projected"]["sources"] == [{}, {}]
     assert "schedulingGroup" not in answer["spec"]
@@ -251,18 +253,18 @@ async def test_fields_of_features_that_are_off_are_dropped():
 
 
 async def test_app_armor_in_an_annotation_becomes_the_field():
-    api = Api()
+    api = InProcessApi()
     body = annotated(pod(), **{"container.apparmor.security.beta.kubernetes.io/c": "localhost/mine"})
-    _, answer = await api("POST", "/api/v1/namespaces/default/pods", body)
+    _, answer = api("POST", "/api/v1/namespaces/default/pods", body)
     profile = {"type": "Localhost", "localhostProfile": "mine"}
     assert answer["spec"]["containers"][0]["securityContext"] == {"appArmorProfile": profile}
 
 
 async def test_a_runtime_class_gives_a_pod_its_overhead_and_its_place():
-    api, pods = Api(), "/api/v1/namespaces/default/pods"
-    status, answer = await api("POST", pods, named(runtimeClassName="none"))
+    api, pods = InProcessApi(), "/api/v1/namespaces/default/pods"
+    status, answer = api("POST", pods, named(runtimeClassName="none"))
     assert (status, answer["message"]) == (403, 'pods "p" is forbidden: pod rejected: RuntimeClass "none" not found')
-    status, answer = await api("POST", pods, named(overhead={"cpu": "1"}))
+    status, answer = api("POST", pods, named(overhead={"cpu": "1"}))
     why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
     assert (status, answer["message"]) == (403, f'pods "p" is forbidden: {why}')
     runtime = {
@@ -271,28 +273,28 @@ async def test_a_runtime_class_gives_a_pod_its_overhead_and_its_place():
         "overhead": {"podFixed": {"cpu": "250m"}},
         "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k", "operator": "Exists"}]},
     }
-    status, answer = await api("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
+    status, answer = api("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
     assert status == 201, answer
-    _, answer = await api("POST", pods, named(runtimeClassName="small", nodeSelector={"c": "d"}))
+    _, answer = api("POST", pods, named(runtimeClassName="small", nodeSelector={"c": "d"}))
     assert answer["spec"]["overhead"] == {"cpu": "250m"}
     assert answer["spec"]["nodeSelector"] == {"a": "b", "c": "d"}
     assert answer["spec"]["tolerations"][-1] == {"key": "k", "operator": "Exists"}
 
 
 async def test_a_bound_pod_is_resized_to_what_its_node_has():
-    api, path = Api(), "/api/v1/namespaces/default/pods"
+    api, path = InProcessApi(), "/api/v1/namespaces/default/pods"
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}}}
-    assert (await api("POST", "/api/v1/nodes", node))[0] == 201
+    assert api("POST", "/api/v1/nodes", node)[0] == 201
     resources = {"requests": {"cpu": "1"}}
     body = named(nodeName="n", containers=[{"name": "c", "image": "i", "resources": resources}])
-    assert (await api("POST", path, body))[0] == 201
-    _, live = await api("GET", f"{path}/p")
+    assert api("POST", path, body)[0] == 201
+    _, live = api("GET", f"{path}/p")
     live["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
-    status, answer = await api("PUT", f"{path}/p/resize", live)
+    status, answer = api("PUT", f"{path}/p/resize", live)
     why = "node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000"
     assert (status, answer["message"]) == (403, f'pods "p" is forbidden: {why}')
     live["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
-    assert (await api("PUT", f"{path}/p/resize", live))[0] == 200
+    assert api("PUT", f"{path}/p/resize", live)[0] == 200
 
 
 def test_mismatches_name_the_structs_they_are_embedded_in():

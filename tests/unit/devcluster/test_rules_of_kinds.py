@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.devcluster.test_validation import created, updated
 
 from kubeloop.devcluster.api.served_resources import (
     INGRESSES,
@@ -35,6 +34,7 @@ from kubeloop.kube.objects.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
+from support.validation_causes import create_causes, update_causes
 
 JSON = dict[str, Any]
 PORTS = "must be between 1 and 65535, inclusive"
@@ -80,7 +80,7 @@ PORTS = "must be between 1 and 65535, inclusive"
     ids=["lease", "volume", "external-name", "ports"],
 )
 def test_a_new_object_is_refused_in_kubernetes_words(resource: Resource[Any], spec: JSON, told: list[str]):
-    assert created(resource, {"metadata": {"name": "a"}, "spec": spec}) == told
+    assert create_causes(resource, {"metadata": {"name": "a"}, "spec": spec}) == told
 
 
 def test_a_node_keeps_its_addresses_and_its_provider():
@@ -88,7 +88,7 @@ def test_a_node_keeps_its_addresses_and_its_provider():
         {"metadata": {"name": "a"}, "spec": {"podCIDR": cidr, "podCIDRs": [cidr], "providerID": provider}}
         for cidr, provider in (("10.0.0.0/24", "x"), ("10.0.1.0/24", "y"))
     )
-    assert updated(NODES, old, new) == [
+    assert update_causes(NODES, old, new) == [
         'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid',
         'spec.providerID: Forbidden: node updates may not change providerID except from "" to valid',
     ]
@@ -104,7 +104,7 @@ def affinity(key: str) -> JSON:
 
 
 def test_a_volume_keeps_its_source_and_the_difference_is_told_in_the_order_of_go():
-    told = updated(PERSISTENT_VOLUMES, volume(), volume(hostPath=None, quobyte={"registry": "r", "volume": "v"}))
+    told = update_causes(PERSISTENT_VOLUMES, volume(), volume(hostPath=None, quobyte={"registry": "r", "volume": "v"}))
     assert told[0].startswith('spec.quobyte.registry: Invalid value: "r": must be a host:port pair')
     lines = told[-1].splitlines()
     assert lines[0].endswith("Forbidden: spec.persistentvolumesource is immutable after creation")
@@ -121,7 +121,7 @@ def test_a_volume_keeps_its_source_and_the_difference_is_told_in_the_order_of_go
     ],
 )
 def test_the_affinity_of_a_volume_takes_the_stable_label_alone(old: str, new: str, same: bool):
-    told = updated(PERSISTENT_VOLUMES, volume(nodeAffinity=affinity(old)), volume(nodeAffinity=affinity(new)))
+    told = update_causes(PERSISTENT_VOLUMES, volume(nodeAffinity=affinity(old)), volume(nodeAffinity=affinity(new)))
     assert [each.partition(":")[0] for each in told] == ([] if same else ["nodeAffinity"])
 
 
@@ -129,7 +129,7 @@ def test_a_volume_that_only_an_attachment_tells_of_is_a_persistent_one_with_less
     inline = {"hostPath": {"path": "/a"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "x"}
     body = {"spec": {"attacher": "a.b", "nodeName": "n", "source": {"inlineVolumeSpec": inline}}}
     where = "spec.source.inlineVolumeSpec"
-    assert created(VOLUME_ATTACHMENTS, body) == [
+    assert create_causes(VOLUME_ATTACHMENTS, body) == [
         f"{where}.csi: Required value: has to be specified in the context of inline volumes",
         f"{where}.storageClassName: Forbidden: may not be specified in the context of inline volumes",
     ]
@@ -151,7 +151,7 @@ def named(label: str, **rest: Any) -> JSON:
     ],
 )
 def test_metadata_is_looked_at_as_often_as_each_strategy_does(resource: Resource[Any], body: JSON, times: int):
-    told = updated(resource, named("a", **body), named("-", **body))
+    told = update_causes(resource, named("a", **body), named("-", **body))
     assert [each.partition(":")[0] for each in told] == ["metadata.labels"] * times
 
 
@@ -166,16 +166,16 @@ def test_metadata_is_looked_at_as_often_as_each_strategy_does(resource: Resource
     ],
 )  # fmt: skip
 def test_what_may_not_change_or_come(resource: Resource[Any], old: JSON, new: JSON, told: list[str]):
-    assert updated(resource, {"spec": old}, {"spec": new}) == told
+    assert update_causes(resource, {"spec": old}, {"spec": new}) == told
 
 
 def test_an_update_is_looked_at_like_a_new_object_where_v1_36_does():
     spread = {"scheduling": {"tolerations": [{"operator": "Equal"}]}}
-    assert updated(RUNTIME_CLASSES, {"handler": "h"}, {"handler": "h", **spread}) == [
+    assert update_causes(RUNTIME_CLASSES, {"handler": "h"}, {"handler": "h", **spread}) == [
         'scheduling.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, '
         'which means "match all values and all keys"'
     ]
-    told = updated(CSI_STORAGE_CAPACITIES, {"storageClassName": "s"}, {"storageClassName": "S"})
+    told = update_causes(CSI_STORAGE_CAPACITIES, {"storageClassName": "s"}, {"storageClassName": "S"})
     assert [each.partition(" (e.g.")[0].rpartition(": ")[2] for each in told] == [
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
         "and end with an alphanumeric character",
@@ -195,7 +195,7 @@ def test_what_becomes_of_metadata_is_a_matter_of_the_kind():
 
 def test_the_swap_of_a_node_is_more_than_nothing_and_its_ranges_are_told_off_once():
     swap = {"status": {"nodeInfo": {"swap": {"capacity": 0}}}, "spec": {"podCIDRs": ["10.0.0.0/24"] * 2}}
-    assert created(NODES, swap) == [
+    assert create_causes(NODES, swap) == [
         "metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero",
         'spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.0.0.0/24"]: '
         "may specify no more than one CIDR for each IP family",
@@ -312,7 +312,7 @@ def finished(*kinds: str, **status: Any) -> JSON:
     ],
 )  # fmt: skip
 def test_the_status_of_a_job_goes_one_way(old: JSON, new: JSON, told: list[str]):
-    assert updated(JOBS, old, new, "status") == told
+    assert update_causes(JOBS, old, new, "status") == told
 
 
 def test_an_older_job_may_be_without_the_labels_that_came_later():
@@ -320,18 +320,18 @@ def test_an_older_job_may_be_without_the_labels_that_came_later():
     old, new = ({"spec": {"template": {"metadata": {"labels": {"controller-uid": "u", "job-name": "x"}}, "spec": {
         "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}, "selector": selector, **more}}
         for more in ({"completions": 3}, {"completions": 3, "parallelism": 2}))  # fmt: skip
-    assert updated(JOBS, old, new) == []
-    assert len(created(JOBS, new)) == 2
+    assert update_causes(JOBS, old, new) == []
+    assert len(create_causes(JOBS, new)) == 2
 
 
 def test_topologies_that_say_nothing_are_duplicates_of_as_many_as_there_are():
     body = {"provisioner": "a.b/c", "allowedTopologies": [{}, {}]}
     one, other = (f'allowedTopologies[{i}].matchLabelExpressions: Duplicate value: ""' for i in (0, 1))
-    assert created(STORAGE_CLASSES, body) == [one, one, other, other, other]
+    assert create_causes(STORAGE_CLASSES, body) == [one, one, other, other, other]
 
 
 def test_the_name_of_a_replication_controller_is_counted_in_bytes():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     body = {"metadata": {"name": "a" * 254}, "spec": {"selector": {"a": "b"}, "template": template}}
-    told = created(REPLICATION_CONTROLLERS, body)
+    told = create_causes(REPLICATION_CONTROLLERS, body)
     assert [each.rpartition(": ")[2] for each in told] == ["must be no more than 253 bytes"]

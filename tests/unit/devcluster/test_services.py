@@ -6,10 +6,10 @@ from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
-from unit.devcluster.test_server import Api
-from unit.devcluster.test_validation import created
 
 from kubeloop.kube.objects.resources import SERVICES
+from support.api_requests import InProcessApi
+from support.validation_causes import create_causes
 
 JSON = dict[str, Any]
 PATH = "/api/v1/namespaces/default/services"
@@ -52,7 +52,7 @@ def service(**spec: Any) -> JSON:
     ],
 )
 def test_a_service(body: JSON, causes: list[str]):
-    assert created(SERVICES, body) == causes
+    assert create_causes(SERVICES, body) == causes
 
 
 def port(number: int = 1, **more: Any) -> JSON:
@@ -91,7 +91,7 @@ def refused(answer: tuple[int, JSON]) -> list[str]:
 )  # fmt: skip
 async def test_what_is_wrong_with_addresses_and_ports_of_a_new_service_is_said_alone(spec: JSON, causes: list[str]):
     body = {"metadata": {"name": "A_b"}, "spec": {"ports": [port()], "sessionAffinity": "x", **spec}}
-    assert refused(await Api()("POST", PATH, body)) == causes
+    assert refused(InProcessApi()("POST", PATH, body)) == causes
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ async def test_addresses_out_of_range_are_refused_in_one_way_and_in_a_dry_run_in
     address: str, query: str, told: str
 ):
     body = {"metadata": {"name": "s"}, "spec": {"ports": [port()], "clusterIP": address}}
-    (cause,) = refused(await Api()("POST", f"{PATH}{query}", body))
+    (cause,) = refused(InProcessApi()("POST", f"{PATH}{query}", body))
     assert f"failed to allocate IP {address}: {told}" in cause
 
 
 async def changed(before: JSON, after: JSON) -> tuple[int, JSON, JSON]:
     """The status and body of an answer to a change, and what was there before."""
-    api = Api()
+    api = InProcessApi()
     first = {"metadata": {"name": "s"}, "spec": {"ports": [port()], **before}}
-    code, old = await api("POST", PATH, first)
+    code, old = api("POST", PATH, first)
     assert code == 201, old
     body = {"metadata": {"name": "s"}, "spec": {"ports": [port()], **after}}
-    code, new = await api("PUT", f"{PATH}/s", body)
+    code, new = api("PUT", f"{PATH}/s", body)
     return code, new, old
 
 
@@ -172,34 +172,34 @@ async def test_what_may_not_change_once_set(before: JSON, after: JSON, causes: l
 
 
 async def test_ports_of_one_number_share_a_node_port_and_keep_it_by_name():
-    api = Api()
+    api = InProcessApi()
     ports = [{"name": "t", "port": 53}, {"name": "u", "port": 53, "protocol": "UDP"}]
-    _, made = await api("POST", PATH, {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": ports}})
+    _, made = api("POST", PATH, {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": ports}})
     given = [each["nodePort"] for each in made["spec"]["ports"]]
     assert given[0] == given[1] >= 30000
-    _, now = await api("PUT", f"{PATH}/s", {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [
+    _, now = api("PUT", f"{PATH}/s", {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [
         {"name": "t", "port": 54}, {"name": "x", "port": 55}]}})  # fmt: skip
     assert now["spec"]["ports"][0]["nodePort"] == given[0] != now["spec"]["ports"][1]["nodePort"]
     taken = {"metadata": {"name": "z"}, "spec": {"type": "NodePort", "ports": [port(nodePort=given[0])]}}
     why = f"spec.ports[0].nodePort: Invalid value: {given[0]}: provided port is already allocated"
-    assert refused(await api("POST", PATH, taken)) == [why]
+    assert refused(api("POST", PATH, taken)) == [why]
 
 
 async def test_a_balanced_service_that_is_no_more_loses_its_ingresses():
-    api = Api()
-    await api("POST", PATH, {"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": [port()]}})
+    api = InProcessApi()
+    api("POST", PATH, {"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": [port()]}})
     balancing = {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}
     status = {"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer"}, "status": balancing}
-    _, shown = await api("PUT", f"{PATH}/s/status", status)
+    _, shown = api("PUT", f"{PATH}/s/status", status)
     assert shown["status"]["loadBalancer"]["ingress"] == [{"ip": "1.2.3.4", "ipMode": "VIP"}]
-    _, shown = await api("PUT", f"{PATH}/s", {"metadata": {"name": "s"}, "spec": {"ports": [port()]}})
+    _, shown = api("PUT", f"{PATH}/s", {"metadata": {"name": "s"}, "spec": {"ports": [port()]}})
     assert shown["status"] == {"loadBalancer": {}}
 
 
 async def test_services_get_addresses_of_the_range_until_all_are_taken():
     network = IPv4Network("10.9.0.0/29")
-    api = Api(service_range=network)
-    answers = [await api("POST", PATH, {"metadata": {"name": name}, "spec": {"ports": [port()]}}) for name in "abcdef"]
+    api = InProcessApi(service_range=network)
+    answers = [api("POST", PATH, {"metadata": {"name": name}, "spec": {"ports": [port()]}}) for name in "abcdef"]
     assert [status for status, _ in answers] == [201] * 5 + [500]
     given = sorted(service["spec"]["clusterIP"] for _, service in answers[:5])
     assert given == [str(network[number]) for number in range(2, 7)]

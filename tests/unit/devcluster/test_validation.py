@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import BY_PATH
-from kubeloop.devcluster.serializer.decoding import decode
-from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.validation import validate_create, validate_update
 from kubeloop.devcluster.validation.field import go_json
 from kubeloop.kube.objects.resources import (
@@ -29,51 +27,17 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
     Resource,
 )
+from support.validation_causes import (
+    cause_texts,
+    create_causes,
+    defaulted,
+    pod,
+    pod_with_container,
+    update_causes,
+    workload,
+)
 
 JSON = dict[str, Any]
-
-
-def stored(resource: Resource[Any], body: JSON) -> JSON:
-    """`body` as the server holds it when it validates: decoded, defaulted, with the metadata the server adds."""
-    obj, unknown = decode(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **deepcopy(body)})
-    assert not unknown
-    metadata = obj.setdefault("metadata", {})
-    metadata.setdefault("name", "x")
-    metadata["uid"] = "u"
-    if resource.namespaced:
-        metadata["namespace"] = "default"
-    apply_defaults(resource, obj)
-    return obj
-
-
-def told(causes: list[JSON]) -> list[str]:
-    return [f"{cause['field']}: {cause['message'].partition(' (e.g.')[0]}" for cause in causes]
-
-
-def created(resource: Resource[Any], body: JSON) -> list[str]:
-    return told(validate_create(resource, stored(resource, body)))
-
-
-def updated(resource: Resource[Any], old: JSON, new: JSON, subresource: str = "") -> list[str]:
-    return told(validate_update(resource, stored(resource, new), stored(resource, old), subresource=subresource))
-
-
-def pod(**spec: Any) -> JSON:
-    return {"spec": {"containers": [{"name": "c", "image": "nginx"}], **spec}}
-
-
-def container(**fields: Any) -> JSON:
-    return pod(containers=[{"name": "c", "image": "nginx", **fields}])
-
-
-def workload(**spec: Any) -> JSON:
-    return {
-        "spec": {
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": {"metadata": {"labels": {"app": "a"}}, **pod()},
-            **spec,
-        }
-    }
 
 
 C = "spec.containers[0]"
@@ -94,27 +58,27 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
             id="two containers of one name",
         ),
         pytest.param(
-            container(image=" nginx"),
+            pod_with_container(image=" nginx"),
             [f'{C}.image: Invalid value: " nginx": must not have leading or trailing whitespace'],
             id="blanks around the image",
         ),
         pytest.param(
-            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            pod_with_container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
             [f'{C}.resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1'],
             id="more requested than allowed",
         ),
         pytest.param(
-            container(resources={"requests": {"example.com/gpu": "1"}}),
+            pod_with_container(resources={"requests": {"example.com/gpu": "1"}}),
             [f"{C}.resources.limits: Required value: Limit must be set for non overcommitable resources"],
             id="extended resources need a limit",
         ),
         pytest.param(
-            container(ports=[{"containerPort": 80, "hostPort": 1}, {"containerPort": 81, "hostPort": 1}]),
+            pod_with_container(ports=[{"containerPort": 80, "hostPort": 1}, {"containerPort": 81, "hostPort": 1}]),
             [f'{C}.ports[1].hostPort: Duplicate value: "TCP//1"'],
             id="one host port twice",
         ),
         pytest.param(
-            container(volumeMounts=[{"name": "nope", "mountPath": "/x"}]),
+            pod_with_container(volumeMounts=[{"name": "nope", "mountPath": "/x"}]),
             [f'{C}.volumeMounts[0].name: Not found: "nope"'],
             id="a mount of no volume",
         ),
@@ -150,12 +114,12 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
             id="mounts that reach the host",
         ),
         pytest.param(
-            container(livenessProbe={"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}),
+            pod_with_container(livenessProbe={"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}),
             [f"{C}.livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type"],
             id="a probe does one thing",
         ),
         pytest.param(
-            container(securityContext={"seccompProfile": {"type": "Localhost"}}),
+            pod_with_container(securityContext={"seccompProfile": {"type": "Localhost"}}),
             [
                 f"{C}.securityContext.seccompProfile.localhostProfile: Required value: "
                 "must be set when seccomp type is Localhost"
@@ -234,11 +198,11 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
     ],
 )
 def test_a_new_pod(body: JSON, causes: list[str]) -> None:
-    assert created(PODS, body) == causes
+    assert create_causes(PODS, body) == causes
 
 
 def test_a_spec_once_found_valid_is_still_refused_when_it_changes() -> None:
-    valid = stored(PODS, pod())
+    valid = defaulted(PODS, pod())
     assert validate_create(PODS, valid) == []
     valid["spec"]["containers"][0]["name"] = "UPPER"
     assert [cause["field"] for cause in validate_create(PODS, valid)] == [f"{C}.name"]
@@ -282,25 +246,28 @@ def test_a_spec_once_found_valid_is_still_refused_when_it_changes() -> None:
     ],
 )
 def test_metadata_of_a_new_object(metadata: JSON, causes: list[str]) -> None:
-    assert created(CONFIG_MAPS, {"metadata": metadata}) == causes
+    assert create_causes(CONFIG_MAPS, {"metadata": metadata}) == causes
 
 
 @pytest.mark.parametrize("resource", [each.resource for each in BY_PATH.values() if each.stored], ids=str)
 def test_every_kind_refuses_a_missing_name(resource: Resource[Any]) -> None:
     obj = {"metadata": {"namespace": "default"} if resource.namespaced else {}, "spec": {}}
-    assert "metadata.name: Required value: name or generateName is required" in told(validate_create(resource, obj))
+    assert "metadata.name: Required value: name or generateName is required" in cause_texts(
+        validate_create(resource, obj)
+    )
 
 
 def test_what_two_layers_of_kubernetes_find_is_told_twice() -> None:
-    old, new = stored(DEPLOYMENTS, workload()), stored(DEPLOYMENTS, workload())
+    old, new = defaulted(DEPLOYMENTS, workload()), defaulted(DEPLOYMENTS, workload())
     new["metadata"]["uid"] = "other"
     assert (
-        told(validate_update(DEPLOYMENTS, new, old)) == ['metadata.uid: Invalid value: "other": field is immutable'] * 2
+        cause_texts(validate_update(DEPLOYMENTS, new, old))
+        == ['metadata.uid: Invalid value: "other": field is immutable'] * 2
     )
 
 
 def test_finalizers_cannot_be_added_to_what_is_being_deleted() -> None:
-    old = stored(PODS, {"metadata": {"finalizers": ["a.b/c"]}, **pod()})
+    old = defaulted(PODS, {"metadata": {"finalizers": ["a.b/c"]}, **pod()})
     old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     new = deepcopy(old)
     new["metadata"]["finalizers"] = ["a.b/c", "a.b/d", 'a.b/"']
@@ -308,7 +275,7 @@ def test_finalizers_cannot_be_added_to_what_is_being_deleted() -> None:
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
         'found new finalizers []string{"a.b/\\"", "a.b/d"}'
     )
-    assert wrong in told(validate_update(PODS, new, old))
+    assert wrong in cause_texts(validate_update(PODS, new, old))
 
 
 MISMATCH = "`selector` does not match template `labels`"
@@ -341,7 +308,7 @@ MISMATCH = "`selector` does not match template `labels`"
     ],
 )
 def test_a_new_deployment_or_replica_set(resource: Resource[Any], spec: JSON, causes: list[str]) -> None:
-    assert created(resource, workload(**spec)) == causes
+    assert create_causes(resource, workload(**spec)) == causes
 
 
 @pytest.mark.parametrize(
@@ -373,13 +340,13 @@ def test_a_new_deployment_or_replica_set(resource: Resource[Any], spec: JSON, ca
     ],
 )
 def test_the_strategy_of_a_deployment(strategy: JSON, causes: list[str]) -> None:
-    assert created(DEPLOYMENTS, workload(strategy=strategy)) == causes
+    assert create_causes(DEPLOYMENTS, workload(strategy=strategy)) == causes
 
 
 def test_selectors_cannot_change() -> None:
     other = workload(selector={"matchLabels": {"app": "b"}}, template={"metadata": {"labels": {"app": "b"}}, **pod()})
     for resource in (DEPLOYMENTS, REPLICA_SETS):
-        assert updated(resource, workload(), other) == [
+        assert update_causes(resource, workload(), other) == [
             'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable'
         ]
 
@@ -424,13 +391,13 @@ def test_the_status_of_workloads(resource: Resource[Any], old: JSON, new: JSON, 
     body = workload(serviceName="s")
     if resource is not STATEFUL_SETS:
         del body["spec"]["serviceName"]
-    assert updated(resource, {**body, "status": old}, {**body, "status": new}, "status") == causes
+    assert update_causes(resource, {**body, "status": old}, {**body, "status": new}, "status") == causes
 
 
 def test_most_of_a_stateful_set_cannot_change() -> None:
     old = workload(serviceName="s")
-    assert updated(STATEFUL_SETS, old, workload(serviceName="s", replicas=3)) == []
-    assert updated(STATEFUL_SETS, old, workload(serviceName="t")) == [
+    assert update_causes(STATEFUL_SETS, old, workload(serviceName="s", replicas=3)) == []
+    assert update_causes(STATEFUL_SETS, old, workload(serviceName="t")) == [
         "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
         "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' "
         "are forbidden"
@@ -510,7 +477,7 @@ def test_most_of_a_stateful_set_cannot_change() -> None:
     ],
 )
 def test_other_new_objects(resource: Resource[Any], body: JSON, causes: list[str]) -> None:
-    assert created(resource, body) == causes
+    assert create_causes(resource, body) == causes
 
 
 @pytest.mark.parametrize(
@@ -557,13 +524,13 @@ def test_other_new_objects(resource: Resource[Any], body: JSON, causes: list[str
     ],
 )
 def test_what_cannot_change(resource: Resource[Any], old: JSON, new: JSON, causes: list[str]) -> None:
-    assert updated(resource, old, new) == causes
+    assert update_causes(resource, old, new) == causes
 
 
 def test_the_phase_of_a_namespace_follows_its_deletion() -> None:
     active, ending = {"status": {"phase": "Active"}}, {"status": {"phase": "Terminating"}}
-    assert updated(NAMESPACES, active, active, "status") == []
-    assert updated(NAMESPACES, active, ending, "status") == [
+    assert update_causes(NAMESPACES, active, active, "status") == []
+    assert update_causes(NAMESPACES, active, ending, "status") == [
         "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"
     ]
 
