@@ -7,7 +7,7 @@ import random
 from typing import Any, TypeVar, cast
 
 from kubeloop.informers.reflector import EVERYTHING, Selection
-from kubeloop.informers.shared_informer import Registration, SharedInformer, Transform
+from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer, Transform
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import Resource
@@ -60,7 +60,7 @@ class InformerFactory:
         self._lent.discard(informer)
         return cast("SharedInformer[T]", informer)
 
-    def any_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
+    def acquire_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
         """One that holds all objects of a resource, in whatever form: that of somebody else, or a new one."""
         for informer in self._informers.values():
             theirs = informer.resource
@@ -71,7 +71,7 @@ class InformerFactory:
         self._lent.add(informer)
         return informer
 
-    def release(self, registration: Registration[Any]) -> None:
+    def release(self, registration: HandlerRegistration[Any]) -> None:
         """Remove a handler of any_informer(). If it was the last one, and nobody else has the informer, that ends."""
         registration.remove()
         informer = registration.informer
@@ -81,7 +81,7 @@ class InformerFactory:
         self._informers = {key: each for key, each in self._informers.items() if each is not informer}
         if informer in self._running:
             self._running.pop(informer).cancel()
-        informer.let_go()
+        informer.mark_stopped()
 
     @property
     def informers(self) -> list[SharedInformer[Any]]:

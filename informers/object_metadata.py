@@ -17,7 +17,7 @@ T = TypeVar("T")
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class Metadata(Generic[T]):
+class MetadataAccessor(Generic[T]):
     """How to read one resource's objects: `key`, `uid`, `resource_version`, whichever way they are held."""
 
     def __init__(self, resource: Resource[T]) -> None:
@@ -51,7 +51,7 @@ class Metadata(Generic[T]):
             annotations = cast("Object", obj).metadata.annotations
         return annotations.get(INITIAL_EVENTS_END) == "true"
 
-    def freshly_decoded(self, obj: T) -> T:
+    def normalize_decoded(self, obj: T) -> T:
         """The object as it is kept: with kind and apiVersion (items of a list come without), without managedFields.
 
         Changes `obj` itself, which nobody else has seen yet.

@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from kubeloop.informers.backoff import Backoff
-from kubeloop.informers.object_metadata import Metadata
+from kubeloop.informers.object_metadata import MetadataAccessor
 from kubeloop.kube.client.api_client import Client, UnreadableObject, WatchEvent
 from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types
@@ -90,7 +90,7 @@ class _ListAgain(Exception):  # not an error: an instruction
     """The watch cannot be continued where it ended."""
 
 
-async def breathe(steps: int) -> int:
+async def yield_to_event_loop(steps: int) -> int:
     """Give other tasks a turn after each SLICE_LIMIT steps: `steps = await breathe(steps)` counts and starts over."""
     if steps < SLICE_LIMIT:
         return steps + 1
@@ -109,7 +109,7 @@ class Reflector(Generic[T]):
         self._cache = cache
         self._rng = rng
         self._selection = selection
-        self._metadata = Metadata(resource)
+        self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
         self._resource_version = ""  # last seen: where a watch goes on
         self._filling = False  # is the stream that is open still bringing the list?
@@ -169,7 +169,7 @@ class Reflector(Generic[T]):
                     items.clear()
                 for item in page.items:
                     self._take(item, items)
-                    steps = await breathe(steps)
+                    steps = await yield_to_event_loop(steps)
                 resource_version = page.metadata.resource_version
         except ApiError:
             self._watch_list_wanted = True  # it was not WatchList that the server refused
@@ -180,7 +180,7 @@ class Reflector(Generic[T]):
     def _take(self, item: msgspec.Raw, items: dict[str, T]) -> None:
         """One item of a list into `items`. One that cannot be read leaves what is known of it as it is."""
         try:
-            obj = self._metadata.freshly_decoded(api_types.decode(self._resource.type, item))
+            obj = self._metadata.normalize_decoded(api_types.decode(self._resource.type, item))
             kept = self._cache.keep(obj)
             if kept is not None:
                 items[self._metadata.key(kept)] = kept
@@ -272,14 +272,14 @@ class Reflector(Generic[T]):
                                 items = {}
                         elif not self._filling:
                             self._resource_version = metadata.resource_version(obj)
-                            cache.apply(event_type, metadata.freshly_decoded(obj))
+                            cache.apply(event_type, metadata.normalize_decoded(obj))
                         elif event_type == "DELETED":
                             items.pop(metadata.key(obj), None)
                         else:
-                            kept = cache.keep(metadata.freshly_decoded(obj))
+                            kept = cache.keep(metadata.normalize_decoded(obj))
                             if kept is not None:
                                 items[metadata.key(kept)] = kept
-                        steps = await breathe(steps)
+                        steps = await yield_to_event_loop(steps)
 
     def _filled_at(self, resource_version: str) -> None:
         self._resource_version = resource_version

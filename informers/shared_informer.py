@@ -14,8 +14,8 @@ import random
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from kubeloop.informers.object_metadata import Metadata, is_older
-from kubeloop.informers.reflector import EVERYTHING, Reflector, Selection, breathe
+from kubeloop.informers.object_metadata import MetadataAccessor, is_older
+from kubeloop.informers.reflector import EVERYTHING, Reflector, Selection, yield_to_event_loop
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import Client, UnreadableObject
 from kubeloop.kube.objects.resources import Resource
@@ -29,7 +29,7 @@ Transform = Callable[[T], T]
 """Applied to each object before it is stored, to keep less of it. Keeps its metadata; may change a dict in place."""
 
 
-class ResourceEvents(Protocol[T_contra]):
+class ResourceEventHandler(Protocol[T_contra]):
     """What a handler is told, on the event loop, in store order, after the store changed. Must not block."""
 
     def on_add(self, obj: T_contra, initial: bool) -> None:
@@ -45,7 +45,7 @@ class ResourceEvents(Protocol[T_contra]):
         ...
 
 
-class Handlers(Generic[T]):
+class ResourceEventHandlerFuncs(Generic[T]):
     """ResourceEvents from plain functions; what is left out is not wanted."""
 
     def __init__(
@@ -69,14 +69,14 @@ class Handlers(Generic[T]):
             self._on_delete(obj, final_state_unknown)
 
 
-class Registration(Generic[T]):
+class HandlerRegistration(Generic[T]):
     """One handler at one informer.
 
     joining (owed: objects it has not been told of) --all told--> level with the store --remove()--> gone
     """
 
     def __init__(
-        self, informer: SharedInformer[T], handler: ResourceEvents[T], resync_seconds: float, owed: dict[str, T]
+        self, informer: SharedInformer[T], handler: ResourceEventHandler[T], resync_seconds: float, owed: dict[str, T]
     ) -> None:
         self.handler = handler
         self.resync_seconds = resync_seconds
@@ -149,7 +149,7 @@ class Registration(Generic[T]):
         while self._owed:
             key = next(iter(self._owed))
             self._added(key, self._owed.pop(key), True)
-            steps = await breathe(steps)
+            steps = await yield_to_event_loop(steps)
         await self.informer.wait_synced()
         self._level.set()
 
@@ -163,7 +163,7 @@ class Registration(Generic[T]):
                 obj = store.get(key)
                 if obj is not None:
                     self._updated(key, obj, obj)
-                steps = await breathe(steps)
+                steps = await yield_to_event_loop(steps)
 
 
 class SharedInformer(Generic[T]):
@@ -184,11 +184,13 @@ class SharedInformer(Generic[T]):
         self.resource = resource
         self.selection = selection
         self.store: Store[T] = Store()
-        self._metadata = Metadata(resource)
+        self._metadata = MetadataAccessor(resource)
         self._transform = transform
         self._rng = rng
         self._reflector = Reflector(client, resource, self, rng=rng, selection=selection)
-        self._registrations: tuple[Registration[T], ...] = ()  # replaced, never changed: it is iterated while calling
+        self._registrations: tuple[
+            HandlerRegistration[T], ...
+        ] = ()  # replaced, never changed: it is iterated while calling
         self._synced = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None  # while run() runs
         self._last_resource_version = ""
@@ -214,20 +216,20 @@ class SharedInformer(Generic[T]):
         """Cancellation: safe."""
         await self._synced.wait()
 
-    def add_handler(self, handler: ResourceEvents[T], *, resync_seconds: float = 0.0) -> Registration[T]:
+    def add_handler(self, handler: ResourceEventHandler[T], *, resync_seconds: float = 0.0) -> HandlerRegistration[T]:
         """Tell `handler` of everything in the store, as initial adds, and of every change from then on.
 
         Never calls it before returning. With `resync_seconds` (and up to a tenth more, to spread handlers out) it is
         also told every object again and again, as on_update(obj, obj).
         """
         owed = {key: self.store[key] for key in self.store}
-        registration = Registration(self, handler, resync_seconds, owed)
+        registration = HandlerRegistration(self, handler, resync_seconds, owed)
         self._registrations = (*self._registrations, registration)
         if self._tasks is not None:
             registration._start(self._tasks, self._rng)
         return registration
 
-    def let_go(self) -> None:
+    def mark_stopped(self) -> None:
         """It will not run again: who waits for its first list goes on with what there is."""
         self._synced.set()
 
@@ -263,10 +265,10 @@ class SharedInformer(Generic[T]):
         steps = 0
         for key in [key for key in self.store if key not in items]:
             self._delete(key, self.store[key], final_state_unknown=True)
-            steps = await breathe(steps)
+            steps = await yield_to_event_loop(steps)
         for key, obj in items.items():
             self._set(key, obj, initial, listed=True)
-            steps = await breathe(steps)
+            steps = await yield_to_event_loop(steps)
         self._last_resource_version = resource_version
         self._synced.set()
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Registration, SharedInformer
+from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
@@ -198,7 +198,7 @@ class Scheduler:
         fit = msgspec.structs.replace(fit, ignored_resources=(*fit.ignored_resources, *ignored))
         return msgspec.structs.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
 
-    def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[Registration[Any]]:
+    def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[HandlerRegistration[Any]]:
         timed = EventTimes(self._metrics, self._now_ns)
         pod_events = PodEvents(
             self.cache,
@@ -207,7 +207,7 @@ class Scheduler:
             reject_waiting_pod=self._reject_waiting_pod,
             times=timed,
         )
-        registered: list[Registration[Any]] = [
+        registered: list[HandlerRegistration[Any]] = [
             informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue, timed)),
             informers.informer(PODS).add_handler(pod_events),
         ]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -70,7 +70,7 @@ class PodsSeen:
         self._bound: dict[str, set[str]] = {}  # namespace -> uids
         self.throughput: Throughput | None = None
         self.bound_listener: Callable[[Pod], None] | None = None
-        informer.add_handler(Handlers(self._added, self._updated, self._deleted))
+        informer.add_handler(ResourceEventHandlerFuncs(self._added, self._updated, self._deleted))
 
     def _added(self, pod: Pod, initial: bool) -> None:
         if pod.spec.node_name:

@@ -13,22 +13,22 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync
-from kubeloop.controllers.runtime.adoption import Claim, claim_all
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, StaleCache, seconds_of
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache, clock_seconds
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
-    by_controller,
+    controller_index_key,
+    controller_index_keys,
     controller_of,
-    orphans_of,
-    owned_by,
+    orphan_index_key,
 )
-from kubeloop.controllers.runtime.reconcile_triggers import Reasons
-from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
+from kubeloop.controllers.runtime.reconcile_triggers import ReconcileTriggers
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
@@ -46,7 +46,7 @@ STALE_RECHECK_SECONDS = 1.0
 RESYNC_SECONDS = 600.0  # a net under lost events
 
 
-class InvalidSelector(ReconcileFailed):
+class InvalidSelector(ReconcileError):
     """spec.selector of a Deployment cannot be read."""
 
 
@@ -81,8 +81,8 @@ class DeploymentController:
         self._deployments = self._deployment_informer.store
         self._replica_sets = self._rs_informer.store
         self._pods = self._pod_informer.store
-        self._replica_sets.add_index(CONTROLLER_INDEX, by_controller)
-        self._pods.add_index(CONTROLLER_INDEX, by_controller)
+        self._replica_sets.add_index(CONTROLLER_INDEX, controller_index_keys)
+        self._pods.add_index(CONTROLLER_INDEX, controller_index_keys)
         self._consistency = ConsistencyStore(
             {
                 DEPLOYMENTS.group_resource: lambda: self._deployment_informer.last_resource_version,
@@ -91,22 +91,22 @@ class DeploymentController:
         )
         if queue is None:
             queue_metrics = metrics.queue("deployment") if metrics is not None else None
-            queue = WorkQueue("deployment", metrics=queue_metrics, seconds=seconds_of(clock))
+            queue = WorkQueue("deployment", metrics=queue_metrics, seconds=clock_seconds(clock))
         self.queue = queue
-        self._reasons = Reasons()
+        self._triggers = ReconcileTriggers()
         self._controller = Controller(
             "deployment",
             self.reconcile,
             queue,
             workers,
             max_requeues=MAX_REQUEUES,
-            is_final=namespace_terminating,
+            is_terminal=namespace_terminating,
             metrics=metrics,
-            seconds=seconds_of(clock),
+            seconds=clock_seconds(clock),
         )
         self._registrations = (
             self._deployment_informer.add_handler(
-                Handlers(
+                ResourceEventHandlerFuncs(
                     on_add=self.on_deployment_add,
                     on_update=self.on_deployment_update,
                     on_delete=self.on_deployment_delete,
@@ -114,13 +114,13 @@ class DeploymentController:
                 resync_seconds=RESYNC_SECONDS,
             ),
             self._rs_informer.add_handler(
-                Handlers(
+                ResourceEventHandlerFuncs(
                     on_add=self.on_replica_set_add,
                     on_update=self.on_replica_set_update,
                     on_delete=self.on_replica_set_delete,
                 )
             ),
-            self._pod_informer.add_handler(Handlers(on_delete=self.on_pod_delete)),
+            self._pod_informer.add_handler(ResourceEventHandlerFuncs(on_delete=self.on_pod_delete)),
         )
 
     @property
@@ -193,14 +193,14 @@ class DeploymentController:
             return
         owned = [
             each
-            for each in self._replica_sets.by_index(CONTROLLER_INDEX, owned_by(deployment))
+            for each in self._replica_sets.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
             if selector.matches(each.metadata.labels)
         ]
         if not any(pods for _, pods in self._pods_of(selector, owned)):
             self._enqueue(deployment.key, "last pod deleted")
 
     def _enqueue(self, key: str, reason: str) -> None:
-        self._reasons.note(key, reason)
+        self._triggers.note(key, reason)
         self.queue.add(key)
 
     def _enqueue_owner(self, rs: ReplicaSet, reference: OwnerReference, reason: str) -> None:
@@ -232,14 +232,14 @@ class DeploymentController:
         Level-based: reads the caches, never the event that woke it; may be cancelled and run again. Returns the
         seconds after which time alone may change the answer, else None. Raising means: retry with backoff.
         """
-        reason = self._reasons.take(key)
+        reason = self._triggers.take(key)
         try:
             self._consistency.ensure_ready(key)
         except StaleCache as stale:
             # Deciding on what we changed ourselves since would only meet conflicts. Our write is on its way to the
             # cache, and wakes this key when it arrives.
             log.debug("deployment %s put off: %s", key, stale)
-            self._reasons.note(key, reason)
+            self._triggers.note(key, reason)
             return STALE_RECHECK_SECONDS
         deployment = self._deployments.get(key)
         if deployment is None:
@@ -289,7 +289,7 @@ class DeploymentController:
         if status.observed_generation >= deployment.metadata.generation:
             return
         seen = replace(status, observed_generation=deployment.metadata.generation)
-        patch = pinned(deployment.metadata.resource_version, status=changed_fields(status, seen))
+        patch = versioned_merge_patch(deployment.metadata.resource_version, status=changed_fields(status, seen))
         try:
             with reconcile.acting("update status"):
                 await self._client.patch(
@@ -309,8 +309,8 @@ class DeploymentController:
         """The ReplicaSets the Deployment owns, after adopting and releasing some. Raises ClaimErrors."""
         selector = _selector(deployment)
         store = self._replica_sets
-        candidates = store.by_index(CONTROLLER_INDEX, owned_by(deployment))
-        candidates += store.by_index(CONTROLLER_INDEX, orphans_of(deployment.metadata.namespace))
+        candidates = store.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
+        candidates += store.by_index(CONTROLLER_INDEX, orphan_index_key(deployment.metadata.namespace))
 
         async def read_fresh() -> Deployment:
             return await self._client.get(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
@@ -325,7 +325,7 @@ class DeploymentController:
                 deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
             )
 
-        return await claim_all(deployment, candidates, selector, read_fresh=read_fresh, patch=patch)
+        return await claim_objects(deployment, candidates, selector, read_fresh=read_fresh, patch=patch)
 
     def _pods_of(self, selector: Selector, replica_sets: Iterable[ReplicaSet]) -> list[tuple[str, Sequence[Pod]]]:
         """The Pods of each ReplicaSet, by its uid: those the Deployment selects, finished ones included."""
@@ -334,7 +334,7 @@ class DeploymentController:
                 rs.metadata.uid,
                 [
                     pod
-                    for pod in self._pods.by_index(CONTROLLER_INDEX, owned_by(rs))
+                    for pod in self._pods.by_index(CONTROLLER_INDEX, controller_index_key(rs))
                     if selector.matches(pod.metadata.labels)
                 ],
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kubeloop.controllers.deployment.pod_template import equal_ignore_hash
-from kubeloop.controllers.runtime.integers import NotANumber, int_or_none, non_negative_int32, parse_int
+from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
 
@@ -39,22 +39,22 @@ def _creation(rs: ReplicaSet) -> tuple[datetime, str]:
     return (rs.metadata.creation_timestamp or _ZERO_TIME, rs.metadata.name)
 
 
-def by_creation(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+def sort_by_creation(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Oldest first; of one age, by name."""
     return sorted(replica_sets, key=_creation)
 
 
-def by_size_older(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+def sort_by_size_older(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Largest first; of one size, the oldest first."""
     return sorted(replica_sets, key=lambda rs: (-replicas_of(rs), *_creation(rs)))
 
 
-def by_size_newer(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+def sort_by_size_newer(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Largest first; of one size, the newest first."""
     return sorted(sorted(replica_sets, key=_creation, reverse=True), key=lambda rs: -replicas_of(rs))
 
 
-def by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+def sort_by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """Lowest revision first; where a revision is no number, or both are the same, the oldest first."""
 
     def compare(a: ReplicaSet, b: ReplicaSet) -> int:
@@ -75,7 +75,7 @@ def revision_of(obj: Object) -> int:
 def _revision_or_none(obj: Object) -> int | None:
     try:
         return revision_of(obj)
-    except NotANumber:
+    except InvalidInteger:
         return None
 
 
@@ -98,32 +98,32 @@ def last_revision(replica_sets: Iterable[ReplicaSet]) -> int:
     return second
 
 
-def find_new(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> ReplicaSet | None:
+def find_new_replica_set(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> ReplicaSet | None:
     """The ReplicaSet with the Deployment's Pod template; of several (there should be one), the oldest."""
     template = deployment.spec.template
-    for rs in by_creation(replica_sets):
+    for rs in sort_by_creation(replica_sets):
         if equal_ignore_hash(rs.spec.template, template):
             return rs
     return None
 
 
-def find_old(new_rs: ReplicaSet | None, replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+def find_old_replica_sets(new_rs: ReplicaSet | None, replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     """All others, oldest first."""
     new_uid = None if new_rs is None else new_rs.metadata.uid
-    return [rs for rs in by_creation(replica_sets) if rs.metadata.uid != new_uid]
+    return [rs for rs in sort_by_creation(replica_sets) if rs.metadata.uid != new_uid]
 
 
-def active(replica_sets: Iterable[ReplicaSet | None]) -> list[ReplicaSet]:
+def filter_active(replica_sets: Iterable[ReplicaSet | None]) -> list[ReplicaSet]:
     """Those that want Pods."""
     return [rs for rs in replica_sets if rs is not None and replicas_of(rs) > 0]
 
 
-def active_or_latest(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> ReplicaSet | None:
+def find_active_or_latest(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> ReplicaSet | None:
     """The only active one; with none active the new, else the newest one. None if several are active, or none exist."""
     if new_rs is None and not old_rss:
         return None
-    newest_first = by_creation(old_rss)[::-1]
-    candidates = active([*newest_first, new_rs])
+    newest_first = sort_by_creation(old_rss)[::-1]
+    candidates = filter_active([*newest_first, new_rs])
     if not candidates:
         return new_rs if new_rs is not None else newest_first[0]
     return candidates[0] if len(candidates) == 1 else None

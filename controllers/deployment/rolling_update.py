@@ -11,27 +11,33 @@ import msgspec
 
 from kubeloop.controllers.deployment.replica_sets import (
     DESIRED_REPLICAS,
-    active,
-    active_or_latest,
     available_replicas_sum,
-    by_creation,
-    by_size_newer,
-    by_size_older,
     desired_replicas_annotation,
+    filter_active,
+    find_active_or_latest,
     max_replicas_annotation,
     replicas_annotations,
     replicas_of,
+    sort_by_creation,
+    sort_by_size_newer,
+    sort_by_size_older,
     spec_replicas_sum,
 )
-from kubeloop.controllers.runtime.controller import ReconcileFailed
-from kubeloop.controllers.runtime.integers import InvalidIntOrPercent, int_or_none, rounded, scaled_value, wrapped_int32
+from kubeloop.controllers.runtime.controller import ReconcileError
+from kubeloop.controllers.runtime.integers import (
+    InvalidIntOrPercent,
+    int_or_none,
+    round_half_away_from_zero,
+    scaled_value,
+    wrapped_int32,
+)
 from kubeloop.kube.objects.api_types import Deployment, DeploymentSpec, IntOrString, ReplicaSet, RollingUpdateDeployment
 
 ROLLING_UPDATE = "RollingUpdate"
 RECREATE = "Recreate"
 
 
-class UnsupportedStrategy(ReconcileFailed):
+class UnsupportedStrategy(ReconcileError):
     """spec.strategy.type is none that exists."""
 
 
@@ -194,7 +200,7 @@ def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
         if maximum_before == 0:
             return 0
     # v1.36 multiplies in 32 bits; sizes for which that wraps around are no cluster's, but the result is the same here.
-    return wrapped_int32(rounded(wrapped_int32(size * maximum) / maximum_before)) - size
+    return wrapped_int32(round_half_away_from_zero(wrapped_int32(size * maximum) / maximum_before)) - size
 
 
 class Scaling(msgspec.Struct, frozen=True):
@@ -210,22 +216,22 @@ class Scaling(msgspec.Struct, frozen=True):
 def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> Scaling:
     """Spread a change of spec.replicas over the ReplicaSets, in proportion to their sizes."""
     desired = replicas_of(deployment)
-    only = active_or_latest(new_rs, old_rss)
+    only = find_active_or_latest(new_rs, old_rss)
     if only is not None:
         return Scaling((Resize(only, desired),)) if replicas_of(only) != desired else Scaling()
-    old_rss = by_creation(old_rss)[::-1]
+    old_rss = sort_by_creation(old_rss)[::-1]
     if is_saturated(deployment, new_rs):
         # The rollout is done but for leftovers, such as an old ReplicaSet that was adopted just now.
-        return Scaling(tuple(Resize(rs, 0) for rs in active(old_rss)))
+        return Scaling(tuple(Resize(rs, 0) for rs in filter_active(old_rss)))
     if not is_rolling_update(deployment):
         return Scaling()
-    all_rss = active([*old_rss, new_rs])
+    all_rss = filter_active([*old_rss, new_rs])
     allowed = desired + max_surge(deployment) if desired > 0 else 0
     to_add = allowed - spec_replicas_sum(all_rss)
     if to_add > 0:
-        all_rss = by_size_newer(all_rss)
+        all_rss = sort_by_size_newer(all_rss)
     elif to_add < 0:
-        all_rss = by_size_older(all_rss)
+        all_rss = sort_by_size_older(all_rss)
     sizes = []
     added = 0
     for rs in all_rss:
@@ -242,7 +248,7 @@ def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet | None
     desired = replicas_of(deployment)
     return any(
         annotation is not None and annotation != desired
-        for annotation in map(desired_replicas_annotation, active(all_rss))
+        for annotation in map(desired_replicas_annotation, filter_active(all_rss))
     )
 
 

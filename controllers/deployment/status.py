@@ -106,7 +106,9 @@ def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: date
     return since is None or since + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0) < now
 
 
-def stuck_recheck_seconds(deployment: Deployment, new_status: DeploymentStatus, now: datetime) -> float | None:
+def seconds_until_progress_deadline(
+    deployment: Deployment, new_status: DeploymentStatus, now: datetime
+) -> float | None:
     """Seconds until the progress deadline of a rollout under way; None: there is none to wait for."""
     condition = condition_of(deployment.status, PROGRESSING)
     if not has_progress_deadline(deployment) or condition is None:

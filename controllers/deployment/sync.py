@@ -25,23 +25,23 @@ from kubeloop.controllers.deployment.pod_template import (
 from kubeloop.controllers.deployment.replica_sets import (
     REVISION,
     ROLLBACK_TO,
-    active,
     actual_replicas_sum,
-    by_creation,
-    by_revision,
-    find_new,
-    find_old,
+    filter_active,
+    find_new_replica_set,
+    find_old_replica_sets,
     last_revision,
     max_revision,
     new_replica_set_annotations,
     replicas_of,
     revision_of,
     rolled_back_annotations,
+    sort_by_creation,
+    sort_by_revision,
 )
 from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
-from kubeloop.controllers.runtime.integers import NotANumber, int_or_none
+from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
 from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
-from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
@@ -89,7 +89,7 @@ def old_pods_running(
     )
 
 
-def cleanable(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
     """Old ReplicaSets beyond revisionHistoryLimit, lowest revision first. Those that still have Pods stay."""
     limit = deployment.spec.revision_history_limit
     if limit is None or not statuses.has_revision_history_limit(deployment):
@@ -100,7 +100,7 @@ def cleanable(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[Rep
         return []
     return [
         rs
-        for rs in by_revision(alive)[:surplus]
+        for rs in sort_by_revision(alive)[:surplus]
         if rs.status.replicas == 0 and replicas_of(rs) == 0 and rs.metadata.generation <= rs.status.observed_generation
     ]
 
@@ -200,8 +200,8 @@ class DeploymentSync:
 
     async def _find_replica_sets(self, *, create: bool) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
         """The new ReplicaSet, brought up to date (created if `create`), and the old ones, oldest first."""
-        existing = find_new(self._d, self._rss)
-        old_rss = find_old(existing, self._rss)
+        existing = find_new_replica_set(self._d, self._rss)
+        old_rss = find_old_replica_sets(existing, self._rss)
         revision = str(max_revision(old_rss) + 1)
         if existing is not None:
             return await self._update_new_rs(existing, revision), old_rss
@@ -301,7 +301,8 @@ class DeploymentSync:
         assert new_rs is not None
         all_rss = [*old_rss, new_rs]
         if not (
-            await self._grow_new_rs(all_rss, new_rs) or await self._shrink_old_rss(all_rss, active(old_rss), new_rs)
+            await self._grow_new_rs(all_rss, new_rs)
+            or await self._shrink_old_rss(all_rss, filter_active(old_rss), new_rs)
         ) and statuses.is_complete(self._d, self._d.status):
             await self._clean_up(old_rss)
         await self._sync_rollout_status(all_rss, new_rs)
@@ -321,12 +322,12 @@ class DeploymentSync:
             return False
         shrunk = False
         try:
-            old_rss = by_creation(old_rss)
+            old_rss = sort_by_creation(old_rss)
             for resize in rolling_update.plan_unhealthy_cleanup(old_rss, budget):
                 _, updated = await self._resize(resize.rs, resize.replicas)
                 old_rss[old_rss.index(resize.rs)] = updated
                 shrunk = True
-            for resize in rolling_update.plan_old_scale_down(self._d, [*old_rss, new_rs], by_creation(old_rss)):
+            for resize in rolling_update.plan_old_scale_down(self._d, [*old_rss, new_rs], sort_by_creation(old_rss)):
                 await self._resize(resize.rs, resize.replicas)
                 shrunk = True
         except (ApiError, ServerUnreachable, ValueError) as error:
@@ -339,7 +340,7 @@ class DeploymentSync:
         new_rs, old_rss = await self._find_replica_sets(create=False)
         all_rss: list[ReplicaSet | None] = [*old_rss, new_rs]
         scaled_down = False
-        for rs in active(old_rss):
+        for rs in filter_active(old_rss):
             scaled, _ = await self._resize(rs, 0)
             scaled_down = scaled_down or scaled
         if not scaled_down and not old_pods_running(new_rs, old_rss, self._pods_by_rs()):
@@ -393,7 +394,7 @@ class DeploymentSync:
         return True, updated
 
     async def _clean_up(self, old_rss: Sequence[ReplicaSet]) -> None:
-        for rs in cleanable(self._d, old_rss):
+        for rs in replica_sets_to_clean_up(self._d, old_rss):
             name = rs.metadata.name
             with suppress(NotFound), self._reconcile.acting(f"delete replicaset {name}"):
                 await self._client.delete(
@@ -420,7 +421,7 @@ class DeploymentSync:
             try:
                 if revision_of(rs) != revision:
                     continue
-            except NotANumber:
+            except InvalidInteger:
                 continue
             name = self._d.metadata.name
             if equal_ignore_hash(self._d.spec.template, rs.spec.template):
@@ -475,7 +476,7 @@ class DeploymentSync:
         if status != self._d.status:
             await self._write_status(status)
         else:
-            self.stuck_seconds = statuses.stuck_recheck_seconds(self._d, status, self._now)
+            self.stuck_seconds = statuses.seconds_until_progress_deadline(self._d, status, self._now)
 
     def _set_revision(self, revision: str) -> bool:
         metadata = self._d.metadata
@@ -497,7 +498,7 @@ class DeploymentSync:
         self._d = replace(self._d, status=status)
         stored = self._stored
         annotations = _changed(stored.metadata.annotations, self._d.metadata.annotations)
-        patch = pinned(
+        patch = versioned_merge_patch(
             stored.metadata.resource_version,
             metadata={"annotations": annotations} if annotations else {},
             status=changed_fields(stored.status, status),
@@ -525,7 +526,7 @@ class DeploymentSync:
         """Set annotations and fields of a ReplicaSet, unless somebody else changed it since we read it."""
         metadata = rs.metadata
         annotations = {**self._unsent.get(metadata.uid, {}), **annotations}
-        patch = pinned(
+        patch = versioned_merge_patch(
             self._versions.get(metadata.uid, metadata.resource_version),
             metadata={"annotations": annotations} if annotations else {},
             **({"spec": spec} if spec else {}),

@@ -22,7 +22,7 @@ from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.controllers.runtime.rate_limiter import backoff_seconds
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Registration
+from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable, UnsupportedMediaType
@@ -104,7 +104,7 @@ class GarbageCollector:
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
         self._definitions_changed = asyncio.Event()
-        self._monitors: dict[_ResourceKey, Registration[Any]] = {}
+        self._monitors: dict[_ResourceKey, HandlerRegistration[Any]] = {}
         deletes, orphans = "garbage_collector_attempt_to_delete", "garbage_collector_attempt_to_orphan"
         self._to_delete = WorkQueue(deletes, metrics=metrics.queue(deletes) if metrics else None)
         self._to_orphan = WorkQueue(orphans, metrics=metrics.queue(orphans) if metrics else None)
@@ -180,7 +180,7 @@ class GarbageCollector:
             if key not in self._monitors:
                 changed = self._definitions_changed.set if resource.group_resource == _DEFINITIONS else _nothing
                 handler = _Monitor(self.graph, resource, changed)
-                self._monitors[key] = self._informers.any_informer(resource).add_handler(handler)
+                self._monitors[key] = self._informers.acquire_informer(resource).add_handler(handler)
         return True
 
     def _resource(self, api_version: str, kind: str) -> _MetadataResource:

@@ -71,7 +71,7 @@ class Node(msgspec.Struct, eq=False):
         ]
 
 
-class AbsentOwners:
+class AbsentOwnerCache:
     """Identities of owners that do not exist, the latest 500."""
 
     def __init__(self, size: int = 500) -> None:
@@ -110,7 +110,7 @@ class Graph:
         self._misplaced = misplaced
         self._nodes: dict[str, Node] = {}
         self._left: dict[str, dict[Node, None]] = {}  # dependents of owners that have no node any more, by the uid
-        self.absent = AbsentOwners()
+        self.absent = AbsentOwnerCache()
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -9,13 +9,20 @@ import asyncio
 import logging
 
 from kubeloop.controllers.namespace.deletion_conditions import DeletionReport, deletion_conditions
-from kubeloop.controllers.namespace.namespaced_resources_deleter import ContentDeleter, ContentRemains
-from kubeloop.controllers.runtime.controller import Controller, seconds_of
+from kubeloop.controllers.namespace.namespaced_resources_deleter import (
+    NamespaceContentRemaining,
+    NamespacedResourcesDeleter,
+)
+from kubeloop.controllers.runtime.controller import Controller, clock_seconds
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
-from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, LongestOf, TokenBucket
+from kubeloop.controllers.runtime.rate_limiter import (
+    BucketRateLimiter,
+    ItemExponentialFailureRateLimiter,
+    MaxOfRateLimiter,
+)
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
@@ -52,19 +59,21 @@ class NamespaceController:
         self._clock = clock
         self._traces = traces
         self._grace_seconds = grace_seconds
-        self._content = ContentDeleter(client, clock=clock)
+        self._content = NamespacedResourcesDeleter(client, clock=clock)
         queue_metrics = metrics.queue("namespace") if metrics else None
-        limiter = LongestOf(ExponentialBackoff(base=0.005, cap=60.0), TokenBucket())
-        self._queue = WorkQueue("namespace", limiter=limiter, metrics=queue_metrics, seconds=seconds_of(clock))
+        limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.005, cap=60.0), BucketRateLimiter())
+        self._queue = WorkQueue("namespace", limiter=limiter, metrics=queue_metrics, seconds=clock_seconds(clock))
         self._controller = Controller(
-            "namespace", self.reconcile, self._queue, workers, metrics=metrics, seconds=seconds_of(clock)
+            "namespace", self.reconcile, self._queue, workers, metrics=metrics, seconds=clock_seconds(clock)
         )
         self._namespaces = informers.informer(NAMESPACES)
         self._registration = self._namespaces.add_handler(
-            Handlers(on_add=lambda namespace, _initial: self._seen(namespace), on_update=lambda _, new: self._seen(new))
+            ResourceEventHandlerFuncs(
+                on_add=lambda namespace, _initial: self._seen(namespace), on_update=lambda _, new: self._seen(new)
+            )
         )
         self._pods = informers.informer(PODS)
-        self._pods.add_handler(Handlers(on_delete=lambda pod, _unknown: self._pod_gone(pod)))
+        self._pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda pod, _unknown: self._pod_gone(pod)))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -106,7 +115,7 @@ class NamespaceController:
             errors = [report.discovery_error] if report.discovery_error else []
             errors += report.content_errors
             if errors:
-                raise ContentRemains(errors)
+                raise NamespaceContentRemaining(errors)
             if seconds:
                 return seconds // 2 + 1
             await self._finalize(namespace)

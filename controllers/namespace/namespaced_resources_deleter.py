@@ -24,7 +24,7 @@ from kubeloop.kube.objects.resources import PODS, Resource
 _FINALIZER_ESTIMATE_SECONDS = 15
 
 
-class ContentRemains(Exception):
+class NamespaceContentRemaining(Exception):
     """Some content could not be deleted, or is still there without a reason to wait for."""
 
     def __init__(self, errors: list[str]) -> None:
@@ -32,7 +32,7 @@ class ContentRemains(Exception):
         self.errors = errors
 
 
-class Remainder(msgspec.Struct):
+class ResourceDeletionResult(msgspec.Struct):
     """What is left of one resource after its deletion. `seconds`: an estimate of when to look again, 0 for none."""
 
     seconds: int = 0
@@ -41,7 +41,7 @@ class Remainder(msgspec.Struct):
     error: str = ""
 
 
-class ContentDeleter:
+class NamespacedResourcesDeleter:
     """Deletes the content of namespaces. What a server serves is asked at every round: kinds come and go."""
 
     def __init__(self, client: Client, *, clock: Clock) -> None:
@@ -90,8 +90,8 @@ class ContentDeleter:
 
     async def _delete_resource(
         self, resource: Resource[PartialObjectMetadata], namespace: str, deleted_at: datetime
-    ) -> Remainder:
-        left = Remainder()
+    ) -> ResourceDeletionResult:
+        left = ResourceDeletionResult()
         try:
             left.seconds = await self._graceful_seconds(resource, namespace, deleted_at)
             await self._delete_items(resource, namespace)

@@ -14,36 +14,36 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from kubeloop.controllers.replicaset.deletion_order import deletion_age_ratios
-from kubeloop.controllers.replicaset.pod_groups import Groups, PodFacts, PodGroups, pod_facts
+from kubeloop.controllers.replicaset.pod_groups import PodGroupKey, PodGroups, PodsByGroup, pod_group_key
 from kubeloop.controllers.replicaset.related_pods import (
     HASH_INDEX,
-    NodeCounts,
-    active_per_node,
+    PodsPerNode,
+    active_pods_per_node,
     by_template_hash,
     related_pods,
 )
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas, pod_from_template
-from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, Flavour
+from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, ControllerVariant
 from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status
-from kubeloop.controllers.runtime.adoption import Claim, claim_all, claim_of
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, StaleCache, seconds_of
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache, clock_seconds
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
-    by_controller,
+    controller_index_key,
+    controller_index_keys,
     controller_of,
-    orphans_of,
-    owned_by,
+    orphan_index_key,
 )
 from kubeloop.controllers.runtime.pod_status import is_ready, next_availability_seconds
-from kubeloop.controllers.runtime.reconcile_triggers import Reasons
+from kubeloop.controllers.runtime.reconcile_triggers import ReconcileTriggers
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
-from kubeloop.controllers.runtime.status_patch import changed_fields, pinned
+from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
@@ -62,11 +62,11 @@ STATUS_UPDATE_RETRIES = 1
 RESYNC_SECONDS = 600.0  # a net under lost events: expectations that nothing will meet expire, but wake nobody
 
 
-class CannotCreatePods(ReconcileFailed):
+class CannotCreatePods(ReconcileError):
     """The template is such that no Pod can be made from it."""
 
 
-class CannotDeletePods(ReconcileFailed):
+class CannotDeletePods(ReconcileError):
     """The API server refused to delete a Pod."""
 
 
@@ -84,7 +84,7 @@ class ReplicaSetController:
         pod_traces: PodTraces,
         metrics: ControllerMetrics | None = None,
         workers: int = 5,
-        flavour: Flavour = REPLICA_SET,
+        variant: ControllerVariant = REPLICA_SET,
         burst_replicas: int = BURST_REPLICAS,
         queue: WorkQueue | None = None,
     ) -> None:
@@ -95,46 +95,50 @@ class ReplicaSetController:
         self._traces = traces
         self._pod_traces = pod_traces
         self._metrics = metrics
-        self._flavour = flavour
+        self._variant = variant
         self._burst = burst_replicas
-        self._owner_informer = informers.informer(flavour.resource)
+        self._owner_informer = informers.informer(variant.resource)
         self._pod_informer = informers.informer(PODS)
         self._owners = self._owner_informer.store
         self._pods = self._pod_informer.store
-        self._pods.add_index(CONTROLLER_INDEX, by_controller)
+        self._pods.add_index(CONTROLLER_INDEX, controller_index_keys)
         self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
         self._owners.add_index("namespace")
-        self._groups = PodGroups(flavour.kind)
+        self._groups = PodGroups(variant.kind)
         self.expectations = Expectations(clock)
         self.consistency = ConsistencyStore(
             {
-                flavour.resource.group_resource: lambda: self._owner_informer.last_resource_version,
+                variant.resource.group_resource: lambda: self._owner_informer.last_resource_version,
                 PODS.group_resource: lambda: self._pod_informer.last_resource_version,
             }
         )
         if queue is None:
-            queue_metrics = metrics.queue(flavour.name) if metrics is not None else None
-            queue = WorkQueue(flavour.name, metrics=queue_metrics, seconds=seconds_of(clock))
+            queue_metrics = metrics.queue(variant.name) if metrics is not None else None
+            queue = WorkQueue(variant.name, metrics=queue_metrics, seconds=clock_seconds(clock))
         self.queue = queue
-        self._reasons = Reasons()
+        self._triggers = ReconcileTriggers()
         self._controller = Controller(
-            flavour.name, self.reconcile, queue, workers, metrics=metrics, seconds=seconds_of(clock)
+            variant.name, self.reconcile, queue, workers, metrics=metrics, seconds=clock_seconds(clock)
         )
         self._registrations = (
             self._owner_informer.add_handler(
-                Handlers(on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete),
+                ResourceEventHandlerFuncs(
+                    on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete
+                ),
                 resync_seconds=RESYNC_SECONDS,
             ),
             self._pod_informer.add_handler(
-                Handlers(on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete)
+                ResourceEventHandlerFuncs(
+                    on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete
+                )
             ),
         )
 
     @property
     def name(self) -> str:
-        return self._flavour.name
+        return self._variant.name
 
     async def run(self) -> None:
         """Work until cancelled, once the caches are filled. The informers are the factory's to run."""
@@ -153,17 +157,17 @@ class ReplicaSetController:
     # --- what wakes a ReplicaSet -----------------------------------------------------------------------------------
 
     def on_owner_add(self, owner: Object, initial: bool) -> None:
-        self._enqueue(owner.key, "found at start" if initial else f"{self._flavour.kind} added")
+        self._enqueue(owner.key, "found at start" if initial else f"{self._variant.kind} added")
 
     def on_owner_update(self, old: Object, new: Object) -> None:
         if old.metadata.uid != new.metadata.uid:
             self.on_owner_delete(old, False)  # deleted and created again between two events
-        self._enqueue(new.key, f"{self._flavour.kind} changed")
+        self._enqueue(new.key, f"{self._variant.kind} changed")
 
     def on_owner_delete(self, owner: Object, final_state_unknown: bool) -> None:
         self.expectations.forget(owner.key)
         self.consistency.forget(owner.key, owner.metadata.uid)
-        self._enqueue(owner.key, f"{self._flavour.kind} deleted")
+        self._enqueue(owner.key, f"{self._variant.kind} deleted")
 
     def on_pod_add(self, pod: Pod, initial: bool) -> None:
         self._groups.add(pod)
@@ -203,7 +207,7 @@ class ReplicaSetController:
             if rs is None:
                 return
             self._enqueue(rs.key, "pod changed")
-            min_ready_seconds = self._flavour.read(rs).spec.min_ready_seconds
+            min_ready_seconds = self._variant.read(rs).spec.min_ready_seconds
             if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
                 self.queue.add_after(rs.key, min_ready_seconds)
         elif labels_changed or reference_changed:
@@ -221,12 +225,12 @@ class ReplicaSetController:
             self._enqueue(rs.key, "pod deleted")
 
     def _enqueue(self, key: str, reason: str) -> None:
-        self._reasons.note(key, reason)
+        self._triggers.note(key, reason)
         self.queue.add(key)
 
     def _resolve(self, namespace: str, reference: OwnerReference) -> Object | None:
         """What an owner reference means, if it is of our kind: by name, and then by uid."""
-        if reference.kind != self._flavour.kind:
+        if reference.kind != self._variant.kind:
             return None
         owner: Object | None = self._owners.get(f"{namespace}/{reference.name}")
         return owner if owner is not None and owner.metadata.uid == reference.uid else None
@@ -237,7 +241,7 @@ class ReplicaSetController:
             return
         for owner in self._owners.by_index("namespace", pod.metadata.namespace):
             try:
-                selector = selector_from(self._flavour.read(owner).spec.selector)
+                selector = selector_from(self._variant.read(owner).spec.selector)
             except SelectorError:
                 continue
             if not selector.empty and selector.matches(pod.metadata.labels):
@@ -252,11 +256,11 @@ class ReplicaSetController:
         seconds after which time alone may change the answer, else None. Raising means: retry with backoff; StaleCache
         that the caches are older than our last writes.
         """
-        reason = self._reasons.take(key)
+        reason = self._triggers.take(key)
         try:
             self.consistency.ensure_ready(key)
         except StaleCache:
-            self._reasons.note(key, reason)
+            self._triggers.note(key, reason)
             if self._metrics is not None:
                 self._metrics.stale_sync_skipped(self.name)
             raise
@@ -265,11 +269,11 @@ class ReplicaSetController:
             self.consistency.forget(key)
             self.expectations.forget(key)
             return None
-        rs = self._flavour.read(cached)
+        rs = self._variant.read(cached)
         try:
             selector = selector_from(rs.spec.selector)
         except SelectorError as error:
-            log.error("invalid selector, left alone: %s %s: %s", self._flavour.kind, key, error)
+            log.error("invalid selector, left alone: %s %s: %s", self._variant.kind, key, error)
             return None
         now = self._clock.now()
         caught_up = self.expectations.met(key)  # do the caches show our last creations and deletions?
@@ -281,11 +285,11 @@ class ReplicaSetController:
             active, terminating = await self._claim_pods(rs, selector, reconcile)
             failure: Exception | None = None
             if caught_up and rs.metadata.deletion_timestamp is None:
-                plan = plan_replicas(rs, active, lambda: self.related_per_node(rs), now, burst=self._burst)
+                plan = plan_replicas(rs, active, lambda: self.related_pods_per_node(rs), now, burst=self._burst)
                 if plan.delete:
                     self._report_ages(active, plan)
                 failure = await self._apply(rs, plan, reconcile)
-            told = terminating if self._flavour.tells_terminating else None
+            told = terminating if self._variant.has_terminating_replicas else None
             status = replica_set_status(rs, active, told, str(failure) if failure is not None else None, now)
             await self._write_status(rs, status, reconcile)
             if failure is not None:
@@ -301,18 +305,18 @@ class ReplicaSetController:
             return float(rs.spec.min_ready_seconds) if seconds is None else seconds
         return None
 
-    async def _claim_pods(self, rs: ReplicaSet, selector: Selector, reconcile: Reconcile) -> tuple[Groups, int]:
+    async def _claim_pods(self, rs: ReplicaSet, selector: Selector, reconcile: Reconcile) -> tuple[PodsByGroup, int]:
         """The active Pods the ReplicaSet owns, after adopting and releasing some, and how many owned ones terminate.
 
         Raises ClaimErrors.
         """
-        active: dict[PodFacts, Mapping[str, Pod]] = {}
+        active: dict[PodGroupKey, Mapping[str, Pod]] = {}
         undecided: list[Pod] = []
         terminating = 0
-        for where in (owned_by(rs), orphans_of(rs.metadata.namespace)):
+        for where in (controller_index_key(rs), orphan_index_key(rs.metadata.namespace)):
             for facts, pods in self._groups.of(where).items():
                 # All Pods of a group have the same labels, state and owner: what holds for one, holds for all.
-                claim = claim_of(rs, next(iter(pods.values())), selector)
+                claim = decide_claim(rs, next(iter(pods.values())), selector)
                 if facts.state == "terminating":
                     terminating += len(pods) if claim is Claim.OURS else 0
                 elif facts.state == "active" and claim is Claim.OURS:
@@ -326,7 +330,7 @@ class ReplicaSetController:
 
         async def read_fresh() -> Object:
             metadata = rs.metadata
-            fresh: Object = await self._client.get(self._flavour.resource, metadata.name, metadata.namespace)
+            fresh: Object = await self._client.get(self._variant.resource, metadata.name, metadata.namespace)
             return replace(fresh, kind=rs.kind)
 
         async def patch(pod: Pod, body: JSON, claim: Claim) -> None:
@@ -338,20 +342,20 @@ class ReplicaSetController:
             if claim is Claim.ADOPT:
                 self._wrote(rs, PODS.group_resource, written)
 
-        for pod in await claim_all(rs, undecided, selector, read_fresh=read_fresh, patch=patch):
-            snapshot.setdefault(pod_facts(pod), {})[pod.key] = pod
+        for pod in await claim_objects(rs, undecided, selector, read_fresh=read_fresh, patch=patch):
+            snapshot.setdefault(pod_group_key(pod), {})[pod.key] = pod
         return snapshot, terminating
 
-    def related_per_node(self, rs: ReplicaSet) -> NodeCounts:
+    def related_pods_per_node(self, rs: ReplicaSet) -> PodsPerNode:
         """How many active Pods each node has of all ReplicaSets of the owner of `rs`: a Deployment's new and old."""
         owner = controller_of(rs.metadata)
         if owner is None:
             return {}
-        siblings = (self._flavour.read(each) for each in self._owners.by_index("owner", owner.uid))
+        siblings = (self._variant.read(each) for each in self._owners.by_index("owner", owner.uid))
         selectors = [sibling.spec.selector for sibling in siblings]
-        return active_per_node(related_pods(self._pods, rs.metadata.namespace, selectors))
+        return active_pods_per_node(related_pods(self._pods, rs.metadata.namespace, selectors))
 
-    def _report_ages(self, active: Groups, plan: ReplicaPlan) -> None:
+    def _report_ages(self, active: PodsByGroup, plan: ReplicaPlan) -> None:
         if self._metrics is None:
             return
         pods = [pod for group in active.values() for pod in group.values()]
@@ -443,7 +447,7 @@ class ReplicaSetController:
 
         Raises the error of the last try, or of the read.
         """
-        resource, metadata = self._flavour.resource, rs.metadata
+        resource, metadata = self._variant.resource, rs.metadata
         if not needs_status_write(rs, status):
             self._wrote(rs, resource.group_resource, rs)
             return
@@ -451,7 +455,7 @@ class ReplicaSetController:
         status = replace(status, observed_generation=metadata.generation)
         based_on = rs
         for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
-            patch = pinned(
+            patch = versioned_merge_patch(
                 based_on.metadata.resource_version,
                 status=changed_fields(based_on.status, status, always={"replicas": 0}),
             )
@@ -471,7 +475,7 @@ class ReplicaSetController:
                 if not tries_left:
                     raise
                 fresh = await self._client.get(resource, metadata.name, metadata.namespace)
-                based_on = self._flavour.read(fresh)
+                based_on = self._variant.read(fresh)
             else:
                 self._wrote(rs, resource.group_resource, written)
                 return

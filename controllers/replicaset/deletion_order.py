@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from kubeloop.controllers.replicaset.related_pods import NodeCounts
-from kubeloop.controllers.runtime.integers import NotANumber, parse_int
+from kubeloop.controllers.replicaset.related_pods import PodsPerNode
+from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
 from kubeloop.controllers.runtime.pod_status import is_ready
 from kubeloop.kube.objects.api_types import Pod
 
@@ -34,7 +34,7 @@ def deletion_cost(annotations: Mapping[str, str]) -> int:
         raise InvalidDeletionCost(f"invalid value {text!r}")
     try:
         return parse_int(text, 32)
-    except NotANumber as error:
+    except InvalidInteger as error:
         raise InvalidDeletionCost(str(error)) from error
 
 
@@ -62,7 +62,7 @@ def _restarts(pod: Pod) -> tuple[int, int]:
 UNKNOWN_AGE = -2
 
 
-class AgeClasses(dict[datetime | None, int]):
+class AgeBuckets(dict[datetime | None, int]):
     """The binary logarithm of an age in nanoseconds, so that one among ages alike does not always go first.
 
     By the moment it counts from; an unknown one counts as the youngest. Moments are whole seconds: thousands of Pods
@@ -81,7 +81,7 @@ class AgeClasses(dict[datetime | None, int]):
         return age_class
 
 
-Head = tuple[bool, int, bool, int, int, int]
+DeletionSortKey = tuple[bool, int, bool, int, int, int]
 
 
 def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
@@ -92,7 +92,7 @@ def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
     return False, None
 
 
-def deletion_head(pod: Pod, rank: int, ages: AgeClasses) -> Head:
+def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets) -> DeletionSortKey:
     """What decides between most Pods, less goes first: unassigned before assigned, earlier phases before later ones,
     not ready before ready, cheap before dear, crowded nodes before others, ready for a short time before for a long.
 
@@ -117,7 +117,7 @@ class TiedPod:
 
     __slots__ = ("created", "created_class", "pod", "ready_since", "restarts", "uid")
 
-    def __init__(self, pod: Pod, ages: AgeClasses) -> None:
+    def __init__(self, pod: Pod, ages: AgeBuckets) -> None:
         self.pod = pod
         self.uid = pod.metadata.uid
         self.ready_since = _ready_since(pod)[1]
@@ -153,15 +153,15 @@ def _in_order(tied: list[TiedPod]) -> list[TiedPod]:
     return sorted(tied, key=lambda each: (each.restarts, each.created_class, each.uid))
 
 
-def deletion_order(pods: Iterable[Pod], related: NodeCounts, now: datetime) -> Iterator[Pod]:
+def deletion_order(pods: Iterable[Pod], related: PodsPerNode, now: datetime) -> Iterator[Pod]:
     """`pods`, the one to go first at the front. Sorts no further than is asked for.
 
     `related`: active Pods per node of all ReplicaSets of the same owner.
     """
-    ages = AgeClasses(now)
-    tied: dict[Head, list[Pod]] = {}
+    ages = AgeBuckets(now)
+    tied: dict[DeletionSortKey, list[Pod]] = {}
     for pod in pods:
-        head = deletion_head(pod, related.get(pod.spec.node_name, 0), ages)
+        head = deletion_sort_key(pod, related.get(pod.spec.node_name, 0), ages)
         among = tied.get(head)
         if among is None:
             tied[head] = [pod]
@@ -171,7 +171,7 @@ def deletion_order(pods: Iterable[Pod], related: NodeCounts, now: datetime) -> I
         yield from (each.pod for each in _in_order([TiedPod(pod, ages) for pod in tied[head]]))
 
 
-def pods_to_delete(pods: Sequence[Pod], related: Callable[[], NodeCounts], count: int, now: datetime) -> list[Pod]:
+def pods_to_delete(pods: Sequence[Pod], related: Callable[[], PodsPerNode], count: int, now: datetime) -> list[Pod]:
     """The `count` Pods to delete, first to go first; if it is all of them, in the order given.
 
     `related` is asked only if Pods have to be chosen.

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from kubeloop.controllers.runtime.owner_references import by_controller, controller_of
+from kubeloop.controllers.runtime.owner_references import controller_index_keys, controller_of
 from kubeloop.controllers.runtime.pod_status import is_ready
 from kubeloop.kube.objects.api_types import Pod
 
 State = Literal["active", "terminating", "finished"]
 
 
-class PodFacts(NamedTuple):
+class PodGroupKey(NamedTuple):
     """What the Pods of a group have in common."""
 
     state: State
@@ -25,49 +25,49 @@ class PodFacts(NamedTuple):
     labels: frozenset[tuple[str, str]]
 
 
-Groups = Mapping[PodFacts, Mapping[str, Pod]]
+PodsByGroup = Mapping[PodGroupKey, Mapping[str, Pod]]
 """Pods by key, by facts. No group is empty."""
 
 
-def pod_facts(pod: Pod) -> PodFacts:
+def pod_group_key(pod: Pod) -> PodGroupKey:
     state: State = "active"
     if pod.status.phase in ("Succeeded", "Failed"):
         state = "finished"
     elif pod.metadata.deletion_timestamp is not None:
         state = "terminating"
-    return PodFacts(state, is_ready(pod), frozenset(pod.metadata.labels.items()))
+    return PodGroupKey(state, is_ready(pod), frozenset(pod.metadata.labels.items()))
 
 
-def grouped(pods: Iterable[Pod]) -> dict[PodFacts, dict[str, Pod]]:
+def group_pods(pods: Iterable[Pod]) -> dict[PodGroupKey, dict[str, Pod]]:
     """These Pods, whoever owns them, in groups."""
-    groups: dict[PodFacts, dict[str, Pod]] = {}
+    groups: dict[PodGroupKey, dict[str, Pod]] = {}
     for pod in pods:
-        groups.setdefault(pod_facts(pod), {})[pod.key] = pod
+        groups.setdefault(pod_group_key(pod), {})[pod.key] = pod
     return groups
 
 
 class PodGroups:
-    """Groups of the Pods under each owner (`ownership.owned_by`), and of orphans under their namespace.
+    """Groups of the Pods under each owner (`ownership.controller_index_key`), and of orphans under their namespace.
 
-    Invariant: equals `grouped` over the Pods that CONTROLLER_INDEX has there, for owners of the one kind.
+    Invariant: equals `group_pods` over the Pods that CONTROLLER_INDEX has there, for owners of the one kind.
     """
 
     def __init__(self, owner_kind: str) -> None:
         self._owner_kind = owner_kind
-        self._groups: dict[str, dict[PodFacts, dict[str, Pod]]] = {}
+        self._groups: dict[str, dict[PodGroupKey, dict[str, Pod]]] = {}
 
-    def of(self, owner: str) -> Groups:
+    def of(self, owner: str) -> PodsByGroup:
         """The groups under an owner or namespace. A live view: do not await while iterating."""
         return self._groups.get(owner, {})
 
     def add(self, pod: Pod) -> None:
         where = self._where(pod)
         if where is not None:
-            self._groups.setdefault(where, {}).setdefault(pod_facts(pod), {})[pod.key] = pod
+            self._groups.setdefault(where, {}).setdefault(pod_group_key(pod), {})[pod.key] = pod
 
     def update(self, old: Pod, new: Pod) -> None:
-        where, facts = self._where(new), pod_facts(new)
-        if where is not None and where == self._where(old) and facts == pod_facts(old):
+        where, facts = self._where(new), pod_group_key(new)
+        if where is not None and where == self._where(old) and facts == pod_group_key(old):
             self._groups.setdefault(where, {}).setdefault(facts, {})[new.key] = new
             return
         self.remove(old)
@@ -78,7 +78,7 @@ class PodGroups:
         if where is None:
             return
         groups = self._groups.get(where)
-        facts = pod_facts(pod)
+        facts = pod_group_key(pod)
         group = groups.get(facts) if groups is not None else None
         if groups is None or group is None or group.pop(pod.key, None) is None:
             return
@@ -98,4 +98,4 @@ class PodGroups:
         reference = controller_of(pod.metadata)
         if reference is not None and reference.kind != self._owner_kind:
             return None
-        return next(iter(by_controller(pod)))
+        return next(iter(controller_index_keys(pod)))

@@ -24,7 +24,7 @@ def by_template_hash(pod: Pod) -> Iterable[str]:
     return () if template_hash is None else (f"{pod.metadata.namespace}/{template_hash}",)
 
 
-def active_per_node(pods: Iterable[Pod]) -> dict[str, int]:
+def active_pods_per_node(pods: Iterable[Pod]) -> dict[str, int]:
     """How many of these Pods each node has, those that are active."""
     counts: dict[str, int] = {}
     for pod in pods:
@@ -64,5 +64,5 @@ def _matching(pods: Iterable[Pod], selectors: list[Selector]) -> Iterable[Pod]:
     return (pod for pod in pods if any(selector.matches(pod.metadata.labels) for selector in selectors))
 
 
-NodeCounts = Mapping[str, int]
+PodsPerNode = Mapping[str, int]
 """Active related Pods by node name; a node that is not in it has none."""

@@ -13,8 +13,8 @@ from datetime import datetime
 import msgspec
 
 from kubeloop.controllers.replicaset.deletion_order import pods_to_delete
-from kubeloop.controllers.replicaset.pod_groups import Groups
-from kubeloop.controllers.replicaset.related_pods import NodeCounts
+from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
+from kubeloop.controllers.replicaset.related_pods import PodsPerNode
 from kubeloop.controllers.replicaset.status import replicas_of
 from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.kube.objects.api_types import JSON, Pod, ReplicaSet
@@ -36,7 +36,7 @@ class ReplicaPlan(msgspec.Struct, frozen=True):
 
 
 def plan_replicas(
-    rs: ReplicaSet, active: Groups, related: Callable[[], NodeCounts], now: datetime, *, burst: int
+    rs: ReplicaSet, active: PodsByGroup, related: Callable[[], PodsPerNode], now: datetime, *, burst: int
 ) -> ReplicaPlan:
     """`active`: the owned, active Pods; `related`: active Pods per node of all ReplicaSets of the same owner, asked for
     only if Pods have to be chosen. At most `burst` Pods are created or deleted at a time."""

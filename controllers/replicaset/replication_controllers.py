@@ -15,14 +15,14 @@ from kubeloop.kube.objects.api_types import LabelSelector, ReplicaSet, ReplicaSe
 from kubeloop.kube.objects.resources import REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
 
 
-class Flavour(msgspec.Struct, frozen=True):
+class ControllerVariant(msgspec.Struct, frozen=True):
     """name: of the controller, its queue and its metrics. read: an object of the resource as a ReplicaSet.
     tells_terminating: whether the API has status.terminatingReplicas for it."""
 
     name: str
     resource: Resource[Any]
     read: Callable[[Any], ReplicaSet]
-    tells_terminating: bool
+    has_terminating_replicas: bool
 
     @property
     def kind(self) -> str:
@@ -51,5 +51,7 @@ def _itself(rs: ReplicaSet) -> ReplicaSet:
     return rs
 
 
-REPLICA_SET = Flavour("replicaset", REPLICA_SETS, _itself, tells_terminating=True)
-REPLICATION_CONTROLLER = Flavour("replicationmanager", REPLICATION_CONTROLLERS, as_replica_set, tells_terminating=False)
+REPLICA_SET = ControllerVariant("replicaset", REPLICA_SETS, _itself, has_terminating_replicas=True)
+REPLICATION_CONTROLLER = ControllerVariant(
+    "replicationmanager", REPLICATION_CONTROLLERS, as_replica_set, has_terminating_replicas=False
+)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from kubeloop.controllers.replicaset.pod_groups import Groups
+from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
 from kubeloop.controllers.runtime.pod_status import is_available
 from kubeloop.kube.objects.api_types import Condition, ReplicaSet, ReplicaSetStatus
 
@@ -20,7 +20,7 @@ def replicas_of(rs: ReplicaSet) -> int:
 
 
 def replica_set_status(
-    rs: ReplicaSet, active: Groups, terminating: int | None, failure: str | None, now: datetime
+    rs: ReplicaSet, active: PodsByGroup, terminating: int | None, failure: str | None, now: datetime
 ) -> ReplicaSetStatus:
     """The status that follows from these Pods. `active`: the owned, active Pods; `terminating`: how many owned ones
     terminate, None where the status does not tell; `failure`: why creating or deleting Pods failed just now, else

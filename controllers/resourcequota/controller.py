@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.controller import Controller, ReconcileFailed, seconds_of
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError, clock_seconds
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers, ResourceEvents
+from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
@@ -25,7 +25,7 @@ from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
 
 if TYPE_CHECKING:
-    from kubeloop.controllers.resourcequota.quota_monitor import Monitors
+    from kubeloop.controllers.resourcequota.quota_monitor import QuotaMonitor
     from kubeloop.kube.objects.quota_usage import Amounts
 
 log = logging.getLogger(__name__)
@@ -69,20 +69,20 @@ class ResourceQuotaController:
         self._resync_seconds = resync_seconds
         self._refresh_seconds = refresh_seconds
         self._sync_timeout_seconds = sync_timeout_seconds
-        self._monitors: Monitors | None = None  # from the first quota on
+        self._monitors: QuotaMonitor | None = None  # from the first quota on
         self._first_quota = asyncio.Event()
         self._objects: dict[str, int] = {}  # by quota: how many were looked at when it was last counted
         self._written_at: dict[str, float] = {}  # by quota: loop time of our last write
         self._recount = self._queue("resourcequota_primary", metrics)
         self._missing = self._queue("resourcequota_priority", metrics)
-        seconds = seconds_of(clock)
+        seconds = clock_seconds(clock)
         self._controllers = [
             Controller("resourcequota", self.reconcile, queue, workers, metrics=metrics, seconds=seconds)
             for queue in (self._recount, self._missing)
         ]
         self._quotas = informers.informer(RESOURCE_QUOTAS)
         self._registration = self._quotas.add_handler(
-            Handlers(
+            ResourceEventHandlerFuncs(
                 on_add=lambda quota, _initial: self._seen(quota),
                 on_update=self._updated,
                 on_delete=lambda quota, _unknown: self._gone(quota),
@@ -90,7 +90,7 @@ class ResourceQuotaController:
         )
 
     def _queue(self, name: str, metrics: ControllerMetrics | None) -> WorkQueue:
-        return WorkQueue(name, metrics=metrics.queue(name) if metrics else None, seconds=seconds_of(self._clock))
+        return WorkQueue(name, metrics=metrics.queue(name) if metrics else None, seconds=clock_seconds(self._clock))
 
     async def run(self) -> None:
         """Count until cancelled."""
@@ -110,11 +110,11 @@ class ResourceQuotaController:
 
     # --- quotas ----------------------------------------------------------------------------------------------------
 
-    def _counting(self) -> Monitors:
+    def _counting(self) -> QuotaMonitor:
         if self._monitors is None:
-            from kubeloop.controllers.resourcequota.quota_monitor import Monitors
+            from kubeloop.controllers.resourcequota.quota_monitor import QuotaMonitor
 
-            self._monitors = Monitors(
+            self._monitors = QuotaMonitor(
                 self._client,
                 self._informers,
                 events=self._events,
@@ -150,8 +150,8 @@ class ResourceQuotaController:
 
     # --- what they count -------------------------------------------------------------------------------------------
 
-    def _events(self, kind: str) -> ResourceEvents[Any]:
-        return Handlers(
+    def _events(self, kind: str) -> ResourceEventHandler[Any]:
+        return ResourceEventHandlerFuncs(
             on_add=lambda obj, initial: None if initial else self._object_added(kind, _namespace(obj)),
             on_update=lambda old, new: self._object_changed(kind, old, new),
             on_delete=lambda obj, _unknown: self._replenish(kind, _namespace(obj)),
@@ -170,9 +170,9 @@ class ResourceQuotaController:
         namespace = _namespace(new)
         if not self._quotas.store.count("namespace", namespace):
             return
-        from kubeloop.controllers.resourcequota.usage_calculation import frees_something
+        from kubeloop.controllers.resourcequota.usage_calculation import can_free_usage
 
-        if frees_something(kind, old, new, self._clock.now()):
+        if can_free_usage(kind, old, new, self._clock.now()):
             self._replenish(kind, namespace)
 
     def _replenish(self, kind: str, namespace: str) -> None:
@@ -233,19 +233,19 @@ class ResourceQuotaController:
                 )
             self._written_at[quota.key] = asyncio.get_running_loop().time()
         if problems:
-            raise ReconcileFailed("; ".join(problems))
+            raise ReconcileError("; ".join(problems))
         return patch is not None
 
     async def _count(self, quota: ResourceQuota) -> tuple[Amounts, list[str]]:
         """What is used by name, and why some of it could not be counted."""
-        from kubeloop.controllers.resourcequota.quota_monitor import kinds_of
-        from kubeloop.controllers.resourcequota.usage_calculation import used_of
+        from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_names
+        from kubeloop.controllers.resourcequota.usage_calculation import calculate_usage
         from kubeloop.kube.objects.quota_usage import concerned
 
         counted: Amounts = {}
         problems: list[str] = []
         objects = 0
-        for kind in sorted(kinds_of(quota.spec.hard)):
+        for kind in sorted(kinds_for_quota_names(quota.spec.hard)):
             try:
                 informer = await self._counting().informer(kind)
                 if informer is None:
@@ -259,7 +259,7 @@ class ResourceQuotaController:
                 problems.append(f"{kind}: {error}")
                 continue
             names = concerned(kind, quota.spec.hard)
-            used, looked_at = await used_of(quota, kind, names, informer, self._clock.now())
+            used, looked_at = await calculate_usage(quota, kind, names, informer, self._clock.now())
             objects += looked_at
             for name, amount in used.items():
                 counted[name] = counted[name] + amount if name in counted else amount

@@ -14,10 +14,15 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.resourcequota.usage_calculation import MEASURED
+from kubeloop.controllers.resourcequota.usage_calculation import EVALUATED_RESOURCES
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers, Registration, ResourceEvents, SharedInformer
+from kubeloop.informers.shared_informer import (
+    HandlerRegistration,
+    ResourceEventHandler,
+    ResourceEventHandlerFuncs,
+    SharedInformer,
+)
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, ServerUnreachable
@@ -28,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _VERBS = frozenset({"create", "delete", "list", "watch"})
 _WELL_KNOWN: dict[str, Resource[Any]] = {
-    **MEASURED,
+    **EVALUATED_RESOURCES,
     **{each.plural: each for each in (CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS)},
 }
 _DEFINITIONS: Resource[Any] = Resource(
@@ -37,15 +42,15 @@ _DEFINITIONS: Resource[Any] = Resource(
 _DEFINITION_SECONDS = 0.5  # from a definition's change until its kind is served, or no more
 
 
-def kinds_of(names: Iterable[str]) -> set[str]:
+def kinds_for_quota_names(names: Iterable[str]) -> set[str]:
     """The kinds that count for any of these names of quotas, by group resource."""
     listed = list(names)
-    kinds = {kind for kind in (*MEASURED, *BY_PLURAL) if concerned(kind, listed)}
+    kinds = {kind for kind in (*EVALUATED_RESOURCES, *BY_PLURAL) if concerned(kind, listed)}
     kinds |= {name.removeprefix("count/") for name in listed if name.startswith("count/")}
     return kinds - NOT_COUNTED
 
 
-class Monitors:
+class QuotaMonitor:
     """The informers of the kinds that quotas count.
 
     events: what to tell of a kind's objects. appeared: called with a kind that the server has begun to serve.
@@ -58,7 +63,7 @@ class Monitors:
         client: Client,
         informers: InformerFactory,
         *,
-        events: Callable[[str], ResourceEvents[Any]],
+        events: Callable[[str], ResourceEventHandler[Any]],
         appeared: Callable[[str], None],
         refresh_seconds: float,
     ) -> None:
@@ -67,11 +72,11 @@ class Monitors:
         self._events = events
         self._appeared = appeared
         self._refresh_seconds = refresh_seconds
-        self._watched: dict[str, Registration[Any]] = {}
+        self._watched: dict[str, HandlerRegistration[Any]] = {}
         self._names: Counter[str] = Counter()  # in how many quotas each stands
         self._served: dict[str, Resource[Any]] | None = None  # by group resource; None: not asked yet
         self._asking = asyncio.Lock()
-        self._definitions: Registration[Any] | None = None
+        self._definitions: HandlerRegistration[Any] | None = None
         self._look_again = asyncio.Event()
 
     async def run(self) -> None:
@@ -126,7 +131,7 @@ class Monitors:
             if resource is None or kind not in self._wanted():
                 return None
             informers = self._informers
-            informer = informers.informer(resource) if kind in MEASURED else self._metadata_of(resource)
+            informer = informers.informer(resource) if kind in EVALUATED_RESOURCES else self._metadata_of(resource)
             watched = self._watched[kind] = informer.add_handler(self._events(kind))
         return watched.informer
 
@@ -139,7 +144,7 @@ class Monitors:
         self._look_again.set()
 
     def _wanted(self) -> set[str]:
-        return kinds_of(self._names)
+        return kinds_for_quota_names(self._names)
 
     def _needs_discovery(self) -> bool:
         return any(kind not in _WELL_KNOWN for kind in self._wanted())
@@ -167,7 +172,9 @@ class Monitors:
         served = await ResourceMap.discover(self._client)
         if self._definitions is None and served.find(_DEFINITIONS.api_version, _DEFINITIONS.kind) is not None:
             self._definitions = self._metadata_of(_DEFINITIONS).add_handler(
-                Handlers(on_add=self._definition_added, on_update=self._changed, on_delete=self._changed)
+                ResourceEventHandlerFuncs(
+                    on_add=self._definition_added, on_update=self._changed, on_delete=self._changed
+                )
             )
         found: dict[str, Resource[Any]] = {}
         for each in served.resources:  # the server names the preferred version of a group first
@@ -176,4 +183,4 @@ class Monitors:
         return found
 
     def _metadata_of(self, resource: Resource[Any]) -> SharedInformer[Any]:
-        return self._informers.any_informer(metadata_only(resource))
+        return self._informers.acquire_informer(metadata_only(resource))

@@ -10,20 +10,22 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kubeloop.informers.reflector import breathe
+from kubeloop.informers.reflector import yield_to_event_loop
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.objects.api_types import Pod, ResourceQuota, Struct, to_json
 from kubeloop.kube.objects.quota_usage import Amounts, attributes_classes, holds_resources, in_scope, usage
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
-MEASURED: dict[str, Resource[Any]] = {each.plural: each for each in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)}
+EVALUATED_RESOURCES: dict[str, Resource[Any]] = {
+    each.plural: each for each in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
+}
 """Kinds of which a quota counts more than their number. Of all others, metadata is enough."""
 
 _ZERO = parse_quantity(0)
 
 
-async def used_of(
+async def calculate_usage(
     quota: ResourceQuota, kind: str, names: Iterable[str], informer: SharedInformer[Any], now: datetime
 ) -> tuple[Amounts, int]:
     """What the objects of one kind use of a quota, by `names` (those that the kind counts for), and how many objects
@@ -33,36 +35,36 @@ async def used_of(
     """
     namespace, wanted = quota.metadata.namespace, tuple(names)
     spec = to_json(quota.spec)
-    if kind not in MEASURED:
+    if kind not in EVALUATED_RESOURCES:
         count = informer.store.count("namespace", namespace) if in_scope(spec, kind, {}) else 0
         return dict.fromkeys(wanted, parse_quantity(count)), 0
     total = dict.fromkeys(wanted, _ZERO)
     objects = informer.store.by_index("namespace", namespace)
     steps = 0
     for each in objects:
-        obj = as_counted(each)
+        obj = to_plain_json(each)
         if in_scope(spec, kind, obj):
             counted = usage(kind, obj, now)
             for name in wanted:
                 if name in counted:
                     total[name] = total[name] + counted[name]
-        steps = await breathe(steps)
+        steps = await yield_to_event_loop(steps)
     return total, len(objects)
 
 
-def as_counted(obj: Struct) -> dict[str, Any]:
+def to_plain_json(obj: Struct) -> dict[str, Any]:
     """A cached object as plain JSON."""
     plain: dict[str, Any] = {"spec": {}, **to_json(obj)}
     return plain
 
 
-def frees_something(kind: str, old: Any, new: Any, now: datetime) -> bool:
+def can_free_usage(kind: str, old: Any, new: Any, now: datetime) -> bool:
     """Whether an update can change what is used in a way that admission has not counted."""
     match kind:
         case "pods":
             return _pod_frees_something(old, new, now)
         case "services" | "persistentvolumeclaims":
-            before, after = as_counted(old), as_counted(new)
+            before, after = to_plain_json(old), to_plain_json(new)
             if usage(kind, before) != usage(kind, after):
                 return True
             return kind != "services" and attributes_classes(before) != attributes_classes(after)

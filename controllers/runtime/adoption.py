@@ -1,7 +1,7 @@
 """Claims: which objects a controller owns, which it adopts and which it lets go.
 
 An object that matches the selector and has no controller is adopted; one of ours that matches no longer is released.
-The decision is `claim_of`, a pure function; `claim_all` sends the patches. Source: PodControllerRefManager and
+The decision is `decide_claim`, a pure function; `claim_objects` sends the patches. Source: PodControllerRefManager and
 ReplicaSetControllerRefManager in pkg/controller/controller_ref_manager.go.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from typing import TypeVar
 
-from kubeloop.controllers.runtime.controller import ReconcileFailed
+from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
 from kubeloop.kube.objects.api_types import JSON, Object
@@ -27,11 +27,11 @@ class Claim(Enum):
     RELEASE = "release"
 
 
-class CannotAdopt(ReconcileFailed):
+class CannotAdopt(ReconcileError):
     """The controller turned out to be deleted, or another one, when it was read again before its first adoption."""
 
 
-class ClaimErrors(ReconcileFailed):
+class ClaimErrors(ReconcileError):
     """Some adoptions or releases failed: `errors` holds each failure, `claimed` what was claimed nevertheless."""
 
     def __init__(self, errors: Sequence[Exception], claimed: Sequence[Object]) -> None:
@@ -40,7 +40,7 @@ class ClaimErrors(ReconcileFailed):
         self.claimed = tuple(claimed)
 
 
-def claim_of(owner: Object, obj: Object, selector: Selector) -> Claim:
+def decide_claim(owner: Object, obj: Object, selector: Selector) -> Claim:
     """What `owner` is to do about `obj`."""
     reference = controller_of(obj.metadata)
     deleted = owner.metadata.deletion_timestamp is not None
@@ -72,7 +72,7 @@ def release_patch(owner: Object, obj: Object) -> JSON:
     }
 
 
-def check_fresh(owner: Object, fresh: Object) -> None:
+def check_can_adopt(owner: Object, fresh: Object) -> None:
     """Raise CannotAdopt unless `fresh`, read from the API server just now, is `owner` and stays."""
     metadata = fresh.metadata
     if metadata.uid != owner.metadata.uid:
@@ -83,7 +83,7 @@ def check_fresh(owner: Object, fresh: Object) -> None:
         raise CannotAdopt(f"{fresh.key} has just been deleted at {metadata.deletion_timestamp}")
 
 
-async def claim_all(
+async def claim_objects(
     owner: Object,
     objects: Iterable[T],
     selector: Selector,
@@ -101,7 +101,7 @@ async def claim_all(
     checked = False
     refusal: Exception | None = None
     for obj in objects:
-        claim = claim_of(owner, obj, selector)
+        claim = decide_claim(owner, obj, selector)
         if claim is Claim.OURS:
             claimed.append(obj)
         elif claim is Claim.RELEASE:
@@ -115,7 +115,7 @@ async def claim_all(
             if not checked:
                 checked = True
                 try:
-                    check_fresh(owner, await read_fresh())
+                    check_can_adopt(owner, await read_fresh())
                 except CannotAdopt as error:
                     refusal = error
                 except ApiError as error:

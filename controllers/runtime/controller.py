@@ -23,7 +23,7 @@ class StaleCache(Exception):
     """The caches have not yet seen what this controller itself wrote; the sync is put off."""
 
 
-class ReconcileFailed(Exception):
+class ReconcileError(Exception):
     """A reconcile could not do its work, and its text says why: it is logged without a traceback, and retried."""
 
 
@@ -34,12 +34,12 @@ Level-based; may be cancelled and run again. Raising means: retry with backoff.
 """
 
 
-def seconds_of(clock: Clock) -> Callable[[], float]:
+def clock_seconds(clock: Clock) -> Callable[[], float]:
     """The clock as seconds, for durations in metrics. The event loop's own time may move by whole milliseconds."""
     return lambda: clock.time_ns() / 1e9
 
 
-def never_final(error: Exception) -> bool:
+def never_terminal(error: Exception) -> bool:
     """No error ends the retries."""
     del error
     return False
@@ -56,7 +56,7 @@ class Controller:
         workers: int,
         *,
         max_requeues: int | None = None,
-        is_final: Callable[[Exception], bool] = never_final,
+        is_terminal: Callable[[Exception], bool] = never_terminal,
         metrics: ControllerMetrics | None = None,
         seconds: Callable[[], float] = loop_time,
     ) -> None:
@@ -68,7 +68,7 @@ class Controller:
         self._queue = queue
         self._workers = workers
         self._max_requeues = max_requeues
-        self._is_final = is_final
+        self._is_final = is_terminal
         self._metrics = metrics
         self._seconds = seconds
 
@@ -126,14 +126,14 @@ class Controller:
             log.debug("reconcile put off: %s %s: %s", self.name, key, error, extra=fields)
             self._queue.add_rate_limited(key, failed=False)
             return
-        requeues = self._queue.requeues(key)
-        if self._max_requeues is not None and requeues >= self._max_requeues:
-            log.error("giving up after %d tries: %s %s: %s", requeues + 1, self.name, key, error, extra=fields)
+        num_requeues = self._queue.num_requeues(key)
+        if self._max_requeues is not None and num_requeues >= self._max_requeues:
+            log.error("giving up after %d tries: %s %s: %s", num_requeues + 1, self.name, key, error, extra=fields)
             self._queue.forget(key)
             return
         if isinstance(error, Conflict):
             log.debug("reconcile met a newer object: %s %s: %s", self.name, key, error, extra=fields)
-        elif isinstance(error, ApiError | ServerUnreachable | ReconcileFailed):
+        elif isinstance(error, ApiError | ServerUnreachable | ReconcileError):
             log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
         else:
             log.error("reconcile failed, will retry: %s %s", self.name, key, exc_info=error, extra=fields)

@@ -15,7 +15,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 
-class NotANumber(ValueError):
+class InvalidInteger(ValueError):
     """The text is no integer of that size; `nearest` is what Go returns beside the error."""
 
     def __init__(self, text: str, problem: str, nearest: int) -> None:
@@ -26,11 +26,11 @@ class NotANumber(ValueError):
 def parse_int(text: str, bits: int = 64) -> int:
     """A decimal integer that fits `bits`. Raises NotANumber."""
     if _INTEGER.fullmatch(text) is None:
-        raise NotANumber(text, "invalid syntax", 0)
+        raise InvalidInteger(text, "invalid syntax", 0)
     number = int(text)
     lowest, highest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     if not lowest <= number <= highest:
-        raise NotANumber(text, "value out of range", lowest if number < 0 else highest)
+        raise InvalidInteger(text, "value out of range", lowest if number < 0 else highest)
     return number
 
 
@@ -40,7 +40,7 @@ def int_or_none(text: str | None, bits: int = 64) -> int | None:
         return None
     try:
         return parse_int(text, bits)
-    except NotANumber:
+    except InvalidInteger:
         return None
 
 
@@ -57,7 +57,7 @@ def wrapped_int32(number: int) -> int:
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def rounded(number: float) -> int:
+def round_half_away_from_zero(number: float) -> int:
     """To the nearest integer, halves away from zero."""
     return int(number - 0.5) if number < 0 else int(number + 0.5)
 
@@ -76,7 +76,7 @@ def scaled_value(value: IntOrString | None, total: int, *, round_up: bool) -> in
         raise InvalidIntOrPercent("invalid value for IntOrString: invalid type: string is not a percentage")
     try:
         percent = parse_int(value[:-1])
-    except NotANumber as error:
+    except InvalidInteger as error:
         problem = str(error).replace("ParseInt", "Atoi")
         raise InvalidIntOrPercent(f'invalid value for IntOrString: invalid value "{value}": {problem}') from error
     scaled = percent * total / 100

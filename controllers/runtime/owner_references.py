@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from kubeloop.kube.objects.api_types import JSON, Object, ObjectMeta, OwnerReference
 
 CONTROLLER_INDEX = "controller"
-"""Objects by the reference of their controller (`owned_by`); those without one by namespace (`orphans_of`)."""
+"""Index of objects by controller reference (`controller_index_key`); orphans by namespace (`orphan_index_key`)."""
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
@@ -25,7 +25,7 @@ def _index_value(namespace: str, kind: str, name: str, uid: str) -> str:
     return f"{namespace}/{kind}/{name}/{uid}"
 
 
-def by_controller(obj: object) -> Iterable[str]:
+def controller_index_keys(obj: object) -> Iterable[str]:
     """Index function of CONTROLLER_INDEX."""
     metadata: ObjectMeta = obj.metadata  # type: ignore[attr-defined]
     reference = controller_of(metadata)
@@ -34,13 +34,13 @@ def by_controller(obj: object) -> Iterable[str]:
     return (_index_value(metadata.namespace, reference.kind, reference.name, reference.uid),)
 
 
-def owned_by(owner: Object) -> str:
+def controller_index_key(owner: Object) -> str:
     """Where CONTROLLER_INDEX holds what `owner` controls."""
     metadata = owner.metadata
     return _index_value(metadata.namespace, owner.kind, metadata.name, metadata.uid)
 
 
-def orphans_of(namespace: str) -> str:
+def orphan_index_key(namespace: str) -> str:
     """Where CONTROLLER_INDEX holds what nobody controls in `namespace`."""
     return namespace
 

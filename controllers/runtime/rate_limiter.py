@@ -23,7 +23,7 @@ class RateLimiter(Protocol):
         """`key` succeeded, or was given up: its next failure is its first."""
         ...
 
-    def requeues(self, key: str) -> int:
+    def num_requeues(self, key: str) -> int:
         """How often when() was asked for `key` since it was last forgotten."""
         ...
 
@@ -33,7 +33,7 @@ def backoff_seconds(failures: int, base: float = 0.005, cap: float = 1000.0) -> 
     return min(cap, math.ldexp(base, min(failures, 1000)))  # a larger exponent would overflow a float
 
 
-class ExponentialBackoff:
+class ItemExponentialFailureRateLimiter:
     """Per key: base * 2^failures, at most cap (seconds)."""
 
     def __init__(self, base: float = 0.005, cap: float = 1000.0) -> None:
@@ -49,7 +49,7 @@ class ExponentialBackoff:
     def forget(self, key: str) -> None:
         self._failures.pop(key, None)
 
-    def requeues(self, key: str) -> int:
+    def num_requeues(self, key: str) -> int:
         return self._failures.get(key, 0)
 
 
@@ -58,7 +58,7 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-class TokenBucket:
+class BucketRateLimiter:
     """One bucket for all keys: `rate` tokens a second, at most `burst` of them. Borrowing is allowed and waited for."""
 
     def __init__(self, rate: float = 10.0, burst: int = 100, *, now: Callable[[], float] = loop_time) -> None:
@@ -81,12 +81,12 @@ class TokenBucket:
     def forget(self, key: str) -> None:
         """A bucket remembers no keys."""
 
-    def requeues(self, key: str) -> int:
+    def num_requeues(self, key: str) -> int:
         del key
         return 0
 
 
-class LongestOf:
+class MaxOfRateLimiter:
     """The longest wait of several limiters; each of them counts every question."""
 
     def __init__(self, *limiters: RateLimiter) -> None:
@@ -99,10 +99,10 @@ class LongestOf:
         for limiter in self._limiters:
             limiter.forget(key)
 
-    def requeues(self, key: str) -> int:
-        return max([limiter.requeues(key) for limiter in self._limiters], default=0)
+    def num_requeues(self, key: str) -> int:
+        return max([limiter.num_requeues(key) for limiter in self._limiters], default=0)
 
 
 def controller_rate_limiter(now: Callable[[], float] = loop_time) -> RateLimiter:
     """What controllers use: 5 ms to 1000 s per key, and 10 retries a second (burst 100) over all keys."""
-    return LongestOf(ExponentialBackoff(), TokenBucket(now=now))
+    return MaxOfRateLimiter(ItemExponentialFailureRateLimiter(), BucketRateLimiter(now=now))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kubeloop.kube.objects.api_types import JSON, Struct, to_json
 
 
-def pinned(resource_version: str, **members: JSON) -> dict[str, JSON]:
+def versioned_merge_patch(resource_version: str, **members: JSON) -> dict[str, JSON]:
     """A merge patch of `members` that applies to this resourceVersion only."""
     metadata = members.pop("metadata", {})
     pin = {"resourceVersion": resource_version} if resource_version else {}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kubeloop.controllers.runtime.metrics_interface import QueueMetrics
 from kubeloop.controllers.runtime.rate_limiter import (
-    ExponentialBackoff,
+    ItemExponentialFailureRateLimiter,
     RateLimiter,
     controller_rate_limiter,
     loop_time,
@@ -49,7 +49,7 @@ class WorkQueue:
         self.name = name
         self._seconds = seconds
         self._limiter = limiter if limiter is not None else controller_rate_limiter()
-        self._too_early = ExponentialBackoff(cap=10.0)
+        self._too_early = ItemExponentialFailureRateLimiter(cap=10.0)
         self._metrics = metrics
         self._ready: deque[str] = deque()  # in order of arrival
         self._dirty: set[str] = set()  # needs a reconcile: ready, or changed since get()
@@ -126,9 +126,9 @@ class WorkQueue:
         self._limiter.forget(key)
         self._too_early.forget(key)
 
-    def requeues(self, key: str) -> int:
+    def num_requeues(self, key: str) -> int:
         """How often `key` was put back by add_rate_limited() since it was last forgotten."""
-        return self._limiter.requeues(key)
+        return self._limiter.num_requeues(key)
 
     async def get(self) -> str:
         """Wait for a key and mark it processing; give it back with done().

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
@@ -327,7 +327,7 @@ class ControlPlane:
             pod_traces=self.tracing.pods,
             metrics=self._metrics,
             workers=settings.concurrent_rc_syncs if replication else settings.concurrent_replicaset_syncs,
-            flavour=REPLICATION_CONTROLLER if replication else REPLICA_SET,
+            variant=REPLICATION_CONTROLLER if replication else REPLICA_SET,
         )
 
     def _new_garbage_collector(self) -> Part:
@@ -393,7 +393,7 @@ class ControlPlane:
         if self.tracing.sampling.records_any:
             self.client.context_headers = current_headers
         self._pods_seen = self.informers.informer(PODS).add_handler(
-            Handlers(
+            ResourceEventHandlerFuncs(
                 on_add=lambda pod, _initial: traces.observed(pod),
                 on_update=lambda _old, pod: traces.observed(pod),
                 on_delete=lambda pod, _unknown: traces.deleted(pod),

@@ -15,7 +15,7 @@ from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.memory_transport import MemoryTransport
@@ -39,8 +39,8 @@ async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_i
     shared = {"clock": clock, "recorder": Silence(), "traces": NoTraces()}
     parts: list[Any] = [DeploymentController(client, informers, **shared)]
     parts += [
-        ReplicaSetController(client, informers, pod_traces=NoTraces(), flavour=flavour, **shared)
-        for flavour in (REPLICA_SET, REPLICATION_CONTROLLER)
+        ReplicaSetController(client, informers, pod_traces=NoTraces(), variant=variant, **shared)
+        for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
     ]
     nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)
     nodes.register()
@@ -63,7 +63,7 @@ async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_i
         def bind_new(pod: Any, initial: bool) -> None:
             tasks.create_task(bind(pod))
 
-        informers.informer(PODS).add_handler(Handlers(on_add=bind_new))
+        informers.informer(PODS).add_handler(ResourceEventHandlerFuncs(on_add=bind_new))
         await informers.wait_synced()
 
         await client.create(DEPLOYMENTS, deployment(replicas=4), "default")

@@ -95,9 +95,9 @@ class MemoryCluster:
                 recorder=self.events,
                 traces=self.traces,
                 pod_traces=self.pod_traces,
-                flavour=flavour,
+                variant=variant,
             )
-            for flavour in (REPLICA_SET, REPLICATION_CONTROLLER)
+            for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
         )
 
     async def run(self) -> None:

@@ -102,7 +102,7 @@ class Events:
 class Queue:
     """A work queue that only remembers what is done with it."""
 
-    num_requeues: int = 0
+    requeue_count: int = 0
     done: list[dict[str, Json]] = field(default_factory=list)
 
     def add(self, key: str) -> None:
@@ -117,8 +117,8 @@ class Queue:
     def forget(self, key: str) -> None:
         self.done.append({"op": "forget", "key": key})
 
-    def requeues(self, key: str) -> int:
-        return self.num_requeues
+    def num_requeues(self, key: str) -> int:
+        return self.requeue_count
 
 
 class FakeApi:

@@ -7,8 +7,8 @@ from typing import Any
 
 from kubeloop.controllers.deployment import pod_template, replica_sets, rolling_update, status, sync
 from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_all, claim_of
-from kubeloop.controllers.runtime.integers import InvalidIntOrPercent, NotANumber
+from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
+from kubeloop.controllers.runtime.integers import InvalidInteger, InvalidIntOrPercent
 from kubeloop.controllers.runtime.pod_status import is_active, is_terminating
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects.api_types import (
@@ -122,9 +122,9 @@ def test_find_replicasets(rows):
     for given, out in rows("find_replicasets"):
         deployment = convert(Deployment, given["deployment"])
         all_rss = [convert(ReplicaSet, rs) for rs in given["replicasets"]]
-        new_rs = replica_sets.find_new(deployment, all_rss)
-        old_rss = replica_sets.find_old(new_rs, all_rss)
-        latest = replica_sets.active_or_latest(new_rs, old_rss)
+        new_rs = replica_sets.find_new_replica_set(deployment, all_rss)
+        old_rss = replica_sets.find_old_replica_sets(new_rs, all_rss)
+        latest = replica_sets.find_active_or_latest(new_rs, old_rss)
         assert {
             "active_or_latest": latest and latest.metadata.name,
             "actual_replicas": replica_sets.actual_replicas_sum(all_rss),
@@ -165,7 +165,7 @@ def test_revisions(rows):
         for rs in all_rss:
             try:
                 each.append({"error": None, "revision": replica_sets.revision_of(rs)})
-            except NotANumber as error:
+            except InvalidInteger as error:
                 each.append({"error": str(error), "revision": error.nearest})
         assert each == out["each"], given
         assert replica_sets.max_revision(all_rss) == out["max"], given
@@ -231,7 +231,7 @@ async def test_requeue_stuck(rows):
         deployment = convert(Deployment, given["deployment"])
         new_status = convert(DeploymentStatus, given["new_status"])
         now = recorded_api.moment(given["now"])
-        left = status.stuck_recheck_seconds(deployment, new_status, now)
+        left = status.seconds_until_progress_deadline(deployment, new_status, now)
         queue, clock = recorded_api.Queue(), recorded_api.SetClock(now)
         api = recorded_api.FakeApi({"state": {}})
         controller = DeploymentController(
@@ -280,10 +280,10 @@ def test_replicaset_orders(rows):
             for each in given["replicasets"]
         ]
         assert {
-            "by_creation": [rs.metadata.name for rs in replica_sets.by_creation(all_rss)],
-            "by_revision": [rs.metadata.name for rs in replica_sets.by_revision(all_rss)],
-            "by_size_newer": [rs.metadata.name for rs in replica_sets.by_size_newer(all_rss)],
-            "by_size_older": [rs.metadata.name for rs in replica_sets.by_size_older(all_rss)],
+            "by_creation": [rs.metadata.name for rs in replica_sets.sort_by_creation(all_rss)],
+            "by_revision": [rs.metadata.name for rs in replica_sets.sort_by_revision(all_rss)],
+            "by_size_newer": [rs.metadata.name for rs in replica_sets.sort_by_size_newer(all_rss)],
+            "by_size_older": [rs.metadata.name for rs in replica_sets.sort_by_size_older(all_rss)],
         } == out
 
 
@@ -331,7 +331,7 @@ async def claimed(given: Any, out: Any, type_: Any, objects: str) -> None:
     failed: Exception | None = None
     selector = selector_from(owner.spec.selector)
     try:
-        result = await claim_all(
+        result = await claim_objects(
             owner, [convert(type_, each) for each in given[objects]], selector, read_fresh=read_fresh, patch=patch
         )
     except ClaimErrors as error:
@@ -367,7 +367,7 @@ def test_filter_pods(rows):
         rs = convert(ReplicaSet, given["replicaset"])
         selector = selector_from(rs.spec.selector)
         terminating = [pod.metadata.name for pod in pods if is_terminating(pod)]
-        ours = [pod.metadata.name for pod in pods if claim_of(rs, pod, selector) is Claim.OURS]
+        ours = [pod.metadata.name for pod in pods if decide_claim(rs, pod, selector) is Claim.OURS]
         assert [pod.metadata.name for pod in pods if is_active(pod)] == out["active"]
         assert terminating == out["terminating"]
         assert len(terminating) == out["terminating_count"]

@@ -39,7 +39,7 @@ def ranked(controller: ReplicaSetController, informers: Any, record: Any) -> lis
         return None
     rs, pods = informers.informer(REPLICA_SETS).store[record["key"]], informers.informer(PODS).store
     candidates = [pods[f"{rs.metadata.namespace}/{name}"] for name in sorted(names)]
-    order = deletion_order(candidates, controller.related_per_node(rs), oracle.moment(record["now"]))
+    order = deletion_order(candidates, controller.related_pods_per_node(rs), oracle.moment(record["now"]))
     return [pod.metadata.name for pod in order]
 
 

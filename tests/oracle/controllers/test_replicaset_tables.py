@@ -10,23 +10,27 @@ import pytest
 
 from kubeloop.controllers.replicaset.deletion_order import (
     DELETION_COST,
-    AgeClasses,
+    AgeBuckets,
     InvalidDeletionCost,
     TiedPod,
     deletion_cost,
-    deletion_head,
     deletion_order,
+    deletion_sort_key,
     pods_to_delete,
 )
-from kubeloop.controllers.replicaset.pod_groups import grouped
-from kubeloop.controllers.replicaset.related_pods import active_per_node
+from kubeloop.controllers.replicaset.pod_groups import group_pods
+from kubeloop.controllers.replicaset.related_pods import active_pods_per_node
 from kubeloop.controllers.replicaset.replica_plan import pod_from_template
 from kubeloop.controllers.replicaset.status import replica_set_status
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.pod_status import is_available, is_ready, next_availability_seconds
-from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, TokenBucket, controller_rate_limiter
+from kubeloop.controllers.runtime.rate_limiter import (
+    BucketRateLimiter,
+    ItemExponentialFailureRateLimiter,
+    controller_rate_limiter,
+)
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
 from support import recorded_api
@@ -47,7 +51,7 @@ def test_pods_to_delete(rows):
         pods = [convert(Pod, pod) for pod in given["pods"]]
         related = [convert(Pod, pod) for pod in given["related_pods"]]
         now = recorded_api.moment(given["now"])
-        counts = active_per_node(related)
+        counts = active_pods_per_node(related)
         assert {pod.metadata.name: counts.get(pod.spec.node_name, 0) for pod in pods} == out["ranks"]
         chosen = [pod.metadata.name for pod in pods_to_delete(pods, lambda counts=counts: counts, given["diff"], now)]
         if len(chosen) == len(pods):
@@ -62,9 +66,9 @@ def test_pods_to_delete(rows):
 
 def test_pod_less(rows):
     for given, out in rows("pod_less"):
-        ages = AgeClasses(recorded_api.moment(given["now"]))
+        ages = AgeBuckets(recorded_api.moment(given["now"]))
         a, b = (
-            (deletion_head(pod, given[f"rank_{name}"], ages), TiedPod(pod, ages))
+            (deletion_sort_key(pod, given[f"rank_{name}"], ages), TiedPod(pod, ages))
             for name, pod in ((name, convert(Pod, given[name])) for name in ("a", "b"))
         )
         assert ((a < b), (b < a)) == (out["a_before_b"], out["b_before_a"]), given
@@ -104,7 +108,7 @@ def test_calculate_status_replicaset(rows):
     for given, out in rows("calculate_status_replicaset"):
         status = replica_set_status(
             convert(ReplicaSet, given["replicaset"]),
-            grouped(convert(Pod, pod) for pod in given["active_pods"]),
+            group_pods(convert(Pod, pod) for pod in given["active_pods"]),
             len(given["terminating_pods"]),
             given["manage_replicas_error"],
             recorded_api.moment(given["now"]),
@@ -114,20 +118,20 @@ def test_calculate_status_replicaset(rows):
 
 def test_rate_limiter_exponential(rows):
     for given, out in rows("rate_limiter_exponential"):
-        limiter = ExponentialBackoff(given["base_ns"] / 1e9, given["max_ns"] / 1e9)
+        limiter = ItemExponentialFailureRateLimiter(given["base_ns"] / 1e9, given["max_ns"] / 1e9)
         for operation, expected in zip(given["ops"], out["results"], strict=True):
             item = operation["item"]
             if operation["op"] == "forget":
                 limiter.forget(item)
             else:
                 assert limiter.when(item) * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
-            assert limiter.requeues(item) == expected["num_requeues"]
+            assert limiter.num_requeues(item) == expected["num_requeues"]
 
 
 def test_rate_limiter_bucket(rows):
     for given, out in rows("rate_limiter_bucket"):
         moments = Moments()
-        limiter = TokenBucket(given["qps"], given["burst"], now=moments.seconds)
+        limiter = BucketRateLimiter(given["qps"], given["burst"], now=moments.seconds)
         for operation, expected in zip(given["ops"], out["results"], strict=True):
             moments.now_ns += operation["advance_ns"]
             assert limiter.when("any") * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
@@ -144,7 +148,7 @@ def test_rate_limiter_controller_default(rows):
                 limiter.forget(item)
             else:
                 assert limiter.when(item) * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
-            assert limiter.requeues(item) == expected["num_requeues"]
+            assert limiter.num_requeues(item) == expected["num_requeues"]
 
 
 def test_expectations(rows):

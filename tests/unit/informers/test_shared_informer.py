@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.informers.shared_informer import Handlers
+from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.testing import virtual_time
@@ -86,9 +86,9 @@ async def test_a_handler_that_fails_is_logged_and_does_not_stop_the_others(world
     def fail(*args):
         raise RuntimeError("boom")
 
-    world.pods.add_handler(Handlers(on_add=fail, on_update=fail, on_delete=fail))
+    world.pods.add_handler(ResourceEventHandlerFuncs(on_add=fail, on_update=fail, on_delete=fail))
     heard = []
-    world.pods.add_handler(Handlers(on_delete=lambda obj, unknown: heard.append(obj.key)))
+    world.pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda obj, unknown: heard.append(obj.key)))
     async with world.running():
         await world.informers.wait_synced()
         world.server.create("a")
@@ -109,7 +109,7 @@ async def test_the_store_shows_a_change_before_a_handler_hears_of_it(world):
     seen = []
     store = world.pods.store
     world.pods.add_handler(
-        Handlers(
+        ResourceEventHandlerFuncs(
             on_add=lambda obj, initial: seen.append(store.get(obj.key) is obj),
             on_update=lambda old, new: seen.append(store.get(new.key) is new),
             on_delete=lambda obj, unknown: seen.append(obj.key not in store),
@@ -128,8 +128,10 @@ async def test_the_store_shows_a_change_before_a_handler_hears_of_it(world):
 async def test_a_resync_tells_everything_again_to_who_asked_for_it(world):
     world.server.create("a")
     again, others = [], []
-    world.pods.add_handler(Handlers(on_update=lambda old, new: again.append(old is new)), resync_seconds=60)
-    world.pods.add_handler(Handlers(on_update=lambda old, new: others.append(new)))
+    world.pods.add_handler(
+        ResourceEventHandlerFuncs(on_update=lambda old, new: again.append(old is new)), resync_seconds=60
+    )
+    world.pods.add_handler(ResourceEventHandlerFuncs(on_update=lambda old, new: others.append(new)))
     async with world.running():
         await world.informers.wait_synced()
         await asyncio.sleep(599)
@@ -171,9 +173,9 @@ async def test_the_factory_gives_one_informer_per_selection_and_starts_late_ones
 async def test_an_informer_that_was_lent_ends_with_its_last_handler(world):
     factory, nodes = world.informers, dataclasses.replace(NODES, type=PartialObjectMetadata)
     async with world.running():
-        lent = factory.any_informer(nodes)
-        assert factory.any_informer(NODES) is lent
-        first, second = lent.add_handler(Handlers()), lent.add_handler(Handlers())
+        lent = factory.acquire_informer(nodes)
+        assert factory.acquire_informer(NODES) is lent
+        first, second = lent.add_handler(ResourceEventHandlerFuncs()), lent.add_handler(ResourceEventHandlerFuncs())
         await lent.wait_synced()
         factory.release(first)
         assert lent in factory.informers
@@ -181,31 +183,31 @@ async def test_an_informer_that_was_lent_ends_with_its_last_handler(world):
         assert lent not in factory.informers
         await asyncio.sleep(1)
         assert not [task for task in asyncio.all_tasks() if "nodes" in task.get_name()]
-        again = factory.any_informer(nodes)
+        again = factory.acquire_informer(nodes)
         assert again is not lent
         await again.wait_synced()
 
 
 @pytest.mark.virtual_time
 async def test_an_informer_that_ends_before_its_first_list_lets_those_who_wait_go_on(world):
-    lent = world.informers.any_informer(NODES)
-    handler = lent.add_handler(Handlers())
+    lent = world.informers.acquire_informer(NODES)
+    handler = lent.add_handler(ResourceEventHandlerFuncs())
     async with asyncio.TaskGroup() as waiting:  # run() is not running
         waiting.create_task(world.informers.wait_synced())
         await asyncio.sleep(1)
-        world.pods.let_go()
+        world.pods.mark_stopped()
         world.informers.release(handler)
 
 
 @pytest.mark.virtual_time
 async def test_an_informer_whose_store_somebody_reads_does_not_end(world):
     factory = world.informers
-    found = factory.any_informer(PODS)
+    found = factory.acquire_informer(PODS)
     assert found is world.pods
-    factory.release(found.add_handler(Handlers()))
-    lent = factory.any_informer(NODES)
+    factory.release(found.add_handler(ResourceEventHandlerFuncs()))
+    lent = factory.acquire_informer(NODES)
     assert factory.informer(NODES) is lent
-    factory.release(lent.add_handler(Handlers()))
+    factory.release(lent.add_handler(ResourceEventHandlerFuncs()))
     assert {found, lent} <= {*factory.informers}
 
 

@@ -127,9 +127,11 @@ def test_saturation_reads_the_annotation_with_a_sign():
 def test_progress_that_has_no_time_is_long_past_its_deadline():
     progressing = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
     deployment = convert(Deployment, {**web(progressDeadlineSeconds=600), "status": {"conditions": [progressing]}})
-    assert status.stuck_recheck_seconds(deployment, DeploymentStatus(), NOW) == 0.0
+    assert status.seconds_until_progress_deadline(deployment, DeploymentStatus(), NOW) == 0.0
     deployment = convert(Deployment, {**web(), "status": {"conditions": [progressing]}})
-    assert status.stuck_recheck_seconds(deployment, DeploymentStatus(), NOW) is None, "no deadline, nothing to wait for"
+    assert status.seconds_until_progress_deadline(deployment, DeploymentStatus(), NOW) is None, (
+        "no deadline, nothing to wait for"
+    )
 
 
 def test_the_comparison_with_the_records_tells_a_pointer_to_zero_from_none():

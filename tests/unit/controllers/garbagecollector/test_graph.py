@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.garbagecollector.graph import AbsentOwners, Graph, Identity
+from kubeloop.controllers.garbagecollector.graph import AbsentOwnerCache, Graph, Identity
 from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -223,7 +223,7 @@ def test_a_virtual_owner_is_looked_for_under_every_name_its_dependents_give_it()
 
 
 def test_absent_owners_are_a_bounded_memory():
-    absent = AbsentOwners(size=2)
+    absent = AbsentOwnerCache(size=2)
     for uid in ("a", "b"):
         absent.add(identity(uid))
     assert identity("a") in absent

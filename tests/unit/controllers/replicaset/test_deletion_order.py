@@ -10,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.controllers.replicaset.deletion_order import (
-    AgeClasses,
+    AgeBuckets,
     TiedPod,
     deletion_age_ratios,
-    deletion_head,
     deletion_order,
+    deletion_sort_key,
     pods_to_delete,
 )
-from kubeloop.controllers.replicaset.related_pods import HASH_INDEX, active_per_node, by_template_hash, related_pods
+from kubeloop.controllers.replicaset.related_pods import (
+    HASH_INDEX,
+    active_pods_per_node,
+    by_template_hash,
+    related_pods,
+)
 from kubeloop.informers.store import Store
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import LabelSelector, Pod, convert
@@ -57,8 +62,8 @@ pods = st.lists(
 
 @given(pods=pods)
 def test_where_the_rule_gives_an_order_the_quick_order_is_that(pods):
-    ages, counts = AgeClasses(NOW), active_per_node(pods)
-    ranked = [(deletion_head(each, counts[each.spec.node_name], ages), TiedPod(each, ages)) for each in pods]
+    ages, counts = AgeBuckets(NOW), active_pods_per_node(pods)
+    ranked = [(deletion_sort_key(each, counts[each.spec.node_name], ages), TiedPod(each, ages)) for each in pods]
 
     def compare(a: Any, b: Any) -> int:
         return (b < a) - (a < b)

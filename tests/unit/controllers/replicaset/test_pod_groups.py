@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.controllers.replicaset.pod_groups import PodGroups, grouped
+from kubeloop.controllers.replicaset.pod_groups import PodGroups, group_pods
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
 from kubeloop.controllers.replicaset.replication_controllers import as_replica_set
-from kubeloop.controllers.runtime.owner_references import owned_by
+from kubeloop.controllers.runtime.owner_references import controller_index_key
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, ReplicationController, convert
 
 NOW = "2026-01-01T01:00:00Z"
@@ -59,7 +59,7 @@ def test_groups_hold_what_the_pods_say_whatever_came_before(events):
             current[new.key] = new
         groups.check(current.values())
         orphans = [each for each in current.values() if not each.metadata.owner_references]
-        assert groups.of("ns") == grouped(orphans)
+        assert groups.of("ns") == group_pods(orphans)
 
 
 def replica_set(replicas: int) -> ReplicaSet:
@@ -78,7 +78,7 @@ def replica_set(replicas: int) -> ReplicaSet:
 
 
 def test_a_plan_creates_what_is_missing_deletes_what_is_too_much_and_never_more_than_a_burst():
-    some = grouped(pod(f"p{number}", owner="ReplicaSet/u1") for number in range(3))
+    some = group_pods(pod(f"p{number}", owner="ReplicaSet/u1") for number in range(3))
 
     def plan(replicas: int, burst: int = 500) -> ReplicaPlan:
         return plan_replicas(replica_set(replicas), some, dict, datetime(2026, 1, 2, tzinfo=UTC), burst=burst)
@@ -120,5 +120,5 @@ def test_a_replication_controller_reads_as_a_replica_set_and_keeps_its_kind():
     assert (rs.kind, rs.api_version, rs.spec.replicas, rs.status.replicas) == ("ReplicationController", "v1", 2, 1)
     assert rs.spec.selector is not None
     assert rs.spec.selector.match_labels == {"a": "1"}
-    assert owned_by(rs) == "ns/ReplicationController/rc/u9"
+    assert controller_index_key(rs) == "ns/ReplicationController/rc/u9"
     assert pod_from_template(rs)["metadata"]["ownerReferences"][0]["apiVersion"] == "v1"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.resourcequota import ResourceQuotaController
-from kubeloop.controllers.resourcequota.quota_monitor import kinds_of
+from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_names
 from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
@@ -374,4 +374,4 @@ def test_a_name_that_could_not_be_counted_keeps_what_was_last_known_and_one_that
     ],
 )
 def test_the_names_of_a_quota_say_which_kinds_it_counts(names, kinds):
-    assert kinds_of(names) == kinds
+    assert kinds_for_quota_names(names) == kinds

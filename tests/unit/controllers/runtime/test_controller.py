@@ -90,7 +90,7 @@ async def test_after_the_last_requeue_a_key_is_dropped_until_the_next_event():
     queue.add("a")
     await running(Controller("demo", reconcile, queue, 1, max_requeues=3), 600.0)
     assert tries == 4
-    assert queue.requeues("a") == 0
+    assert queue.num_requeues("a") == 0
 
 
 async def test_a_final_error_is_not_retried():
@@ -103,7 +103,7 @@ async def test_a_final_error_is_not_retried():
         raise ValueError("for good")
 
     queue.add("a")
-    controller = Controller("demo", reconcile, queue, 1, is_final=lambda error: isinstance(error, ValueError))
+    controller = Controller("demo", reconcile, queue, 1, is_terminal=lambda error: isinstance(error, ValueError))
     await running(controller, 600.0)
     assert tries == 1
 
@@ -122,7 +122,7 @@ async def test_a_stale_cache_is_tried_again_soon_and_is_no_failure():
     queue.add("a")
     await running(Controller("demo", reconcile, queue, 1), 1.0)
     assert tries == 4
-    assert queue.requeues("a") == 0
+    assert queue.num_requeues("a") == 0
 
 
 async def test_a_sync_that_is_put_off_is_counted_as_no_error():

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.controllers.runtime.rate_limiter import ExponentialBackoff, backoff_seconds, controller_rate_limiter
+from kubeloop.controllers.runtime.rate_limiter import (
+    ItemExponentialFailureRateLimiter,
+    backoff_seconds,
+    controller_rate_limiter,
+)
 from kubeloop.controllers.runtime.work_queue import QueueShutDown, WorkQueue
 from kubeloop.testing import virtual_time
 
@@ -70,16 +74,16 @@ async def test_a_time_that_is_not_ahead_means_now():
 
 
 async def test_failures_back_off_per_key_until_forgotten():
-    queue = WorkQueue(limiter=ExponentialBackoff())
+    queue = WorkQueue(limiter=ItemExponentialFailureRateLimiter())
     for failures, seconds in enumerate((0.005, 0.010, 0.020)):
-        assert queue.requeues("a") == failures
+        assert queue.num_requeues("a") == failures
         before = asyncio.get_running_loop().time()
         queue.add_rate_limited("a")
         await queue.get()
         queue.done("a")
         assert asyncio.get_running_loop().time() - before == pytest.approx(seconds, abs=0.001)
     queue.forget("a")
-    assert queue.requeues("a") == 0
+    assert queue.num_requeues("a") == 0
 
 
 async def test_keys_that_are_only_too_early_take_no_token_from_those_that_failed():
@@ -89,7 +93,7 @@ async def test_keys_that_are_only_too_early_take_no_token_from_those_that_failed
     queue.add_rate_limited("failed")
     await asyncio.sleep(0.01)
     assert "failed" in queue.ready_keys()
-    assert queue.requeues("early-1") == 0
+    assert queue.num_requeues("early-1") == 0
 
 
 async def test_a_waiting_getter_is_woken_and_a_cancelled_one_takes_nothing():
