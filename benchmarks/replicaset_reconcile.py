@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kubeloop.controllers.replicaset.controller import BURST_REPLICAS
 from kubeloop.controllers.replicaset.replica_plan import plan_replicas
-from kubeloop.controllers.runtime.owner_references import owned_by
+from kubeloop.controllers.runtime.owner_references import controller_index_key
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
@@ -112,7 +112,7 @@ async def measure(pods: int) -> tuple[float, float]:
         raise AssertionError("a reconcile with nothing to do sent a request")
 
     smaller = convert(ReplicaSet, replica_set("new", max(0, pods - BURST_REPLICAS)))
-    groups = {**controller._groups.of(owned_by(smaller))}
+    groups = {**controller._groups.of(controller_index_key(smaller))}
 
     def choose() -> None:
         plan = plan_replicas(smaller, groups, lambda: controller.related_per_node(smaller), NOW, burst=BURST_REPLICAS)
