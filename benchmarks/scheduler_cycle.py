@@ -28,7 +28,7 @@ import msgspec
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
 from kubeloop.scheduler.algorithm import Algorithm
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo

@@ -25,7 +25,7 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Namespace, Node, Pod, convert
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.process.python_gc import short_collections
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.fit_error import FitError

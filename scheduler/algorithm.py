@@ -12,7 +12,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, Code, CycleState, Rows, Scores, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import TieBreak

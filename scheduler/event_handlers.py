@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import ActionType, ClusterEvent
+from kubeloop.scheduler.api.events import ActionType, ClusterEvent
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue

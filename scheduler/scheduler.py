@@ -27,9 +27,11 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
 from kubeloop.scheduler.algorithm import Algorithm, Placement
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import Code, CycleState, QueueSortPlugin, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import QueueSortPlugin
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses

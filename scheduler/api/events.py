@@ -5,11 +5,65 @@ Source: pkg/scheduler/framework/{events,types}.go of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import msgspec
 
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.scheduler.api.extension_points import ActionType, ClusterEvent
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_requests import requests_nano
+
+
+class ActionType(IntFlag):
+    """What happened to a resource, as a bit mask (values of v1.36)."""
+
+    ADD = 1 << 0
+    DELETE = 1 << 1
+    UPDATE_NODE_ALLOCATABLE = 1 << 2
+    UPDATE_NODE_LABEL = 1 << 3
+    UPDATE_NODE_TAINT = 1 << 4
+    UPDATE_NODE_CONDITION = 1 << 5
+    UPDATE_NODE_ANNOTATION = 1 << 6
+    UPDATE_NODE_DECLARED_FEATURE = 1 << 7
+    UPDATE_POD_LABEL = 1 << 8
+    UPDATE_POD_SCALE_DOWN = 1 << 9
+    UPDATE_POD_TOLERATION = 1 << 10
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
+    UPDATE_OTHER = 1 << 13
+
+
+class Hint(IntEnum):
+    """A queueing hint's answer: may this event make the pod schedulable?"""
+
+    SKIP = 0
+    QUEUE = 1
+
+
+class ClusterEvent(msgspec.Struct, frozen=True):
+    """`resource` is "Node", Pod, "AssignedPod", "UnschedulablePod", "PersistentVolume", ... or "*"."""
+
+    resource: str
+    action: ActionType
+    label: str = ""
+
+
+HintFunction = Callable[[Pod, Any, Any], Hint]
+"""(pending pod, old object or None, new object or None) -> Hint. An exception counts as QUEUE."""
+
+
+InfoHintFunction = Callable[[PodInfo, Any, Any], Hint]
+
+
+class ClusterEventWithHint(msgspec.Struct, frozen=True):
+    """by_info: gives the answers of `hint` from what is already derived of the pod; the queue asks it instead."""
+
+    event: ClusterEvent
+    hint: HintFunction | None = None  # None: always QUEUE
+    by_info: InfoHintFunction | None = None
+
 
 ADD = ActionType.ADD
 DELETE = ActionType.DELETE

@@ -12,145 +12,23 @@ Source: k8s.io/kube-scheduler/framework of v1.36.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from kubeloop.kube.objects.api_types import Pod
-    from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
-
-Rows = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
-Scores = npt.NDArray[np.int64]
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import ClusterEventWithHint
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 
 MAX_NODE_SCORE = 100
 MIN_NODE_SCORE = 0
-
-
-class Code(IntEnum):
-    """Outcome of one plugin call."""
-
-    SUCCESS = 0
-    ERROR = 1
-    UNSCHEDULABLE = 2
-    UNSCHEDULABLE_AND_UNRESOLVABLE = 3  # preemption cannot help
-    WAIT = 4
-    SKIP = 5
-    PENDING = 6
-
-    @property
-    def api_name(self) -> str:
-        """As Kubernetes prints it: "UnschedulableAndUnresolvable"."""
-        return "".join(word.capitalize() for word in self.name.split("_"))
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Why a plugin did not succeed. None stands for success everywhere."""
-
-    code: Code
-    reasons: tuple[str, ...] = ()
-    plugin: str = ""
-    error: BaseException | None = field(default=None, compare=False)
-
-    @property
-    def is_rejection(self) -> bool:
-        return self.code in (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING)
-
-    @property
-    def message(self) -> str:
-        return ", ".join(self.reasons)
-
-
-class CycleState:
-    """What plugins remember of one pod between extension points, by key; `clone` is taken for dry runs.
-
-    Values with a `clone()` method are cloned with it, others are shared.
-    """
-
-    __slots__ = ("_values", "measured", "skip_filter", "skip_pre_bind", "skip_score")
-
-    def __init__(self, *, measured: bool = False) -> None:
-        """measured: the duration of each plugin's calls is reported."""
-        self.measured = measured
-        self._values: dict[str, Any] = {}
-        self.skip_filter: set[str] = set()
-        self.skip_score: set[str] = set()
-        self.skip_pre_bind: set[str] = set()
-
-    def write(self, key: str, value: Any) -> None:
-        self._values[key] = value
-
-    def read(self, key: str) -> Any:
-        """Raises KeyError if nobody wrote `key` in this cycle."""
-        return self._values[key]
-
-    def get(self, key: str) -> Any | None:
-        return self._values.get(key)
-
-    def clone(self) -> CycleState:
-        twin = CycleState(measured=self.measured)
-        twin._values = {key: value.clone() if hasattr(value, "clone") else value for key, value in self._values.items()}
-        twin.skip_filter = set(self.skip_filter)
-        twin.skip_score = set(self.skip_score)
-        twin.skip_pre_bind = set(self.skip_pre_bind)
-        return twin
-
-
-class ActionType(IntFlag):
-    """What happened to a resource, as a bit mask (values of v1.36)."""
-
-    ADD = 1 << 0
-    DELETE = 1 << 1
-    UPDATE_NODE_ALLOCATABLE = 1 << 2
-    UPDATE_NODE_LABEL = 1 << 3
-    UPDATE_NODE_TAINT = 1 << 4
-    UPDATE_NODE_CONDITION = 1 << 5
-    UPDATE_NODE_ANNOTATION = 1 << 6
-    UPDATE_NODE_DECLARED_FEATURE = 1 << 7
-    UPDATE_POD_LABEL = 1 << 8
-    UPDATE_POD_SCALE_DOWN = 1 << 9
-    UPDATE_POD_TOLERATION = 1 << 10
-    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1 << 11
-    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 1 << 12
-    UPDATE_OTHER = 1 << 13
-
-
-class Hint(IntEnum):
-    """A queueing hint's answer: may this event make the pod schedulable?"""
-
-    SKIP = 0
-    QUEUE = 1
-
-
-class ClusterEvent(msgspec.Struct, frozen=True):
-    """`resource` is "Node", "Pod", "AssignedPod", "UnschedulablePod", "PersistentVolume", ... or "*"."""
-
-    resource: str
-    action: ActionType
-    label: str = ""
-
-
-HintFunction = Callable[["Pod", Any, Any], Hint]
-"""(pending pod, old object or None, new object or None) -> Hint. An exception counts as QUEUE."""
-
-
-InfoHintFunction = Callable[["PodInfo", Any, Any], Hint]
-
-
-class ClusterEventWithHint(msgspec.Struct, frozen=True):
-    """by_info: gives the answers of `hint` from what is already derived of the pod; the queue asks it instead."""
-
-    event: ClusterEvent
-    hint: HintFunction | None = None  # None: always QUEUE
-    by_info: InfoHintFunction | None = None
 
 
 class RowVerdicts(msgspec.Struct, frozen=True):

@@ -12,8 +12,9 @@ from kubeloop.kube.event_recorder import EventSink
 if TYPE_CHECKING:
     from kubeloop.kube.client.api_client import Client
     from kubeloop.kube.objects.api_types import Pod
-    from kubeloop.scheduler.api.extension_points import CycleState, Status
+    from kubeloop.scheduler.api.cycle_state import CycleState
     from kubeloop.scheduler.api.listers import Listers
+    from kubeloop.scheduler.api.status import Status
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
     from kubeloop.scheduler.extender import Extender

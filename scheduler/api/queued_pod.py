@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.extension_points import ClusterEvent
+from kubeloop.scheduler.api.events import ClusterEvent
 from kubeloop.scheduler.cache.node_info import PodInfo
 
 

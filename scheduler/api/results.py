@@ -10,22 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.events import cluster_event
-from kubeloop.scheduler.api.extension_points import (
-    MAX_NODE_SCORE,
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import (
     ActionType,
     ClusterEventWithHint,
-    Code,
-    CycleState,
     HintFunction,
     InfoHintFunction,
-    Mask,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Scores,
-    Status,
+    cluster_event,
 )
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, RowReasons, RowVerdicts
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

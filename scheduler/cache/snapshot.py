@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import Rows
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.class_counts import moved_columns
 from kubeloop.scheduler.cache.columns import Columns
 from kubeloop.scheduler.cache.pod_classes import SpecClasses

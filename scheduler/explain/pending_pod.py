@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.extension_points import Code, CycleState, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.explain.advice import advice
 from kubeloop.scheduler.framework.fit_error import fit_error_message

@@ -9,17 +9,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import (
     BindPlugin,
-    Code,
-    CycleState,
     PermitPlugin,
     Plugin,
     PostBindPlugin,
     PreBindPlugin,
     ReservePlugin,
-    Status,
 )
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.rejection_reasons import named
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed

@@ -14,15 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api.extension_points import (
-    MAX_NODE_SCORE,
-    MIN_NODE_SCORE,
-    Code,
-    CycleState,
-    Rows,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, MIN_NODE_SCORE
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated

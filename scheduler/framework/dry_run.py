@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import CycleState, Mask, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Mask
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 if TYPE_CHECKING:

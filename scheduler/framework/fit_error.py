@@ -12,7 +12,9 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import Code, RowReasons, Rows, Status
+from kubeloop.scheduler.api.extension_points import RowReasons
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 EVENT_NOTE_BYTES = 1024

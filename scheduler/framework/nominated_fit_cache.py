@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import RowReasons, Rows, Status
+from kubeloop.scheduler.api.extension_points import RowReasons
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo
 
 if TYPE_CHECKING:

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import (
-    Code,
-    CycleState,
-    ExplainRowsPlugin,
-    Plugin,
-    RowReasons,
-    Rows,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import ExplainRowsPlugin, Plugin, RowReasons
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import ClassResults

@@ -15,14 +15,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
-    Code,
-    CycleState,
     FilterPlugin,
     FilterRowsPlugin,
-    Mask,
     NodeStatuses,
     NormalizeScorePlugin,
     Plugin,
@@ -35,15 +33,14 @@ from kubeloop.scheduler.api.extension_points import (
     PreFilterResult,
     PreScorePlugin,
     QueueSortPlugin,
-    Rows,
     RowVerdicts,
     ScorePlugin,
     ScoreRowsPlugin,
-    Scores,
     ScoreTable,
-    Status,
 )
 from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.extension_points import CycleState, Plugin, PreEnqueuePlugin, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import Plugin, PreEnqueuePlugin
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 
 MEASURED = 10  # of so many cycles one is measured plugin by plugin

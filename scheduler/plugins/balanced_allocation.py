@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import CycleState, Rows, Scores, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, scores_one_by_one, skip
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NodeResourcesBalancedAllocationArgs
 from kubeloop.scheduler.plugins.resource_scores import Int64, ResourceAmounts, balance, balance_gained, balance_of_node
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.scheduler.api.extension_points import CycleState, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:

@@ -17,20 +17,12 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
-from kubeloop.scheduler.api.events import POD
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    Code,
-    CycleState,
-    Hint,
-    NodeStatuses,
-    PostFilterAnswer,
-    PostFilterResult,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import NodeStatuses, PostFilterAnswer, PostFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on, unresolvable, unschedulable
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.extender import ExtenderError
 from kubeloop.scheduler.framework.dry_run import DryRuns

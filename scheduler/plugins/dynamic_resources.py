@@ -14,21 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    NodeStatuses,
-    PostFilterResult,
-    PreFilterResult,
-    Rows,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import NodeStatuses, PostFilterResult, PreFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
 
 if TYPE_CHECKING:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, CycleState, Rows, Scores
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, at, scores_one_by_one
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:

@@ -12,24 +12,13 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.pod_affinity import AffinityTerm
-from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    MAX_NODE_SCORE,
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    HintFunction,
-    Mask,
-    PreFilterResult,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint, HintFunction
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
 from kubeloop.scheduler.config.plugin_args import InterPodAffinityArgs

@@ -14,19 +14,13 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.selectors import Selector
-from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    MAX_NODE_SCORE,
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    Rows,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_tree import zone_key
 from kubeloop.scheduler.config.plugin_args import NoArgs, NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit

@@ -12,19 +12,9 @@ import numpy as np
 
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Node, NodeSelectorTerm, Pod
-from kubeloop.scheduler.api.events import NODE
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    PreFilterResult,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     default_normalize,
@@ -35,6 +25,8 @@ from kubeloop.scheduler.api.results import (
     skip,
     unresolvable,
 )
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NodeAffinityArgs
 from kubeloop.scheduler.plugins.node_masks import FEW_ROWS, node_selector_mask, required_affinity_rows, term_mask
 

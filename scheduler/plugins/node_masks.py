@@ -11,7 +11,7 @@ import numpy as np
 
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher, RequiredNodeAffinity
 from kubeloop.kube.selectors import Requirement, Selector
-from kubeloop.scheduler.api.extension_points import Mask, Rows
+from kubeloop.scheduler.cache.arrays import Mask, Rows
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.api.events import NODE
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
+from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, always, on, same_reason, unresolvable, verdicts_one_by_one
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:

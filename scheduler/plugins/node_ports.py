@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    PreFilterResult,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import always, at, counts_on_a_node, on, same_reason, skip, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
 

@@ -13,22 +13,13 @@ import numpy as np
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    Code,
-    CycleState,
-    Hint,
-    PreFilterResult,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, at, counts_on_a_node, on, scores_one_by_one, verdicts_one_by_one
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
 from kubeloop.scheduler.cache.pod_requests import has_resize_status, pod_requests
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs

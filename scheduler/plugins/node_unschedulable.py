@@ -9,19 +9,13 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod, Taint
 from kubeloop.kube.objects.taints import is_tolerated
-from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, always, at, on, same_reason, unresolvable, verdicts_one_by_one
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:

@@ -14,20 +14,14 @@ import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolumeClaim, VolumeAttachment
-from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    PreFilterResult,
-    Rows,
-    RowVerdicts,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.csi_translation import (
     InTreePlugin,

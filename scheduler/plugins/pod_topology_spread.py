@@ -18,24 +18,13 @@ from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.objects.taints import find_untolerated_taint
 from kubeloop.kube.selectors import Selector
-from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    MAX_NODE_SCORE,
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    Mask,
-    PreFilterResult,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Scores,
-    ScoreTable,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowReasons, RowVerdicts, ScoreTable
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
 from kubeloop.scheduler.cache.pod_classes import LabelClass
 from kubeloop.scheduler.config.plugin_args import PodTopologySpreadArgs

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, Rows, Scores
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.results import at
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import is_scalar_resource
 from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.scheduler.api.events import POD
-from kubeloop.scheduler.api.extension_points import ActionType, ClusterEventWithHint, Hint, Status
+from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on, unresolvable
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 

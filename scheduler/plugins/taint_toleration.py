@@ -12,18 +12,9 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
 from kubeloop.kube.objects.taints import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
-from kubeloop.scheduler.api.events import NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    RowReasons,
-    Rows,
-    RowVerdicts,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     FEW_ROWS,
@@ -36,6 +27,8 @@ from kubeloop.scheduler.api.results import (
     unresolvable,
     verdicts_one_by_one,
 )
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api.extension_points import Mask, Rows
+from kubeloop.scheduler.cache.arrays import Mask, Rows
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
 
 if TYPE_CHECKING:

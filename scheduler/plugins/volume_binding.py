@@ -24,21 +24,13 @@ from kubeloop.kube.objects.storage_types import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from kubeloop.scheduler.api.events import ADD, NODE, UPDATE
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    Mask,
-    PreFilterResult,
-    Rows,
-    RowVerdicts,
-    Scores,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import ADD, NODE, UPDATE, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import always, at, failed, on, skip, unresolvable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.config.plugin_args import VolumeBindingArgs
 from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, migrated_plugins

@@ -12,19 +12,13 @@ import numpy as np
 
 from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
-from kubeloop.scheduler.api.events import ADD, NODE, POD
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    CycleState,
-    Hint,
-    PreFilterResult,
-    Rows,
-    RowVerdicts,
-    Status,
-)
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import ADD, NODE, POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import explained_per_node, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.volume_claims import ClaimNotFound, get_claim, names_claim
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.scheduler.api.extension_points import ClusterEvent
+from kubeloop.scheduler.api.events import ClusterEvent
 
 
 class MissedEvent(msgspec.Struct, frozen=True):

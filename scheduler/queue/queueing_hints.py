@@ -11,15 +11,8 @@ import msgspec
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEvent,
-    ClusterEventWithHint,
-    EnqueueExtensions,
-    HintFunction,
-    InfoHintFunction,
-    Plugin,
-)
+from kubeloop.scheduler.api.events import ActionType, ClusterEvent, ClusterEventWithHint, HintFunction, InfoHintFunction
+from kubeloop.scheduler.api.extension_points import EnqueueExtensions, Plugin
 
 # Resources whose events wake a pod that a plugin without events_to_register rejected.
 EVERY_RESOURCE = (

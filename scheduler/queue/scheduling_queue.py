@@ -26,8 +26,10 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import ClusterEvent, Code, Hint, PreEnqueuePlugin
+from kubeloop.scheduler.api.events import ClusterEvent, Hint
+from kubeloop.scheduler.api.extension_points import PreEnqueuePlugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics

@@ -19,8 +19,11 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.objects import api_types, storage_types
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.algorithm import Algorithm
-from kubeloop.scheduler.api.extension_points import Code, CycleState, Rows, RowVerdicts, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extension_points import RowVerdicts
 from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot

@@ -13,7 +13,8 @@ from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import PODS, Resource
 from kubeloop.scheduler.algorithm import Placement
-from kubeloop.scheduler.api.extension_points import CycleState, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import FitError

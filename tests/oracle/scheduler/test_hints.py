@@ -9,7 +9,7 @@ from typing import Any
 from kubeloop.kube.objects import api_types, storage_types
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import ActionType, ClusterEvent, Hint
+from kubeloop.scheduler.api.events import ActionType, ClusterEvent, Hint
 
 Records = Callable[[str], Iterator[dict[str, Any]]]
 

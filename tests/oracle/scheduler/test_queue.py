@@ -7,8 +7,9 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import ActionType, ClusterEvent, Code, Hint, Status
+from kubeloop.scheduler.api.events import ActionType, ClusterEvent, Hint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.queue.queueing_hints import HintMap, Registration, registrations
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -234,7 +235,7 @@ def test_what_plugins_register_is_completed_as_kube_scheduler_does(records):
             name = record["plugin"]
 
             def events_to_register(self, events_of: list[dict[str, Any]] = record["events"]) -> list[Any]:
-                from kubeloop.scheduler.api.extension_points import ClusterEventWithHint
+                from kubeloop.scheduler.api.events import ClusterEventWithHint
 
                 return [
                     ClusterEventWithHint(ClusterEvent(event["resource"], action_of(event["actionTypes"])))

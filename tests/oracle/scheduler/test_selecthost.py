@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kubeloop.scheduler.api.extension_points import Code, Status
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.fit_error import (
     Diagnosis,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts

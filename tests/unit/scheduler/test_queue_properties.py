@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.extension_points import ClusterEvent, Code, Hint, Status
+from kubeloop.scheduler.api.events import ClusterEvent, Hint
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.queue.queueing_hints import HintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 

@@ -14,8 +14,9 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
-from kubeloop.scheduler.api.events import NODE, cluster_event
-from kubeloop.scheduler.api.extension_points import ActionType, ClusterEventWithHint, Code, RowVerdicts, Status
+from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, cluster_event
+from kubeloop.scheduler.api.extension_points import RowVerdicts
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.framework import registry

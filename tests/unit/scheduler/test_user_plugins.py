@@ -11,17 +11,9 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
-from kubeloop.scheduler.api.events import NODE, cluster_event
-from kubeloop.scheduler.api.extension_points import (
-    ActionType,
-    ClusterEventWithHint,
-    Code,
-    Hint,
-    PostFilterAnswer,
-    PostFilterResult,
-    RowVerdicts,
-    Status,
-)
+from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint, cluster_event
+from kubeloop.scheduler.api.extension_points import PostFilterAnswer, PostFilterResult, RowVerdicts
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile
 from kubeloop.scheduler.framework import registry
 

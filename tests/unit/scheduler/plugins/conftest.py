@@ -12,8 +12,9 @@ import pytest
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.api.extension_points import CycleState, Status
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot

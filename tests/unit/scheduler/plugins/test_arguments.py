@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import NodeAffinity as NodeAffinityTerms
 from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
 

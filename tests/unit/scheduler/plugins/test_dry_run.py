@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import PodDisruptionBudget, convert
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework import dry_run
 

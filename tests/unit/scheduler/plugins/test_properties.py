@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kubeloop.kube.objects.api_types import Service, convert
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.plugins import topology_spread_score_table
 

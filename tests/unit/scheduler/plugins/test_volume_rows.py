@@ -17,7 +17,7 @@ from kubeloop.kube.objects.storage_types import (
     VolumeAttachment,
 )
 from kubeloop.kube.quantities import value
-from kubeloop.scheduler.api.extension_points import CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.plugins.volume_binder import SuitableVolumes, matches_node
 

@@ -12,7 +12,8 @@ import pytest
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kubeloop.scheduler.api.extension_points import Code, CycleState
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder

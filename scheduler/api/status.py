@@ -1,0 +1,41 @@
+"""Status: the outcome of one plugin call. Source: k8s.io/kube-scheduler/framework of v1.36."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Outcome of one plugin call."""
+
+    SUCCESS = 0
+    ERROR = 1
+    UNSCHEDULABLE = 2
+    UNSCHEDULABLE_AND_UNRESOLVABLE = 3  # preemption cannot help
+    WAIT = 4
+    SKIP = 5
+    PENDING = 6
+
+    @property
+    def api_name(self) -> str:
+        """As Kubernetes prints it: "UnschedulableAndUnresolvable"."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Why a plugin did not succeed. None stands for success everywhere."""
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+    plugin: str = ""
+    error: BaseException | None = field(default=None, compare=False)
+
+    @property
+    def is_rejection(self) -> bool:
+        return self.code in (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING)
+
+    @property
+    def message(self) -> str:
+        return ", ".join(self.reasons)
