@@ -1,8 +1,15 @@
 """kubeloop: a Kubernetes controller manager and scheduler in one asyncio process.
 
-This package is the binary and the public face: command line, composition of one process, leader election, health,
-metrics, testing. It may import every room; no room imports it back, except through the names of the rooms themselves
-(`kubeloop.kube`, `kubeloop.informers`, ...), which are symlinks to the top-level folders.
+The packages `kube`, `informers`, `controllers`, `scheduler`, `tracing` and `devcluster` are symlinks to the top-level
+folders of the repository; none of them imports the modules below. The rest imports in one direction:
+
+    __main__   entry point of the `kubeloop` command
+    cli        command line: one module per command, and their options
+    testing    clusters inside tests, pytest plugin; cli and testing do not import each other
+    process    composition of one process: control plane, HTTP endpoint, metrics, leader election, development cluster
+
+Within `process`, `process.endpoint` imports `process.metrics` and the other modules; `process.metrics` imports none of
+them.
 """
 
 __version__ = "0.1.0"

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import Endpoint
-
-_PATH = "/debug/explain"
 _HINT = "kubectl get pods -A lists what there is; only a process that runs the scheduler can explain"
 _TOLD_NODES = 6  # names in one row; the JSON document has them all
 _QUEUES = {
@@ -31,7 +29,7 @@ def show(*, target: str, namespace: str, as_json: bool, endpoint: str | None) ->
     from kubeloop.cli import endpoint_client
 
     _, name = endpoint_client.parse_target(target, endpoint_client.PODS, verb="explain")
-    document = endpoint_client.ask(_PATH, {"namespace": namespace, "pod": name}, endpoint=endpoint, hint=_HINT)
+    document = endpoint_client.ask(EXPLAIN_PATH, {"namespace": namespace, "pod": name}, endpoint=endpoint, hint=_HINT)
     if as_json:
         sys.stdout.write(json.dumps(document) + "\n")
         return 0
@@ -142,23 +140,3 @@ def _table(rows: Sequence[Reason]) -> RenderableType:
     for row in rows:
         table.add_row(str(len(row.nodes)), row.plugin or "-", ", ".join(row.reasons), row.where)
     return table
-
-
-def explain_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
-    """Let the endpoint answer `kubeloop explain`."""
-
-    async def answer(query: Mapping[str, str]) -> Any:
-        scheduler = plane.scheduler
-        if scheduler is None:
-            starting = "scheduler" in plane.settings.controllers
-            raise KeyError("the scheduler has not started yet" if starting else "this process runs no scheduler")
-        if "pod" not in query:
-            raise KeyError(f"no pod is named; ask {_PATH}?namespace=NAMESPACE&pod=NAME")
-        from kubeloop.scheduler.explain.pending_pod import explain_in_slices
-
-        key = f"{query.get('namespace', 'default')}/{query['pod']}"
-        if scheduler.listers.pods.get(key) is None:
-            raise KeyError(f"there is no pod {key}")
-        return (await explain_in_slices(scheduler, key)).to_json() | {"scheduling": scheduler.is_running}
-
-    endpoint.add_page(_PATH, answer)

@@ -50,7 +50,7 @@ def up(files: UpOptions, cluster: ClusterOptions, process: ProcessOptions, shown
 def apiserver(cluster: ClusterOptions, serving: ServeOptions) -> int:
     """Run the development cluster alone: API server and simulated nodes, no controllers."""
     with importing():
-        from kubeloop.process.development_cluster import serve
+        from kubeloop.cli.apiserver import serve
 
     return serve(cluster, serving)
 

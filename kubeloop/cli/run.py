@@ -12,15 +12,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.api_server_check import greet
-from kubeloop.process.control_plane import ControlPlane, Settings, import_parts, parse_controllers, settings_from
+from kubeloop.process.control_plane import ControlPlane, Settings, import_parts, parse_controllers
 from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
-from kubeloop.process.endpoint.trace_targets import PAGE_PATH
+from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
@@ -43,7 +44,7 @@ def run(server: ServerOptions, process: ProcessOptions, more: RunOptions, electi
     if more.write_config_to is not None:
         write_scheduler_configuration(scheduler, more.write_config_to)
         return 0
-    settings = settings_from(process, parse_controllers(server.controllers), scheduler)
+    settings = control_plane_settings(process, parse_controllers(server.controllers), scheduler)
     if election.leader_elect:
         _check(election)
     return run_until_interrupted(_run(settings, server, process, more, election), interrupted=0)
@@ -73,7 +74,7 @@ async def _run(
         if plane.tracing.exports and more.trace_journal != "":
             folder = Path(more.trace_journal) if more.trace_journal is not None else runtime_directory()
             plane.tracing.keep_journal(Journal(folder, transport.server))
-        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
+        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         async with asyncio.TaskGroup() as group:
             url = url_of(listening)
             here = RunningProcess(
@@ -106,7 +107,11 @@ async def _serve_pages(
             print(
                 f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {here.server}", file=sys.stderr
             )
-            print(f"endpoint {here.endpoint}\n  in a browser: {here.endpoint}{PAGE_PATH}", file=sys.stderr, flush=True)
+            print(
+                f"endpoint {here.endpoint}\n  in a browser: {here.endpoint}{TRACES_PAGE_PATH}",
+                file=sys.stderr,
+                flush=True,
+            )
             await asyncio.get_running_loop().create_future()
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.trace_targets import PATH, Target, causes_of, resolve
+from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve
 from kubeloop.tracing.views.feed_json import Answer
 from kubeloop.tracing.views.lines import PodLine, line_of
 from kubeloop.tracing.views.otlp import NotOtlp, from_otlp
@@ -74,7 +74,7 @@ class RunningProcessTraces:
         self._endpoint = endpoint
 
     def one(self, target: Target) -> dict[str, Any]:
-        document: dict[str, Any] = endpoint_client.ask(PATH, target.query(), endpoint=self._endpoint, hint=_HINT)
+        document: dict[str, Any] = endpoint_client.ask(TRACES_PATH, target.query(), endpoint=self._endpoint, hint=_HINT)
         return document
 
     def lines(self, target: Target) -> list[PodLine]:
@@ -89,14 +89,14 @@ class RunningProcessTraces:
 
         def ask(cursor: str) -> Answer:
             answer = endpoint_client.ask(
-                f"{PATH}/lines", {**query, "cursor": cursor}, endpoint=self._endpoint, hint=_HINT
+                f"{TRACES_PATH}/lines", {**query, "cursor": cursor}, endpoint=self._endpoint, hint=_HINT
             )
             return msgspec.convert(answer, Answer)
 
         return ChangingLines(ask)
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
-        return endpoint_client.ask_lines(f"{PATH}/stream", target.query(), endpoint=self._endpoint, hint=_HINT)
+        return endpoint_client.ask_lines(f"{TRACES_PATH}/stream", target.query(), endpoint=self._endpoint, hint=_HINT)
 
 
 class FileTraces:

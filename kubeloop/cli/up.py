@@ -25,7 +25,7 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATIO
 from kubeloop.process import workload_progress as progress_of
 from kubeloop.process.apiserver_process import ChildCluster, ClusterFailed, starting_cluster
 from kubeloop.process.endpoint.listening_socket import listening_socket
-from kubeloop.process.endpoint.trace_targets import PAGE_PATH
+from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, apply, read_manifests
 from kubeloop.process.process_files import RunningProcess, announced
@@ -56,11 +56,12 @@ def up(files: Sequence[Path], cluster: ClusterOptions, process: ProcessOptions, 
 
 
 def _settings(process: ProcessOptions) -> Settings:
+    from kubeloop.cli.control_plane_settings import control_plane_settings
     from kubeloop.cli.scheduler_options import read_scheduler_configuration
-    from kubeloop.process.control_plane import CONTROLLERS, settings_from
+    from kubeloop.process.control_plane import CONTROLLERS
 
     scheduler = read_scheduler_configuration(process.config, algorithm_provider=process.algorithm_provider)
-    return settings_from(process, frozenset(CONTROLLERS), scheduler, namespace_grace_seconds=0.0)
+    return control_plane_settings(process, frozenset(CONTROLLERS), scheduler, namespace_grace_seconds=0.0)
 
 
 async def _up(
@@ -90,7 +91,7 @@ async def _up(
         stack.push_async_callback(client.close)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         add_process_pages(endpoint, plane)
-        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_wanted.set))
+        stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         url = await stack.enter_async_context(endpoint.serving_on(listening))
         stack.enter_context(
             announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
@@ -134,7 +135,7 @@ class Look:
         await self._plane.synced.wait()
         self._say(f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}")
         self._say(f"  export KUBECONFIG={self._cluster.kubeconfig}")
-        self._say(f"  in a browser: {self._url}{PAGE_PATH}")
+        self._say(f"  in a browser: {self._url}{TRACES_PAGE_PATH}")
         started_at = loop.time()
         outcomes = await apply(self._plane.client, self._manifests, trace=self._plane.tracing.apply())
         for title, outcome in outcomes:

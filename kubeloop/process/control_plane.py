@@ -41,10 +41,9 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import LISTED
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.current_work import current_headers
-from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules, parse_tail_rules
+from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ProcessOptions
     from kubeloop.scheduler.scheduler import Scheduler
 
 _MODULES = {
@@ -100,26 +99,6 @@ class Settings(msgspec.Struct, frozen=True):
     trace_until_ready: bool = False
 
 
-def settings_from(
-    process: ProcessOptions,
-    controllers: frozenset[str],
-    scheduler: SchedulerConfiguration,
-    *,
-    namespace_grace_seconds: float = 5.0,
-) -> Settings:
-    """What the options of a process ask for. Raises UserError."""
-    return Settings(
-        controllers=controllers,
-        concurrent_deployment_syncs=process.concurrent_deployment_syncs,
-        concurrent_replicaset_syncs=process.concurrent_replicaset_syncs,
-        concurrent_rc_syncs=process.concurrent_rc_syncs,
-        namespace_grace_seconds=namespace_grace_seconds,
-        scheduler=scheduler,
-        trace_keep=parse_tail_rules(process.trace_keep),
-        trace_until_ready=process.trace_until == "ready",
-    )
-
-
 class Part(Protocol):
     """Something that runs until cancelled."""
 
@@ -165,7 +144,7 @@ class ControlPlane:
 
     `informers`, `tracing` and `scheduler` are there for those who look on (progress, `kubeloop trace` and `explain`).
     scheduler: None if this process runs none, and before run() has made it. made: when run() has made all parts;
-    synced: when the caches are filled, too. dump_wanted: set it to have what the scheduler holds written to the log.
+    synced: when the caches are filled, too. dump_requested: set it to have what the scheduler holds written to the log.
     """
 
     def __init__(
@@ -186,7 +165,7 @@ class ControlPlane:
         self.made = asyncio.Event()
         self.synced = asyncio.Event()
         self.scheduler: Scheduler | None = None
-        self.dump_wanted = asyncio.Event()
+        self.dump_requested = asyncio.Event()
         self._clock = clock
         self._rng = rng
         self._registry = registry
@@ -265,10 +244,10 @@ class ControlPlane:
                 group.create_task(part.run(), name=name)
 
     async def _dump_on_request(self) -> None:
-        await self.dump_wanted.wait()
+        await self.dump_requested.wait()
         from kubeloop.process.scheduler_dump import dump_on_request
 
-        await dump_on_request(self)
+        await dump_on_request(self.client, self.dump_requested, lambda: self.scheduler)
 
     def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registration) -> Tracing:
         settings = self.settings

@@ -1,9 +1,8 @@
-"""`kubeloop apiserver`: the development cluster as a process, an API server and simulated nodes on loopback."""
+"""The development cluster in one process: an API server and simulated nodes on loopback."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import sys
@@ -19,83 +18,24 @@ from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.controllers.disruption import DisruptionBudgets
 from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
-from kubeloop.devcluster.registry.service_allocation import SERVICE_RANGE
 from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.devcluster.server.faults import Faults, parse_faults
+from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_socket, machine_identity
 from kubeloop.devcluster.server.tls import kept_certificate, make_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.devcluster.storage.private_files import administrator_token
 from kubeloop.devcluster.storage.sqlite import Journal
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.apiserver_process import Ready
 from kubeloop.process.kubeconfig_file import write_kubeconfig
-from kubeloop.process.logs import configure_logging
-from kubeloop.process.process_files import runtime_directory
-from kubeloop.process.quantity_options import positive_quantity
-from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ClusterOptions, ServeOptions
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 
-def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
-    """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging("warning", serving.log_format)
-    settings = _node_settings(cluster)
-    played = _read_stages(cluster.stages)
-    misbehaviour = parse_faults(serving.faults) if serving.faults else None
-    own_file = cluster.kubeconfig is None
-    path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
-    journal = None if cluster.data_dir is None else Journal(cluster.data_dir)
-    api = Serving(
-        port=cluster.port,
-        kubeconfig=path,
-        token=serving.token or administrator_token(cluster.data_dir),
-        faults=misbehaviour,
-        journal=journal,
-        compaction_seconds=serving.compaction_interval,
-        service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
-        child=serving.child,
-    )
-    try:
-        return run_until_interrupted(_serve(settings, played, api), interrupted=0)
-    finally:
-        if journal is not None:
-            journal.close()
-        if own_file:
-            path.unlink(missing_ok=True)
-
-
-def _node_settings(cluster: ClusterOptions) -> NodeSettings:
-    """Raises UserError."""
-    names = [chr(ord("a") + number) if cluster.zones <= 26 else str(number) for number in range(cluster.zones)]
-    return NodeSettings(
-        count=cluster.nodes,
-        every_node=cluster.nodes > 0,  # where none are asked for, others may have kubelets of their own
-        capacity={
-            "cpu": positive_quantity(cluster.node_cpu, "--node-cpu"),
-            "memory": positive_quantity(cluster.node_memory, "--node-memory"),
-            "pods": str(cluster.node_pods),
-            "ephemeral-storage": "100Gi",
-        },
-        zones=tuple(f"zone-{name}" for name in names),
-        start_delay_seconds=cluster.start_delay,
-        start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
-        probe_delays=cluster.probe_delays,
-        monitor_grace_seconds=cluster.node_monitor_grace_period,
-        events=cluster.nodes <= _NODES_WITH_EVENTS,
-    )
-
-
-_NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
-
-
-class Serving(msgspec.Struct, frozen=True):
+class ApiServerSettings(msgspec.Struct, frozen=True):
     """How the API server of one process is to be run; port 0 takes a free one.
 
     journal: where objects are kept over restarts, None for nowhere. child: announce readiness as JSON on stdout and end
@@ -112,7 +52,7 @@ class Serving(msgspec.Struct, frozen=True):
     child: bool
 
 
-async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Serving) -> int:
+async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], serving: ApiServerSettings) -> int:
     """Raises UserError, also when the disk is full: now, or when the server runs."""
     try:
         listening = loopback_socket(serving.port)
@@ -131,7 +71,7 @@ async def _serve(settings: NodeSettings, stages: Sequence[Stage], serving: Servi
 
 
 async def _serve_on(
-    listening: socket.socket, settings: NodeSettings, stages: Sequence[Stage], serving: Serving
+    listening: socket.socket, settings: NodeSettings, stages: Sequence[Stage], serving: ApiServerSettings
 ) -> None:
     path = serving.kubeconfig
     clock = SystemClock()
@@ -212,14 +152,6 @@ def _simulated(
 def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
-
-
-def _read_stages(paths: Sequence[Path]) -> list[Stage]:
-    if not paths:
-        return []
-    from kubeloop.devcluster.kubelet.stages.files import read_stages
-
-    return read_stages(paths)
 
 
 async def _stdin_closed() -> None:

@@ -18,9 +18,10 @@ from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.process.control_plane import ControlPlane
+from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.memory_transport import MemoryTransport
-from kubeloop.testing.operations import EXPLAIN_PATH, Operations
+from kubeloop.testing.operations import Operations
 from kubeloop.testing.options import Options, cluster_options
 
 _LOOK_SECONDS = 0.01

@@ -16,6 +16,8 @@ from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
 from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
+from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
+from kubeloop.process.endpoint.trace_targets import TRACES_PATH
 from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_manifests
 from kubeloop.testing.description import why_not
 from kubeloop.testing.wait_conditions import Condition, parse_condition
@@ -27,8 +29,6 @@ Target = str | Mapping[str, Any]
 Ask = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 """Path and query of a page of the cluster's endpoint -> its JSON. Raises LookupError with the page's own words."""
 
-TRACES_PATH = "/debug/traces"
-EXPLAIN_PATH = "/debug/explain"
 _RETRY_SECONDS = 0.05
 _NAME_LENGTH = 40
 

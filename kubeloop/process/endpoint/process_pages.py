@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.cli.explain import explain_pages
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.process.endpoint.explain_pages import explain_pages
 from kubeloop.process.endpoint.pod_resource_metrics import pod_resources
+from kubeloop.process.endpoint.scheduler_dump_pages import dump_pages
 from kubeloop.process.endpoint.trace_pages import trace_pages
-from kubeloop.process.scheduler_dump import dump_pages
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane

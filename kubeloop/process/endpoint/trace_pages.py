@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.process.endpoint.server import File
-from kubeloop.process.endpoint.trace_targets import PAGE_PATH, PATH, causes_of, resolve
+from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve
 from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.feed import MAX_ANSWER, PodFeed
 from kubeloop.tracing.views.page import served_files, served_paths
@@ -33,10 +33,10 @@ _WHAT_THERE_IS = "kubectl get pods -A lists what there is; the newest traces are
 def trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
     """Let the endpoint answer about traces."""
     pages = TracePages(plane)
-    endpoint.add_page(PATH, pages.one)
-    endpoint.add_page(f"{PATH}/lines", pages.lines)
-    endpoint.add_page(f"{PATH}/stream", pages.stream)
-    for path in served_paths(PAGE_PATH):
+    endpoint.add_page(TRACES_PATH, pages.one)
+    endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
+    endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
+    for path in served_paths(TRACES_PAGE_PATH):
         endpoint.add_page(path, functools.partial(_file, path))
 
 
@@ -157,7 +157,7 @@ class TracePages:
 
 def _file(path: str, _query: Mapping[str, str]) -> File:
     """One of the page's; they are read when somebody opens it."""
-    file = served_files(PAGE_PATH)[path]
+    file = served_files(TRACES_PAGE_PATH)[path]
     return File(file.body, file.content_type, file.headers)
 
 

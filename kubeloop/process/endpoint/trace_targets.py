@@ -9,8 +9,8 @@ import msgspec
 
 from kubeloop.kube.errors import UserError
 
-PATH = "/debug/traces"
-PAGE_PATH = "/traces"
+TRACES_PATH = "/debug/traces"
+TRACES_PAGE_PATH = "/traces"
 _NAMED = 5  # in a hint
 _COMPARED = 500  # names that one is looked for among: 20 us each
 

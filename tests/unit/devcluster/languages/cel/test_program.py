@@ -169,7 +169,7 @@ def test_maps_and_lists_of_other_types_are_not_mixed_up():
 
 def test_servers_without_rules_do_not_load_the_compiler():
     code = (
-        "import sys; import kubeloop.process.development_cluster, kubeloop.devcluster.server.apiserver; "
+        "import sys; import kubeloop.cli.apiserver, kubeloop.devcluster.server.apiserver; "
         "import kubeloop.devcluster.kubelet.simulated_nodes; "
         "sys.exit(any(name == 'kubeloop.devcluster.languages.cel' for name in sys.modules))"
     )

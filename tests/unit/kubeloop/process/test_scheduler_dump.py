@@ -53,17 +53,17 @@ def plane_over(*answers: list[str] | None) -> Any:
     cache.add_node(node("a"))
     cache.add_node(node("b"))
     scheduler = SimpleNamespace(cache=cache, queue=EmptyQueue())
-    return SimpleNamespace(client=Server(*answers), scheduler=scheduler, dump_wanted=asyncio.Event())
+    return SimpleNamespace(client=Server(*answers), scheduler=scheduler, dump_requested=asyncio.Event())
 
 
 async def test_a_difference_that_is_gone_a_second_later_does_not_count():
     plane = plane_over(["a"], ["a", "b"])
-    assert not await compared(plane, plane.scheduler)
+    assert not await compared(plane.client, plane.scheduler)
 
 
 async def test_a_difference_that_stays_counts():
     plane = plane_over(["a", "c"], ["a", "c", "d"])
-    differences = await compared(plane, plane.scheduler)
+    differences = await compared(plane.client, plane.scheduler)
     assert (differences.missed_nodes, differences.redundant_nodes) == (("c",), ("b",))
 
 
@@ -81,8 +81,8 @@ async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):
     caplog.set_level(logging.INFO, "kubeloop.process.scheduler_dump")
     plane = plane_over(*answers)
     async with asyncio.TaskGroup() as group:
-        dumping = group.create_task(dump_on_request(plane))
-        plane.dump_wanted.set()
+        dumping = group.create_task(dump_on_request(plane.client, plane.dump_requested, lambda: plane.scheduler))
+        plane.dump_requested.set()
         await asyncio.sleep(2)
         dumping.cancel()
     dump, comparison = [record.getMessage() for record in caplog.records]
@@ -95,8 +95,8 @@ async def test_without_a_scheduler_there_is_nothing_to_dump(caplog):
     plane = plane_over([])
     plane.scheduler = None
     async with asyncio.TaskGroup() as group:
-        dumping = group.create_task(dump_on_request(plane))
-        plane.dump_wanted.set()
+        dumping = group.create_task(dump_on_request(plane.client, plane.dump_requested, lambda: plane.scheduler))
+        plane.dump_requested.set()
         await asyncio.sleep(0.1)
         dumping.cancel()
     assert "runs no scheduler" in caplog.text

@@ -10,10 +10,11 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 
 from kubeloop.cli import endpoint_client
-from kubeloop.cli.explain import amount_text, explain_pages, help_lines, reasons, told
+from kubeloop.cli.explain import amount_text, help_lines, reasons, told
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.control_plane import Settings
+from kubeloop.process.endpoint.explain_pages import explain_pages
 from kubeloop.process.endpoint.server import Endpoint
 
 

@@ -1,0 +1,82 @@
+"""`kubeloop apiserver`: run the development cluster alone, API server and simulated nodes on loopback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubeloop.devcluster.registry.service_allocation import SERVICE_RANGE
+from kubeloop.devcluster.server.faults import parse_faults
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.storage.private_files import administrator_token
+from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
+from kubeloop.process.logs import configure_logging
+from kubeloop.process.process_files import runtime_directory
+from kubeloop.process.quantity_options import positive_quantity
+from kubeloop.process.signals import run_until_interrupted
+
+if TYPE_CHECKING:
+    from kubeloop.cli.options import ClusterOptions, ServeOptions
+    from kubeloop.devcluster.kubelet.stages.files import Stage
+
+_NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
+
+
+def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+    configure_logging("warning", serving.log_format)
+    settings = _node_settings(cluster)
+    played = _read_stages(cluster.stages)
+    misbehaviour = parse_faults(serving.faults) if serving.faults else None
+    own_file = cluster.kubeconfig is None
+    path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
+    journal = None if cluster.data_dir is None else Journal(cluster.data_dir)
+    api = ApiServerSettings(
+        port=cluster.port,
+        kubeconfig=path,
+        token=serving.token or administrator_token(cluster.data_dir),
+        faults=misbehaviour,
+        journal=journal,
+        compaction_seconds=serving.compaction_interval,
+        service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
+        child=serving.child,
+    )
+    try:
+        return run_until_interrupted(serve_cluster(settings, played, api), interrupted=0)
+    finally:
+        if journal is not None:
+            journal.close()
+        if own_file:
+            path.unlink(missing_ok=True)
+
+
+def _node_settings(cluster: ClusterOptions) -> NodeSettings:
+    """Raises UserError."""
+    names = [chr(ord("a") + number) if cluster.zones <= 26 else str(number) for number in range(cluster.zones)]
+    return NodeSettings(
+        count=cluster.nodes,
+        every_node=cluster.nodes > 0,  # where none are asked for, others may have kubelets of their own
+        capacity={
+            "cpu": positive_quantity(cluster.node_cpu, "--node-cpu"),
+            "memory": positive_quantity(cluster.node_memory, "--node-memory"),
+            "pods": str(cluster.node_pods),
+            "ephemeral-storage": "100Gi",
+        },
+        zones=tuple(f"zone-{name}" for name in names),
+        start_delay_seconds=cluster.start_delay,
+        start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
+        probe_delays=cluster.probe_delays,
+        monitor_grace_seconds=cluster.node_monitor_grace_period,
+        events=cluster.nodes <= _NODES_WITH_EVENTS,
+    )
+
+
+def _read_stages(paths: Sequence[Path]) -> list[Stage]:
+    if not paths:
+        return []
+    from kubeloop.devcluster.kubelet.stages.files import read_stages
+
+    return read_stages(paths)
