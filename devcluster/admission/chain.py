@@ -19,7 +19,8 @@ from kubeloop.devcluster.admission.policies.active import Policies
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES, LIMIT_RANGES, served
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_update
+from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.pod_resize import check_resize
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES

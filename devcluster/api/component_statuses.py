@@ -7,9 +7,8 @@ Source: pkg/registry/core/componentstatus of v1.36, which asks scheduler and con
 from __future__ import annotations
 
 import socket
-from typing import Any
 
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _ASKED = {"controller-manager": 10257, "scheduler": 10259}
 _WAIT_SECONDS = 0.1  # of loopback, where somebody answers at once or nobody does

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def condition_of(obj: JSON, type_: str) -> JSON | None:

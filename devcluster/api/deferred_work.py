@@ -12,14 +12,29 @@ import math
 from collections.abc import Awaitable, Callable, Hashable
 from copy import deepcopy
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kubeloop.kube.clock import Clock
 
-if TYPE_CHECKING:
-    from kubeloop.devcluster.languages.cel.program import EvaluationResult, Program
-
 R = TypeVar("R")
+
+
+class Costed(Protocol):
+    """Outcome of a run, with its cost."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+OutcomeT = TypeVar("OutcomeT", bound=Costed)
+OutcomeT_co = TypeVar("OutcomeT_co", bound=Costed, covariant=True)
+
+
+class CostedProgram(Protocol[OutcomeT_co]):
+    """A compiled expression whose runs have a cost (languages.cel.program.Program)."""
+
+    def run(self, values: dict[str, Any], budget: float) -> OutcomeT_co: ...
+
 
 _AT_ONCE = 20_000  # units of cost, or some 10 ms
 _RUN_COST = 10
@@ -46,7 +61,7 @@ class Allowance:
     def __init__(self, left: float = math.inf) -> None:
         self._left = left
 
-    def run(self, program: Program, values: dict[str, Any]) -> EvaluationResult:
+    def run(self, program: CostedProgram[OutcomeT], values: dict[str, Any]) -> OutcomeT:
         """Raises TakesLong."""
         outcome = program.run(values, self._left)
         self._left -= outcome.cost + _RUN_COST

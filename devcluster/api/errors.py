@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-
-JSON = dict[str, Any]
 
 
 class StatusError(Exception):

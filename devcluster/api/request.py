@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 JSON_TYPE = "application/json"
 PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
+KEY_SET_TYPE = "application/jwk-set+json"
 _encode = msgspec.json.Encoder().encode
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, VERSIONS, Served
-from kubeloop.devcluster.openapi.discovery import subresource_verbs
-
-JSON = dict[str, Any]
+from kubeloop.devcluster.api.subresources import subresource_verbs
+from kubeloop.kube.json_object import JSON
 
 
 @dataclass(frozen=True, slots=True)

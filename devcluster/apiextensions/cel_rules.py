@@ -39,8 +39,7 @@ from kubeloop.devcluster.languages.cel.types import (
 )
 from kubeloop.devcluster.languages.cel.values import NONE, CelError, Optional
 from kubeloop.devcluster.validation.field import Errors
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 BUDGET = 10_000_000
 _MAX_MESSAGE_BYTES = 5 * 1024

@@ -19,8 +19,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Later, Waiting
 from kubeloop.devcluster.api.errors import quoted
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _SECONDS = 30
 _KEPT = 20_000  # converted objects

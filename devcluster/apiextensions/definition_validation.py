@@ -7,20 +7,18 @@ pkg/apis/apiextensions/validation/validation.go, pkg/registry/customresourcedefi
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain
-from kubeloop.devcluster.apiextensions.definition_conditions import APPROVED, approval, is_protected
-from kubeloop.devcluster.apiextensions.formats import is_known
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
+from kubeloop.devcluster.languages.string_formats import is_known
+from kubeloop.devcluster.registry.custom_resource_definitions import APPROVED, approval, is_protected
 from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.kinds import RULES, Rule
-
-JSON = dict[str, Any]
+from kubeloop.devcluster.validation.kinds import Rule
+from kubeloop.kube.json_object import JSON
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -74,11 +72,6 @@ def definition_status(errors: Errors, obj: JSON, old: JSON) -> None:
     """A status that somebody writes."""
     if obj.get("status") != old.get("status"):
         _status(errors, obj)
-
-
-RULES["apiextensions.k8s.io", "CustomResourceDefinition"] = Rule(
-    create=definition_create, update=definition_update, status=definition_status, core=False
-)
 
 
 def _unknown_fields(errors: Errors, spec: JSON) -> None:
@@ -405,3 +398,12 @@ def _doubts(obj: JSON) -> list[str]:
             if format_ and not is_known(schema.get("type") or "", format_):
                 told.append(f'unrecognized format "{format_}"')
     return list(dict.fromkeys(told))
+
+
+DEFINITION_RULE = Rule(
+    create=definition_create,
+    update=definition_update,
+    status=definition_status,
+    core=False,
+    warnings=definition_warnings,
+)

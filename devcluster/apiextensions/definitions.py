@@ -14,20 +14,25 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.api.deferred_work import Waiting
+from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import Route
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served, served
-from kubeloop.devcluster.apiextensions.definition_conditions import CLEANUP, approval, is_protected, with_condition
+from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_RULE
 from kubeloop.devcluster.apiextensions.served_version import Version, version_rank
 from kubeloop.devcluster.handlers.delete import Deleting
-from kubeloop.devcluster.handlers.delete_options import DeleteOptions
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_update
+from kubeloop.devcluster.managedfields.field_sets import track_update
+from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP, approval, is_protected, with_condition
 from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.validation.kinds import RULES
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 
-JSON = dict[str, Any]
+
+RULES[CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.kind] = DEFINITION_RULE
 
 _DEFINITIONS = served(CUSTOM_RESOURCE_DEFINITIONS)
 _OURSELVES = Writer("kube-apiserver")

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
     INT_OR_STRING,
@@ -28,7 +29,6 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.managedfields.apply import merge_items, set_key, with_wishes
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
-    Writer,
     merge_entries,
     owned_fields,
     repeated,
@@ -37,9 +37,9 @@ from kubeloop.devcluster.managedfields.field_sets import (
 )
 from kubeloop.devcluster.managedfields.typed_validation import scalar_error, struct_errors
 from kubeloop.devcluster.serializer.patches import go_text
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import StructType, type_named
 
-JSON = dict[str, Any]
 _MISSING: Any = object()
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 

@@ -23,8 +23,7 @@ from kubeloop.devcluster.openapi.descriptions import field_descriptions
 from kubeloop.devcluster.openapi.paths import Paths
 from kubeloop.devcluster.openapi.protobuf import encode
 from kubeloop.devcluster.openapi.schemas import Schemas
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _ONLY_V3 = ("nullable", "oneOf", "anyOf", "allOf", "not", "default")

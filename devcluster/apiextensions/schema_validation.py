@@ -28,8 +28,7 @@ from kubeloop.devcluster.apiextensions.value_validation import same, validate
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
 from kubeloop.devcluster.languages.regex.patterns import pattern
 from kubeloop.devcluster.validation.field import Errors
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED = ("id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions")

@@ -20,6 +20,7 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, Served
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.apiextensions import managed_fields
 from kubeloop.devcluster.apiextensions.structural_schema import (
     RULES,
@@ -32,10 +33,10 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     walk,
 )
 from kubeloop.devcluster.apiextensions.value_validation import validate
-from kubeloop.devcluster.handlers.scale import Places, scale_document
+from kubeloop.devcluster.handlers.scale import Places
 from kubeloop.devcluster.languages import jsonpath
-from kubeloop.devcluster.managedfields.field_sets import Writer
 from kubeloop.devcluster.printers.formatting import human_duration
+from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.serializer.decoding import DecodeError
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import (
@@ -44,12 +45,12 @@ from kubeloop.devcluster.validation.metadata import (
     object_meta_update,
     path_segment,
 )
+from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.cel_rules import Findings, RuleTree
     from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 
-JSON = dict[str, Any]
 
 TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")

@@ -16,8 +16,8 @@ from kubeloop.devcluster.api.name_checks import dns_1035_label
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import object_meta, path_segment
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 Schema = dict[str, Any]
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"

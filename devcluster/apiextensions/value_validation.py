@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.apiextensions.formats import NUMBER_FORMATS, has_format, is_known
 from kubeloop.devcluster.apiextensions.structural_schema import (
     INT_OR_STRING,
     LIST_KEYS,
@@ -24,9 +23,10 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     field_schema,
 )
 from kubeloop.devcluster.languages.regex.patterns import matches
+from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known
 from kubeloop.devcluster.validation.field import Errors
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 MISSING: Any = object()
 
 _ANONYMOUS = "<nil>"  # how Go prints the path of an error that has none

@@ -17,6 +17,7 @@ from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.simulation.events import KubeletEvents
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
 from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
@@ -29,7 +30,6 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.kube.selectors import Selector, selector_from
 
-JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 DELETION_TIMEOUT = timedelta(minutes=2)

@@ -13,15 +13,15 @@ to be ours, and nobody is evicted. Source: kube-controller-manager, node lifecyc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Literal
 
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 
-JSON = dict[str, Any]
 ZoneState = Literal["initial", "normal", "partial disruption", "full disruption"]
 
 MONITOR_SECONDS = 5.0  # between two looks at a node: kube-controller-manager's --node-monitor-period

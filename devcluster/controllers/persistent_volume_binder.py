@@ -37,6 +37,7 @@ from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.simulation.events import KubeletEvents
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -46,7 +47,6 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 
-JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 DEFAULT_CLASS = "standard"

@@ -5,13 +5,11 @@ Source: kube-controller-manager, pod garbage collector (pods of a node that is g
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.simulation.agenda import Appointment, Simulation
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS
 
-JSON = dict[str, Any]
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
 
 from kubeloop.devcluster.controllers.pod_gc import disrupted
 from kubeloop.devcluster.simulation.agenda import Appointment, Simulation
 from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
-
-JSON = dict[str, Any]
 
 
 def no_execute_taints(node: JSON) -> list[JSON]:

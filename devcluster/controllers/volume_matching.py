@@ -7,13 +7,11 @@ Kubernetes v1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
 from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import selector_from
-
-JSON = dict[str, Any]
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

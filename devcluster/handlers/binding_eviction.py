@@ -13,17 +13,17 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.served_resources import Served, served
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.create_update import Writing
 from kubeloop.devcluster.handlers.delete import Deleting
 from kubeloop.devcluster.handlers.delete_options import check_delete_options, unchecked_options
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_update
+from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import Store, Stored
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
 from kubeloop.kube.objects.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
 from kubeloop.kube.selectors import Selector, selector_from
-
-JSON = dict[str, Any]
 
 _MAX_DISRUPTED_PODS = 2000
 _BUDGETS = served(POD_DISRUPTION_BUDGETS)

@@ -12,14 +12,13 @@ import random
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served, stored_form
-from kubeloop.devcluster.apiextensions.definition_validation import definition_warnings
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_create, track_update
+from kubeloop.devcluster.api.served_resources import Served, stored_form
+from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
 from kubeloop.devcluster.registry.stored_kinds import warnings_of
@@ -27,10 +26,15 @@ from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import with_empties
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import Store, Stored, object_key
-from kubeloop.devcluster.validation import validate_create, validate_update, warnings_before, warnings_for
+from kubeloop.devcluster.validation import (
+    rule_warnings,
+    validate_create,
+    validate_update,
+    warnings_before,
+    warnings_for,
+)
 from kubeloop.kube.clock import Clock, rfc3339
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -238,8 +242,7 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
         *warnings_for(served.resource, obj, old, subresource=subresource),
         *warnings_of(served.resource, new=old is None),
     ]
-    if served.resource is CUSTOM_RESOURCE_DEFINITIONS:
-        told += definition_warnings(obj, old)
+    told += rule_warnings(served.resource, obj, old)
     return told
 
 

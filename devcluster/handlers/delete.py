@@ -11,14 +11,13 @@ from typing import Any
 
 from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served
-from kubeloop.devcluster.apiextensions.definition_conditions import marked_for_cleanup
-from kubeloop.devcluster.handlers.delete_options import DeleteOptions
+from kubeloop.devcluster.registry.custom_resource_definitions import marked_for_cleanup
 from kubeloop.devcluster.storage.store import Store, Stored
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
-
-JSON = dict[str, Any]
 
 _ORPHAN = "orphan"
 _FOREGROUND = "foregroundDeletion"

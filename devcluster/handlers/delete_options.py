@@ -6,61 +6,24 @@ Source: apiserver pkg/endpoints/handlers/delete.go, apimachinery pkg/apis/meta/v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.delete_options import META_VERSION, DeleteOptions
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.get_list_watch import query_integer
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.request_bodies import META_TYPE, UNREADABLE, check_type_meta, parse_body
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _POLICIES = ("Background", "Foreground", "Orphan")
-_META = "meta.k8s.io/v1"
 _IN_EVERY_VERSION = ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList")
 _OF_META = (
     "WatchEvent", "ListOptions", "GetOptions", "CreateOptions", "UpdateOptions", "PatchOptions", "Table",
     "TableOptions", "PartialObjectMetadata", "PartialObjectMetadataList",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    """metav1.DeleteOptions. None: not given. grace_period_seconds None: the kind's own.
-
-    A precondition that is "" is given, and met by no object.
-    """
-
-    grace_period_seconds: int | None = None
-    propagation_policy: str | None = None
-    orphan_dependents: bool | None = None
-    precondition_uid: str | None = None
-    precondition_resource_version: str | None = None
-    dry_run: bool = False
-
-    @property
-    def leaves_dependents_open(self) -> bool:
-        """Is nothing said of what becomes of the dependents?"""
-        return self.propagation_policy is None and self.orphan_dependents is None
-
-    @property
-    def document(self) -> JSON:
-        """As an object of the API."""
-        preconditions = {"uid": self.precondition_uid, "resourceVersion": self.precondition_resource_version}
-        given = {
-            "gracePeriodSeconds": self.grace_period_seconds,
-            "preconditions": {name: each for name, each in preconditions.items() if each is not None} or None,
-            "orphanDependents": self.orphan_dependents,
-            "propagationPolicy": self.propagation_policy,
-            "dryRun": ["All"] if self.dry_run else None,
-        }
-        told = {"kind": "DeleteOptions", "apiVersion": _META}
-        return told | {name: each for name, each in given.items() if each is not None}
 
 
 def read_delete_options(request: Request) -> DeleteOptions:
@@ -77,7 +40,7 @@ def _body(request: Request) -> JSON:
             went = decoding.json_kind(raw)
             raise ValueError(f"{UNREADABLE}: json: cannot unmarshal {went} into Go value of {META_TYPE}")
         check_type_meta(raw)
-        kind, api_version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or _META
+        kind, api_version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or META_VERSION
         if kind != "DeleteOptions":
             raise ValueError(_other_kind(kind, api_version))
         options, _ = decoding.decode_named("meta/v1.DeleteOptions", raw)
@@ -87,7 +50,7 @@ def _body(request: Request) -> JSON:
 
 
 def _other_kind(kind: str, api_version: str) -> str:
-    if kind in _IN_EVERY_VERSION or (api_version == _META and kind in _OF_META):
+    if kind in _IN_EVERY_VERSION or (api_version == META_VERSION and kind in _OF_META):
         return f"converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"
     return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
 

@@ -13,7 +13,6 @@ from binascii import Error as Base64Error
 from collections.abc import Callable
 from dataclasses import dataclass
 from posixpath import normpath
-from typing import Any
 
 import msgspec
 
@@ -26,8 +25,8 @@ from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.storage.store import Stored, Table
 from kubeloop.devcluster.storage.watch import INITIAL_EVENTS_END, Watcher, WatchStream
 from kubeloop.devcluster.storage.watch_frames import Frames
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 MIN_WATCH_SECONDS = 1800.0
 _encode = msgspec.json.Encoder().encode
 

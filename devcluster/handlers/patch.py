@@ -26,9 +26,9 @@ from kubeloop.devcluster.serializer.request_bodies import (
     unknown_kind,
 )
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 APPLY = "application/apply-patch+yaml"

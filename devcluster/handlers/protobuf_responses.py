@@ -6,15 +6,13 @@ Imported when the first client asks for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.handlers.get_list_watch import Page
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.storage.store import Change, Stored
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 STREAM_TYPE = "application/vnd.kubernetes.protobuf;stream=watch"
 

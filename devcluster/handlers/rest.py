@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +28,7 @@ from kubeloop.devcluster.api.served_resources import (
     served,
     stored_form,
 )
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authentication
 from kubeloop.devcluster.authentication.token_requests import granted, with_usual_duration
@@ -56,7 +57,7 @@ from kubeloop.devcluster.handlers.scale import read_scale, write_scale
 from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
 from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_create, track_update
+from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.printers.table import check_include_object, table
 from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
 from kubeloop.devcluster.serializer import decoding
@@ -77,12 +78,12 @@ from kubeloop.devcluster.storage.store import Store, Stored, object_key
 from kubeloop.devcluster.storage.watch import Watcher
 from kubeloop.devcluster.storage.watch_frames import JSON_FRAMES, Frames, WordedFrames, plain_frame
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
 
-JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import Route, check_names
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.create_update import Writing
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
@@ -30,14 +32,8 @@ from kubeloop.devcluster.handlers.patch import (
 )
 from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
-from kubeloop.devcluster.managedfields.field_sets import (
-    Fields,
-    Writer,
-    sorted_entries,
-    subtract,
-    track_update,
-    without_owners,
-)
+from kubeloop.devcluster.managedfields.field_sets import Fields, sorted_entries, subtract, track_update
+from kubeloop.devcluster.registry.scale import SCALE, scale_of
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.request_bodies import (
@@ -50,44 +46,14 @@ from kubeloop.devcluster.serializer.request_bodies import (
 from kubeloop.devcluster.storage.store import Stored
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import object_meta
-from kubeloop.kube.objects.api_types import LabelSelector, convert
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.kube.selectors import selector_from
 
-JSON = dict[str, Any]
 Places = Mapping[str, tuple[str, ...] | None]
 """By apiVersion: the field with the replicas, as ("spec", "replicas"); None for a version without scale."""
 
-SCALE: Resource[JSON] = Resource("autoscaling", "v1", "Scale", "", True, dict)
 SCALES = Served(SCALE)
 REPLICAS = ("spec", "replicas")
-
-
-def scale_of(obj: JSON) -> JSON:
-    """The Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
-    spec, status = obj.get("spec", {}), obj.get("status", {})
-    return scale_document(obj, spec.get("replicas"), status.get("replicas"), _selector_text(spec.get("selector")))
-
-
-def scale_document(obj: JSON, replicas: int | None, present: int | None, selector: str) -> JSON:
-    """An autoscaling/v1 Scale. replicas: wished; present: by the object's status; selector: of its pods, or ""."""
-    metadata = obj["metadata"]
-    names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in names if name in metadata},
-        "spec": {"replicas": replicas} if replicas else {},
-        "status": {"replicas": present or 0, **({"selector": selector} if selector else {})},
-    }
-
-
-def _selector_text(selector: Any) -> str:
-    if not selector:
-        return ""
-    if "matchLabels" in selector or "matchExpressions" in selector:
-        return str(selector_from(convert(LabelSelector, selector)))
-    return ",".join(f"{name}={value}" for name, value in sorted(selector.items()))
 
 
 def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
@@ -189,7 +155,7 @@ def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, w
     if custom and "managedFields" not in old["metadata"]:
         raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
     obj = apply_configuration(SCALES, old, given, manager=manager, force=force, subresource="scale", now=writing.now())
-    if custom and without_owners(obj) != without_owners(old):
+    if custom and without_managed_fields(obj) != without_managed_fields(old):
         metadata = given["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
     return Body(decoding.normal(SCALE, obj), told_of_repeated(repeated, mode))

@@ -11,9 +11,9 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.selectors import SelectorError, parse_label_selector
 
-JSON = dict[str, Any]
 Selection = Callable[[JSON], bool]
 Getter = Callable[[JSON], str]
 

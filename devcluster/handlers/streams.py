@@ -17,9 +17,9 @@ from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.field import Errors
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
-JSON = dict[str, Any]
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST = 2**63
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.managedfields.field_sets import Writer
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.validation.field import Errors
 from kubeloop.devcluster.validation.metadata import MAX_MANAGER, field_manager
 
-JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 

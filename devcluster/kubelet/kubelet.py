@@ -13,16 +13,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from kubeloop.devcluster.kubelet import pod_status
 from kubeloop.devcluster.kubelet.pod_admission import Rejection, rejection
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
 
-JSON = dict[str, Any]
 _PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff
 _WORTH_A_REPORT_SECONDS = 0.5  # a pod that starts later than this says before that it has been admitted
 

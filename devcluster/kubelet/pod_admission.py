@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeloop.kube import quantities
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 
-JSON = dict[str, Any]
 Amounts = dict[str, int]
 HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all), port
 

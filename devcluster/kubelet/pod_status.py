@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
+
 Role = Literal["init", "sidecar", "main"]
 State = Literal["waiting", "running", "terminated"]
 

@@ -46,13 +46,13 @@ from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
 from kubeloop.devcluster.storage.store import Change, Store, Stored
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 
-JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _BATCH = 50  # pieces of work between two turns for everybody else on the event loop: about 5 ms

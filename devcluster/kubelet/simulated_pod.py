@@ -17,8 +17,7 @@ from kubeloop.devcluster.kubelet.pod_status import ContainerRun, container_runs,
 from kubeloop.devcluster.simulation.agenda import Appointment
 from kubeloop.devcluster.simulation.node_addresses import USUAL_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mode
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _PREFIX = "kubeloop.dev/"
 _BACKOFF_BASE_SECONDS, _BACKOFF_CAP_SECONDS = 10.0, 300.0  # of containers that exit again and again

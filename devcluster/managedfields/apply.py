@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
@@ -27,12 +28,10 @@ from kubeloop.devcluster.managedfields.field_sets import (
     sorted_entries,
     subtract,
     union,
-    without_owners,
 )
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.kube import schema
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def apply_configuration(
@@ -80,7 +79,7 @@ def apply_configuration(
         merged=lambda base: _merge_struct(struct, base, config),
         without=lambda merged, dropped: _without(struct, merged, dropped),
         changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
-        already_set=lambda base: fields_set(served, without_owners(base), subresource=subresource),
+        already_set=lambda base: fields_set(served, without_managed_fields(base), subresource=subresource),
         read=read,
     )
 

@@ -8,18 +8,20 @@ pkg/util/managedfields.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 Fields = dict[str, Any]
 _MISSING: Any = object()
 
@@ -39,19 +41,6 @@ _NEVER_OWNED_METADATA = (
     "f:managedFields",
     "f:resourceVersion",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who writes: the field manager (?fieldManager=, else the user agent up to its first slash).
-
-    applied: the object comes from server-side apply, which has settled its managedFields itself. user: whose request
-    it is, as UserInfo.
-    """
-
-    manager: str
-    applied: bool = False
-    user: JSON = field(default_factory=dict)
 
 
 def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str], *, subresource: str = "") -> None:
@@ -96,7 +85,7 @@ def track_update(
         metadata.pop("managedFields", None)
         return
     entries = known
-    before, after = without_owners(old), without_owners(obj)
+    before, after = without_managed_fields(old), without_managed_fields(obj)
     if before == after:
         set_entries(metadata, [each for each in entries if each.get("fieldsV1")])
         return
@@ -298,12 +287,6 @@ def set_entries(metadata: JSON, entries: list[JSON]) -> None:
 def _empty(resource: Resource[Any]) -> JSON:
     """What Go writes of an object of this kind before anybody has set anything: nobody owns that."""
     return decode(resource, {})[0]
-
-
-def without_owners(obj: JSON) -> JSON:
-    """The object without its managedFields."""
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {**obj, "metadata": metadata}
 
 
 def _struct(served: Served) -> schema.StructType | None:

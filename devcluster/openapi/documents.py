@@ -9,22 +9,19 @@ from collections.abc import Callable
 from functools import cache, partial
 from hashlib import sha512
 from importlib import metadata, resources
-from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import JSON_TYPE
+from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE
 from kubeloop.devcluster.api.served_resources import api_groups, group_versions, of_version
 from kubeloop.devcluster.openapi.paths import Paths, group_name, tag_of
 from kubeloop.devcluster.openapi.protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi.protobuf import encode
 from kubeloop.devcluster.openapi.schemas import Schemas, title
 from kubeloop.devcluster.serializer.negotiation import Clause, chosen
-from kubeloop.devcluster.server.health_paths import KEY_SET_TYPE
 from kubeloop.kube import schema
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _INDEX_TYPE = "text/plain; charset=utf-8"
 _FORMS_V2 = (JSON_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF_TYPE)

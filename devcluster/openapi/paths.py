@@ -12,19 +12,18 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE
 from kubeloop.devcluster.api.served_resources import Served
-from kubeloop.devcluster.openapi.discovery import subresource_kind, subresource_verbs
+from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi.schemas import Schemas, title
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
-
-JSON = dict[str, Any]
 
 _TEXT: JSON = {"type": "string"}
 _PATCH_TYPES = (

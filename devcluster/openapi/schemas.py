@@ -13,9 +13,8 @@ from typing import Any
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.openapi.descriptions import field_descriptions
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import Field, StructType, TypeRef
-
-JSON = dict[str, Any]
 
 _PACKAGES = {
     "apiextensions/v1": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import CONTROLLER_REVISIONS
-from kubeloop.devcluster.managedfields.field_sets import without_owners
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _STRING_OR_SPACE = re.compile(rb'"(?:[^"\\]|\\.)*"|\s+')
 _DUPLICATE = 'duplicate field "data.'
@@ -78,7 +78,11 @@ def keep_patched_text(resource: Resource[Any], obj: JSON, live: JSON | None, *, 
 def keep_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, live: JSON | None) -> None:
     """As keep_patched_text(): what is applied (`applied` before it was decoded) and changes nothing is not written
     anew."""
-    if resource is CONTROLLER_REVISIONS and live is not None and without_owners(applied) == without_owners(live):
+    if (
+        resource is CONTROLLER_REVISIONS
+        and live is not None
+        and without_managed_fields(applied) == without_managed_fields(live)
+    ):
         obj["data"] = live.get("data")
     else:
         keep_patched_text(resource, obj, live, is_typed=True)

@@ -21,8 +21,8 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.serializer.decoding import DecodeError, normal
 from kubeloop.devcluster.serializer.events_conversion import from_events_api, in_events_api
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 Convert = Callable[[JSON], JSON]
 
 _PREFIX = "autoscaling.alpha.kubernetes.io/"

@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
 
-JSON = dict[str, Any]
 Convert = Callable[[Any], Any]
 
 

@@ -16,11 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 from kubeloop.devcluster.api.served_resources import CustomResource
-from kubeloop.devcluster.registry import stored_kinds
+from kubeloop.devcluster.serializer import extension_defaults
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
 from kubeloop.kube.objects.resources import Resource
-
-JSON = dict[str, Any]
 
 _PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _DOMAIN_PART = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -510,7 +509,7 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,
     ("storage.k8s.io", "StorageClass"): _storage_class,
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
-    **stored_kinds.DEFAULTS,
+    **extension_defaults.DEFAULTS,
 }
 
 

@@ -5,13 +5,10 @@ Source: pkg/apis/events/v1/conversion.go.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kubeloop.devcluster.api.served_resources import EVENTS_V1
 from kubeloop.devcluster.serializer.decoding import normal
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
-
-JSON = dict[str, Any]
 
 _TO_CORE = {
     "note": "message",

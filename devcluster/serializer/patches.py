@@ -14,8 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.kube import schema
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class PatchError(Exception):

@@ -21,9 +21,9 @@ from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
 from kubeloop.devcluster.serializer.negotiation import Clause, as_it_is, chosen, passes
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 

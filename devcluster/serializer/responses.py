@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response, json_response
 from kubeloop.devcluster.serializer.request_bodies import View, plain_view
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, str]] = ()) -> Response:

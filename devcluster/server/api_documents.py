@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha512
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,6 @@ from kubeloop.devcluster.apiextensions.openapi_documents import Documents
 from kubeloop.devcluster.openapi.discovery import is_aggregated
 from kubeloop.devcluster.server.health_paths import indented, not_found
 
-JSON = dict[str, Any]
 _V3 = "/openapi/v3/"
 
 

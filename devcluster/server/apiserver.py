@@ -45,7 +45,6 @@ from kubeloop.kube.durations import duration_text
 from kubeloop.kube.objects.resources import EVENTS
 from kubeloop.kube.quantities import QuantityError
 
-JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version"})

@@ -11,16 +11,14 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, json_response, text_response
+from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Response, json_response, text_response
 from kubeloop.devcluster.api.served_resources import VERSIONS
 from kubeloop.devcluster.authentication.token_requests import ISSUER
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.serializer.negotiation import passes
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-KEY_SET_TYPE = "application/jwk-set+json"
 _OPENID_CONFIGURATION: JSON = {
     "issuer": ISSUER,
     "jwks_uri": f"{ISSUER}{_KEYS}",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -18,8 +17,7 @@ from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_r
 from kubeloop.devcluster.serializer.negotiation import Clause, chosen
 from kubeloop.devcluster.serializer.responses import failed
 from kubeloop.kube.clock import rfc3339
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _TEXT, _YAML = "text/plain", "application/yaml"
 _MADE = (JSON_TYPE, _YAML, _TEXT)

@@ -17,9 +17,8 @@ from kubeloop.devcluster.simulation.events import KubeletEvents
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, Resource
-
-JSON = dict[str, Any]
 
 
 class Appointment:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from typing import Any
 
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
-
-JSON = dict[str, Any]
 
 
 class KubeletEvents:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
 
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 _NODE_NETWORK = ipaddress.IPv4Network("172.16.0.0/12")
 _POD_NETWORK = ipaddress.IPv4Network("10.128.0.0/9")

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.simulation.node_addresses import USUAL_PODS, NodeAddresses
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 KUBELET_VERSION = "v1.36.0"
 ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated": has its kubelet here; anything else: has one elsewhere

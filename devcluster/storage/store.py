@@ -27,9 +27,9 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.storage.sqlite import ChangeType, Journal, Row
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 METADATA_FIELDS = (
     "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
 
 from kubeloop.devcluster.storage.store import Change, Stored, Table, with_revision
 from kubeloop.devcluster.storage.watch_frames import JSON_FRAMES, Frames
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 Selection = Callable[[JSON], bool]
 BOOKMARK_SECONDS = 60.0
 BOOKMARK_BEFORE_TIMEOUT_SECONDS = 2.0

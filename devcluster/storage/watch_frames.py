@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from kubeloop.devcluster.storage.store import Change, Stored
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 

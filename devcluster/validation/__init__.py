@@ -36,7 +36,7 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-__all__ = ["validate_create", "validate_update", "warnings_before", "warnings_for"]
+__all__ = ["rule_warnings", "validate_create", "validate_update", "warnings_before", "warnings_for"]
 
 
 def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
@@ -98,6 +98,11 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
         if rule.core and "finalizers" in metadata:
             kube_finalizers(errors, metadata)
     return errors
+
+
+def rule_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[str]:
+    """Return the warnings that the rule of a kind adds to those of warnings_for(); old: None on create."""
+    return RULES.get((resource.group, resource.kind), SIMPLE).warnings(obj, old)
 
 
 def _wrong_owners(metadata: JSON) -> Errors:

@@ -42,6 +42,11 @@ def _no_update(errors: Errors, obj: JSON, old: JSON) -> None:
     del errors, obj, old
 
 
+def _no_warnings(obj: JSON, old: JSON | None) -> list[str]:
+    del obj, old
+    return []
+
+
 def _again(create: Create) -> Update:
     """An update that is looked at like a new object."""
 
@@ -68,6 +73,7 @@ class Rule:
     finalize: Update = _no_update
     ephemeral: Update = _no_update
     resize: Update = _no_update
+    warnings: Callable[[JSON, JSON | None], list[str]] = _no_warnings
     core: bool = True
     own_metadata: bool = True
     parts: str = "us"

@@ -18,7 +18,7 @@ from kubeloop.devcluster.validation.metadata import path_segment
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.admission.policies.environment import Environment, Expression
+    from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
 
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -177,7 +177,7 @@ class _Expressions:
     @property
     def alone(self) -> Environment:
         """Without the policy's variables."""
-        from kubeloop.devcluster.admission.policies.environment import Environment
+        from kubeloop.devcluster.languages.policy_cel.environment import Environment
 
         return Environment(has_params=self._has_params, own=None)
 
@@ -198,7 +198,7 @@ def _match_conditions(errors: Errors, path: str, given: Sequence[JSON], expressi
         if not text:
             errors.required(f"{where}.expression")
         else:
-            from kubeloop.devcluster.admission.policies.environment import BOOLEAN
+            from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN
 
             _compiled(errors, f"{where}.expression", expressions.alone.compile(text, BOOLEAN))
         if not name:
@@ -229,7 +229,7 @@ _NOT_SPECIFIED = "expression is not specified"
 
 
 def _validation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.admission.policies.environment import BOOLEAN, TEXT
+    from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT
 
     text, said, message = (given.get(name, "") for name in ("expression", "messageExpression", "message"))
     if not text.strip():
@@ -250,7 +250,7 @@ def _validation(errors: Errors, path: str, given: JSON, expressions: _Expression
 
 
 def _audit_annotations(errors: Errors, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.admission.policies.environment import TEXT_OR_NULL
+    from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
 
     if len(given) > _MAX_ANNOTATIONS:
         told = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
@@ -403,7 +403,7 @@ def _mutation(errors: Errors, path: str, given: JSON, expressions: _Expressions)
 
 
 def _patch(errors: Errors, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.admission.policies.objects import APPLIED, MUTATION, OPERATIONS
+    from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
 
     if not text:
         errors.required(path)

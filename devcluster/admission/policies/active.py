@@ -7,8 +7,8 @@ is the server's own doing and no policy's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kubeloop.devcluster.api.deferred_work import Waiting
 from kubeloop.devcluster.api.request import Request
@@ -19,6 +19,7 @@ from kubeloop.devcluster.api.served_resources import (
     MUTATING_ADMISSION_POLICY_BINDINGS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
+    CustomResourceVersion,
     Served,
 )
 from kubeloop.devcluster.storage.store import Change, Store
@@ -30,8 +31,14 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.admission.policies.attributes import Attributes, Operation
     from kubeloop.devcluster.admission.policies.invoking import Compiled, Surroundings
     from kubeloop.devcluster.admission.policies.mutating import Run
-    from kubeloop.devcluster.apiextensions.definitions import Definitions
-    from kubeloop.devcluster.handlers.delete_options import DeleteOptions
+    from kubeloop.devcluster.api.delete_options import DeleteOptions
+
+
+class CustomResources(Protocol):
+    """The custom resources of one server (apiextensions.definitions.Definitions)."""
+
+    def versions(self) -> Iterable[CustomResourceVersion]: ...
+
 
 P = TypeVar("P", bound="Compiled")
 Bound = list[tuple[P, Sequence[JSON]]]
@@ -57,7 +64,7 @@ class Policies:
         self._store = store
         self._waiting = waiting
         self.asked: Request | None = None
-        self.definitions: Definitions | None = None
+        self.definitions: CustomResources | None = None
         self._surroundings: Surroundings | None = None
         self._validating: Bound[validating.Policy] = []
         self._mutating: Bound[mutating.Policy] = []

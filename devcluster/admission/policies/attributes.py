@@ -10,7 +10,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import Route
 from kubeloop.devcluster.api.served_resources import BY_PATH, Served
-from kubeloop.devcluster.handlers.scale import scale_of
+from kubeloop.devcluster.registry.scale import scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.admission.policies.environment import Expression
 from kubeloop.devcluster.api.deferred_work import Allowance
 from kubeloop.devcluster.languages.cel.types import unescape
 from kubeloop.devcluster.languages.cel.values import CelError, Container, no_overload
+from kubeloop.devcluster.languages.policy_cel.environment import Expression
 from kubeloop.kube.json_object import JSON
 
 BUDGET = 10_000_000

@@ -11,19 +11,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.environment import (
-    BOOLEAN,
-    Environment,
-    Expression,
-    namespace_value,
-    request_value,
-)
 from kubeloop.devcluster.admission.policies.evaluation import MATCH_BUDGET, evaluate
 from kubeloop.devcluster.admission.policies.matching import Matcher
 from kubeloop.devcluster.admission.policies.parameters import WrongConfiguration, kind_of_parameters, parameters
+from kubeloop.devcluster.admission.policies.variables import namespace_value, request_value
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, Environment, Expression
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.json_object import JSON
 

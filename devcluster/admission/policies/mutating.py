@@ -14,15 +14,15 @@ from typing import NamedTuple
 import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.authorizer import Authorizer
-from kubeloop.devcluster.admission.policies.environment import Environment, Expression
 from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, evaluate
 from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
-from kubeloop.devcluster.admission.policies.objects import APPLIED, MUTATION, OPERATIONS
 from kubeloop.devcluster.admission.policies.patches import WrongPatch, WrongResult, applied, patched
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
+from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
+from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.json_object import JSON

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.admission.policies.objects import Made, as_json
 from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.languages.policy_cel.mutation_objects import Made, as_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, overlaid
 from kubeloop.devcluster.managedfields.typed_validation import type_error
 from kubeloop.devcluster.serializer import decoding, patches

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.authorizer import Authorizer
-from kubeloop.devcluster.admission.policies.environment import BOOLEAN, TEXT, TEXT_OR_NULL, Environment
 from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, Result, evaluate
 from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Allowance
+from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
+from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT, TEXT_OR_NULL, Environment
 from kubeloop.kube.json_object import JSON
 
 _MAX_MESSAGE_BYTES = 5 * 1024

@@ -18,9 +18,8 @@ from kubeloop.devcluster.languages.cel.schema_values import parse_timestamp
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import DOUBLE, DYN, STRING, TIMESTAMP, Type
 from kubeloop.devcluster.languages.cel.values import CelError, Duration, Timestamp, Uint, no_overload
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import Format, Quantity
-
-JSON = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import yaml
 
@@ -24,7 +24,6 @@ from kubeloop.kube.errors import UserError
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.expressions import Expression
 
-JSON = dict[str, Any]
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
 ADD_TO = "kubeloop.dev/add-to"
 """Annotation of a Stage: "built-in": it is played on top of the built-in behaviour and does not replace it."""

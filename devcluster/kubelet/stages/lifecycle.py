@@ -13,8 +13,7 @@ from typing import Any
 
 from kubeloop.devcluster.kubelet.stages.files import Amount, Requirement, Stage
 from kubeloop.kube.durations import duration_seconds
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 def matches(stage: Stage, obj: JSON, now: datetime, rng: random.Random) -> bool:

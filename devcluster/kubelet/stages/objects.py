@@ -26,8 +26,8 @@ from kubeloop.devcluster.simulation.agenda import Agenda
 from kubeloop.devcluster.simulation.events import KubeletEvents
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339_micro
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _RELIST_SECONDS = 0.2  # after a watch that has ended

@@ -25,9 +25,9 @@ from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.kube import schema
 from kubeloop.kube.clock import rfc3339_micro
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 
-JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 

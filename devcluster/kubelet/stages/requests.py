@@ -15,8 +15,7 @@ import msgspec
 
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.storage.watch import WatchStream
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 AGENT = "kwok"
 _TYPES = {

@@ -17,8 +17,7 @@ from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.simulation.agenda import Agenda, Appointment
 from kubeloop.kube import yaml
 from kubeloop.kube.clock import Clock
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 Subject = TypeVar("Subject")
 """What else is known of the object."""

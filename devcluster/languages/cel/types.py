@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-JSON = dict[str, Any]
 Schema = dict[str, Any]
 
 

@@ -32,9 +32,9 @@ from kubeloop.devcluster.serializer.protobuf.wire import (
     write_varint,
 )
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import Field, StructType
 
-JSON = dict[str, Any]
 _Extend = Callable[[tuple[bytes, ...]], None]
 _Emit = Callable[[_Extend, Any], None]
 _Read = Callable[[JSON, Any], None]

@@ -27,8 +27,6 @@ from kubeloop.devcluster.serializer.protobuf.wire import (
     write_varint,
 )
 
-JSON = dict[str, Any]
-
 MAGIC = b"k8s\x00"
 _ONE_TEXT = {1: BYTES}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,7 +27,8 @@ from kubeloop.devcluster.api.served_resources import (
     SERVICE_CIDRS,
     served,
 )
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_update
+from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.server_objects import Made, stamped, template
 from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
 from kubeloop.devcluster.server.bootstrap import contents
@@ -36,11 +37,11 @@ from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
 from kubeloop.devcluster.storage.store import Beginning, Store, object_key
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
 
 __all__ = ["Bootstrap", "Identity"]
 
-JSON = dict[str, Any]
 _KEEP_SECONDS = 10.0
 """How often a server looks after its own objects: as kube-apiserver's controllers for its Service and its lease do."""
 

@@ -13,15 +13,13 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from ipaddress import IPv4Network
-from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.registry.server_objects import Made
 from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"

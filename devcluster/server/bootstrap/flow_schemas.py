@@ -6,7 +6,6 @@ Source: apiserver pkg/util/flowcontrol/apf_controller.go of v1.36.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, served
 from kubeloop.devcluster.managedfields.field_sets import all_fields, new_entry, sorted_entries
@@ -14,9 +13,7 @@ from kubeloop.devcluster.server.bootstrap.contents import CONSUMER, dangling
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube import schema
 from kubeloop.kube.clock import Clock, rfc3339
-
-JSON = dict[str, Any]
-
+from kubeloop.kube.json_object import JSON
 
 _MOMENT_SECONDS = 0.1
 """How long after a write: somebody who creates one and goes on with what he got back meets no other version of it."""

@@ -7,16 +7,15 @@ do some moments later is done here right after the write that asks for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kubeloop.devcluster.api.served_resources import API_SERVICES, CUSTOM_RESOURCE_DEFINITIONS, VERSIONS, served
-from kubeloop.devcluster.managedfields.field_sets import Writer, track_update
+from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.server_objects import OURSELVES, stamped, template
 from kubeloop.devcluster.server.bootstrap.contents import AUTOMANAGED, api_service
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
-
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 
 class LocalServices:

@@ -11,7 +11,8 @@ import pytest
 
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, Served, of_version
-from kubeloop.devcluster.openapi.discovery import discovery, subresource_verbs
+from kubeloop.devcluster.api.subresources import subresource_verbs
+from kubeloop.devcluster.openapi.discovery import discovery
 from kubeloop.devcluster.openapi.documents import openapi
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock

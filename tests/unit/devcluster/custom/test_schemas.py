@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.apiextensions.formats import has_format
 from kubeloop.devcluster.apiextensions.served_version import version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
 from kubeloop.devcluster.languages.jsonpath import PathError, find, text_of
+from kubeloop.devcluster.languages.string_formats import has_format
 from kubeloop.devcluster.validation.field import Errors
 
 JSON = dict[str, Any]

@@ -5,10 +5,9 @@ Pure functions on JSON. Sources: apiextensions-apiserver pkg/apihelpers, pkg/reg
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
-JSON = dict[str, Any]
+from kubeloop.kube.json_object import JSON
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 APPROVED = "api-approved.kubernetes.io"

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
-from kubeloop.devcluster.admission.policies.authorizer import AUTHORIZATION
 from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.program import Library
 from kubeloop.devcluster.languages.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.types import DYN, STRING, Type, list_of
 from kubeloop.devcluster.languages.cel.values import Container, equal, is_list, is_map, lookup, no_overload
+from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION
 from kubeloop.kube.json_object import JSON
 
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.authorizer import AUTHORIZATION, AUTHORIZER
-from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.languages.cel.program import Library, Program
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
-from kubeloop.kube.json_object import JSON
+from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION, AUTHORIZER
 
 
 def struct(name: str, fields: Mapping[str, Type]) -> Type:
@@ -145,48 +142,3 @@ def _remembered(type_: Type) -> Type:
     if type_.kind == "map":
         return map_of(_remembered(type_.parameters[0]), _remembered(type_.parameters[1]))
     return DYN
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def request_value(request: Attributes, matched: Served) -> JSON:
-    """The variable `request`: an admission.k8s.io AdmissionRequest without the objects, as seen in a version."""
-    group, version, kind = request.kind
-    told: JSON = {
-        "uid": "",
-        "kind": {"group": group, "version": version, "kind": kind},
-        "resource": _resource(matched),
-        "requestKind": {"group": group, "version": version, "kind": kind},
-        "requestResource": _resource(request.served),
-        "operation": request.operation,
-        "userInfo": {name: each for name, each in request.user.items() if each},
-        "dryRun": request.dry_run,
-        "options": request.options,
-    }
-    if matched is not request.served and request.subresource in ("", "status"):
-        resource = matched.resource
-        told["kind"] = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    optional = {
-        "subResource": request.subresource,
-        "requestSubResource": request.subresource,
-        "name": request.name,
-        "namespace": request.namespace,
-    }
-    return told | {name: text for name, text in optional.items() if text}
-
-
-def _resource(served: Served) -> JSON:
-    resource = served.resource
-    return {"group": resource.group, "version": resource.version, "resource": resource.plural}
-
-
-_HIDDEN = ("managedFields", "ownerReferences", "selfLink")
-
-
-def namespace_value(namespace: JSON | None) -> JSON | None:
-    """The variable `namespaceObject`."""
-    if namespace is None:
-        return None
-    metadata = {name: each for name, each in namespace["metadata"].items() if name not in _HIDDEN}
-    return {"metadata": metadata, "spec": namespace.get("spec") or {}, "status": namespace.get("status") or {}}

@@ -1,0 +1,20 @@
+"""Author of a write: field manager and user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kubeloop.kube.json_object import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes: the field manager (?fieldManager=, else the user agent up to its first slash).
+
+    applied: the object comes from server-side apply, which has settled its managedFields itself. user: whose request
+    it is, as UserInfo.
+    """
+
+    manager: str
+    applied: bool = False
+    user: JSON = field(default_factory=dict)
