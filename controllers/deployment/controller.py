@@ -20,8 +20,8 @@ from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
-    controller_index_keys,
     controller_of,
+    index_by_controller,
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.reconcile_triggers import ReconcileTriggers
@@ -81,8 +81,8 @@ class DeploymentController:
         self._deployments = self._deployment_informer.store
         self._replica_sets = self._rs_informer.store
         self._pods = self._pod_informer.store
-        self._replica_sets.add_index(CONTROLLER_INDEX, controller_index_keys)
-        self._pods.add_index(CONTROLLER_INDEX, controller_index_keys)
+        self._replica_sets.add_index(CONTROLLER_INDEX, index_by_controller)
+        self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._consistency = ConsistencyStore(
             {
                 DEPLOYMENTS.group_resource: lambda: self._deployment_informer.last_resource_version,
@@ -200,7 +200,7 @@ class DeploymentController:
             self._enqueue(deployment.key, "last pod deleted")
 
     def _enqueue(self, key: str, reason: str) -> None:
-        self._triggers.note(key, reason)
+        self._triggers.add(key, reason)
         self.queue.add(key)
 
     def _enqueue_owner(self, rs: ReplicaSet, reference: OwnerReference, reason: str) -> None:
@@ -232,14 +232,14 @@ class DeploymentController:
         Level-based: reads the caches, never the event that woke it; may be cancelled and run again. Returns the
         seconds after which time alone may change the answer, else None. Raising means: retry with backoff.
         """
-        reason = self._triggers.take(key)
+        reason = self._triggers.pop(key)
         try:
             self._consistency.ensure_ready(key)
         except StaleCache as stale:
             # Deciding on what we changed ourselves since would only meet conflicts. Our write is on its way to the
             # cache, and wakes this key when it arrives.
             log.debug("deployment %s put off: %s", key, stale)
-            self._triggers.note(key, reason)
+            self._triggers.add(key, reason)
             return STALE_RECHECK_SECONDS
         deployment = self._deployments.get(key)
         if deployment is None:
@@ -262,7 +262,7 @@ class DeploymentController:
                 reconcile=reconcile,
                 pods_by_rs=lambda: self._pods_of(_selector(deployment), replica_sets),
                 cached_rs=self._replica_sets.get,
-                wrote=lambda resource, version: self._consistency.wrote(
+                wrote=lambda resource, version: self._consistency.wrote_at(
                     key, deployment.metadata.uid, resource, version
                 ),
             )
@@ -321,7 +321,7 @@ class DeploymentController:
                 written = await self._client.patch(
                     REPLICA_SETS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
                 )
-            self._consistency.wrote(
+            self._consistency.wrote_at(
                 deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
             )
 

@@ -29,7 +29,7 @@ from kubeloop.controllers.runtime.integers import (
     int_or_none,
     round_half_away_from_zero,
     scaled_value,
-    wrapped_int32,
+    wrap_int32,
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentSpec, IntOrString, ReplicaSet, RollingUpdateDeployment
 
@@ -175,7 +175,7 @@ def is_saturated(deployment: Deployment, rs: ReplicaSet | None) -> bool:
     scaled_for = int_or_none(rs.metadata.annotations.get(DESIRED_REPLICAS))
     desired = replicas_of(deployment)
     return scaled_for is not None and (
-        replicas_of(rs) == wrapped_int32(scaled_for) == rs.status.available_replicas == desired
+        replicas_of(rs) == wrap_int32(scaled_for) == rs.status.available_replicas == desired
     )
 
 
@@ -200,7 +200,7 @@ def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
         if maximum_before == 0:
             return 0
     # v1.36 multiplies in 32 bits; sizes for which that wraps around are no cluster's, but the result is the same here.
-    return wrapped_int32(round_half_away_from_zero(wrapped_int32(size * maximum) / maximum_before)) - size
+    return wrap_int32(round_half_away_from_zero(wrap_int32(size * maximum) / maximum_before)) - size
 
 
 class Scaling(msgspec.Struct, frozen=True):

@@ -33,8 +33,8 @@ from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
     controller_index_key,
-    controller_index_keys,
     controller_of,
+    index_by_controller,
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.pod_status import is_ready, next_availability_seconds
@@ -101,7 +101,7 @@ class ReplicaSetController:
         self._pod_informer = informers.informer(PODS)
         self._owners = self._owner_informer.store
         self._pods = self._pod_informer.store
-        self._pods.add_index(CONTROLLER_INDEX, controller_index_keys)
+        self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
@@ -225,7 +225,7 @@ class ReplicaSetController:
             self._enqueue(rs.key, "pod deleted")
 
     def _enqueue(self, key: str, reason: str) -> None:
-        self._triggers.note(key, reason)
+        self._triggers.add(key, reason)
         self.queue.add(key)
 
     def _resolve(self, namespace: str, reference: OwnerReference) -> Object | None:
@@ -256,11 +256,11 @@ class ReplicaSetController:
         seconds after which time alone may change the answer, else None. Raising means: retry with backoff; StaleCache
         that the caches are older than our last writes.
         """
-        reason = self._triggers.take(key)
+        reason = self._triggers.pop(key)
         try:
             self.consistency.ensure_ready(key)
         except StaleCache:
-            self._triggers.note(key, reason)
+            self._triggers.add(key, reason)
             if self._metrics is not None:
                 self._metrics.stale_sync_skipped(self.name)
             raise
@@ -318,10 +318,10 @@ class ReplicaSetController:
                 # All Pods of a group have the same labels, state and owner: what holds for one, holds for all.
                 claim = decide_claim(rs, next(iter(pods.values())), selector)
                 if facts.state == "terminating":
-                    terminating += len(pods) if claim is Claim.OURS else 0
-                elif facts.state == "active" and claim is Claim.OURS:
+                    terminating += len(pods) if claim is Claim.OWNED else 0
+                elif facts.state == "active" and claim is Claim.OWNED:
                     active[facts] = pods
-                elif facts.state == "active" and claim is not Claim.NOT_OURS:
+                elif facts.state == "active" and claim is not Claim.IGNORE:
                     undecided += pods.values()
         # The groups go on changing while we await; what is decided here, is decided on one moment.
         snapshot = {facts: dict(pods) for facts, pods in active.items()}
@@ -481,4 +481,4 @@ class ReplicaSetController:
                 return
 
     def _wrote(self, rs: ReplicaSet, resource: str, written: Object) -> None:
-        self.consistency.wrote(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)
+        self.consistency.wrote_at(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from kubeloop.controllers.runtime.owner_references import controller_index_keys, controller_of
+from kubeloop.controllers.runtime.owner_references import controller_of, index_by_controller
 from kubeloop.controllers.runtime.pod_status import is_ready
 from kubeloop.kube.objects.api_types import Pod
 
@@ -98,4 +98,4 @@ class PodGroups:
         reference = controller_of(pod.metadata)
         if reference is not None and reference.kind != self._owner_kind:
             return None
-        return next(iter(controller_index_keys(pod)))
+        return next(iter(index_by_controller(pod)))

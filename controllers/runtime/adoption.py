@@ -1,8 +1,8 @@
-"""Claims: which objects a controller owns, which it adopts and which it lets go.
+"""Adoption and release: which objects a controller owns, which it adopts and which it releases.
 
-An object that matches the selector and has no controller is adopted; one of ours that matches no longer is released.
-The decision is `decide_claim`, a pure function; `claim_objects` sends the patches. Source: PodControllerRefManager and
-ReplicaSetControllerRefManager in pkg/controller/controller_ref_manager.go.
+An object that matches the selector and has no controller is adopted; an owned object that no longer matches is
+released. The decision is `decide_claim`, a pure function; `claim_objects` sends the patches. Source:
+PodControllerRefManager and ReplicaSetControllerRefManager in pkg/controller/controller_ref_manager.go.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ T = TypeVar("T", bound=Object)
 
 
 class Claim(Enum):
-    OURS = "ours"
-    NOT_OURS = "not ours"
+    """Relation of a controller to an object, or the change of it that is due."""
+
+    OWNED = "owned"
+    IGNORE = "ignore"
     ADOPT = "adopt"
     RELEASE = "release"
 
 
 class CannotAdopt(ReconcileError):
-    """The controller turned out to be deleted, or another one, when it was read again before its first adoption."""
+    """The owner, read again before its first adoption, is being deleted or has another UID."""
 
 
 class ClaimErrors(ReconcileError):
-    """Some adoptions or releases failed: `errors` holds each failure, `claimed` what was claimed nevertheless."""
+    """Some adoptions or releases failed. `errors` holds the failures, `claimed` the objects that were claimed."""
 
     def __init__(self, errors: Sequence[Exception], claimed: Sequence[Object]) -> None:
         super().__init__("; ".join(str(error) for error in errors))
@@ -41,29 +43,29 @@ class ClaimErrors(ReconcileError):
 
 
 def decide_claim(owner: Object, obj: Object, selector: Selector) -> Claim:
-    """What `owner` is to do about `obj`."""
+    """Return whether `owner` owns, adopts, releases or ignores `obj`."""
     reference = controller_of(obj.metadata)
-    deleted = owner.metadata.deletion_timestamp is not None
+    owner_deleted = owner.metadata.deletion_timestamp is not None
     if reference is not None:
         if reference.uid != owner.metadata.uid:
-            return Claim.NOT_OURS
+            return Claim.IGNORE
         if selector.matches(obj.metadata.labels):
-            return Claim.OURS
-        return Claim.NOT_OURS if deleted else Claim.RELEASE
-    if deleted or obj.metadata.deletion_timestamp is not None or not selector.matches(obj.metadata.labels):
-        return Claim.NOT_OURS
+            return Claim.OWNED
+        return Claim.IGNORE if owner_deleted else Claim.RELEASE
+    if owner_deleted or obj.metadata.deletion_timestamp is not None or not selector.matches(obj.metadata.labels):
+        return Claim.IGNORE
     if owner.metadata.namespace and owner.metadata.namespace != obj.metadata.namespace:
-        return Claim.NOT_OURS
+        return Claim.IGNORE
     return Claim.ADOPT
 
 
 def adoption_patch(owner: Object, obj: Object) -> JSON:
-    """Strategic merge patch that makes `owner` the controller of `obj`; the uid pins the very object."""
+    """Return the strategic merge patch that makes `owner` the controller of `obj`, with the UID as precondition."""
     return {"metadata": {"ownerReferences": [controller_reference(owner)], "uid": obj.metadata.uid}}
 
 
 def release_patch(owner: Object, obj: Object) -> JSON:
-    """Strategic merge patch that removes `owner` from the owners of `obj`."""
+    """Return the strategic merge patch that removes `owner` from the owner references of `obj`."""
     return {
         "metadata": {
             "uid": obj.metadata.uid,
@@ -73,7 +75,7 @@ def release_patch(owner: Object, obj: Object) -> JSON:
 
 
 def check_can_adopt(owner: Object, fresh: Object) -> None:
-    """Raise CannotAdopt unless `fresh`, read from the API server just now, is `owner` and stays."""
+    """Raise CannotAdopt unless `fresh`, just read from the API server, is `owner` and is not being deleted."""
     metadata = fresh.metadata
     if metadata.uid != owner.metadata.uid:
         raise CannotAdopt(
@@ -91,10 +93,11 @@ async def claim_objects(
     read_fresh: Callable[[], Awaitable[Object]],
     patch: Callable[[T, JSON, Claim], Awaitable[None]],
 ) -> list[T]:
-    """Those of `objects` that `owner` controls after adopting and releasing, in order.
+    """Adopt and release objects as needed, and return those that `owner` then controls, in order.
 
-    `owner` is read again (read_fresh) before the first adoption: it may have been deleted, and its successor of the
-    same name must not find its Pods taken. Raises ClaimErrors once all were tried. Cancellation: safe.
+    Before the first adoption `read_fresh` reads `owner` again: if it was deleted and recreated under the same name,
+    the new owner must not lose its Pods to the old one. Raises ClaimErrors after all objects were tried.
+    Cancellation: safe.
     """
     claimed: list[T] = []
     errors: list[Exception] = []
@@ -102,13 +105,13 @@ async def claim_objects(
     refusal: Exception | None = None
     for obj in objects:
         claim = decide_claim(owner, obj, selector)
-        if claim is Claim.OURS:
+        if claim is Claim.OWNED:
             claimed.append(obj)
         elif claim is Claim.RELEASE:
             try:
                 await patch(obj, release_patch(owner, obj), claim)
             except (NotFound, Invalid):
-                pass  # gone, or no longer owned by us, or another object of that name: nothing is left to release
+                pass  # deleted, owned by another controller, or replaced under the same name: nothing to release
             except ApiError as error:
                 errors.append(error)
         elif claim is Claim.ADOPT:
@@ -128,7 +131,7 @@ async def claim_objects(
                 await patch(obj, adoption_patch(owner, obj), claim)
                 claimed.append(obj)
             except NotFound:
-                pass  # deleted meanwhile
+                pass  # deleted in the meantime
             except ApiError as error:
                 errors.append(error)
     if errors:

@@ -1,4 +1,4 @@
-"""Reading one's own writes: a sync is put off while the caches are older than what it last wrote.
+"""Consistency store: postpones a sync while the caches are older than the controller's own last writes.
 
 Source: pkg/controller/util/consistency (StaleControllerConsistencyReplicaSet, on since v1.36).
 """
@@ -15,11 +15,14 @@ from kubeloop.controllers.runtime.controller import StaleCache
 _DECIMAL = re.compile(r"[1-9][0-9]*|0")
 
 
-def compare_resource_versions(a: str, b: str) -> int | None:
-    """Negative, 0 or positive; None if they cannot be compared. Decimal numbers of any length, "0" excepted."""
-    if not (_is_version(a) and _is_version(b)):
+def compare_resource_versions_or_none(left: str, right: str) -> int | None:
+    """Return a negative number, 0 or a positive number, or None if a version is not comparable.
+
+    Comparable versions are decimal numbers of any length except "0".
+    """
+    if not (_is_version(left) and _is_version(right)):
         return None
-    return (int(a) > int(b)) - (int(a) < int(b))
+    return (int(left) > int(right)) - (int(left) < int(right))
 
 
 def _is_version(text: str) -> bool:
@@ -32,42 +35,42 @@ class _Writes(msgspec.Struct):
 
 
 class ConsistencyStore:
-    """The newest resourceVersion written per owner and resource, against what the stores have seen."""
+    """Newest resourceVersion written per owner and resource, compared with the versions that the caches hold."""
 
     def __init__(self, read_versions: Mapping[str, Callable[[], str]]) -> None:
-        """read_versions: per group resource ("pods", "replicasets.apps") the newest version its store has seen."""
+        """read_versions: group resource ("pods", "replicasets.apps") -> function that returns its cache's version."""
         self._read_versions = read_versions
         self._writes: dict[str, _Writes] = {}
 
-    def wrote(self, owner: str, uid: str, resource: str, resource_version: str) -> None:
-        """`owner` (key and uid) wrote an object of `resource`, and the API server answered with this version."""
+    def wrote_at(self, owner: str, uid: str, resource: str, resource_version: str) -> None:
+        """Record that `owner` (key and uid) wrote an object of `resource` and got `resource_version` back."""
         writes = self._writes.get(owner)
         if writes is None or writes.uid != uid:
             writes = self._writes[owner] = _Writes(uid)
-        order = compare_resource_versions(writes.versions.get(resource, ""), resource_version)
-        if order is None or order < 0:  # versions that cannot be compared say nothing: the later one stands
+        order = compare_resource_versions_or_none(writes.versions.get(resource, ""), resource_version)
+        if order is None or order < 0:  # versions that are not comparable have no order: the later write wins
             writes.versions[resource] = resource_version
 
-    def written(self, owner: str) -> dict[str, str]:
-        """What is remembered for `owner`, by resource."""
+    def written_versions(self, owner: str) -> dict[str, str]:
+        """Return the versions recorded for `owner`, by group resource."""
         writes = self._writes.get(owner)
         return dict(writes.versions) if writes is not None else {}
 
     def forget(self, owner: str, uid: str = "") -> None:
-        """Remember nothing of `owner` (of this uid, if one is given)."""
+        """Drop the record of `owner` (only if it has this uid, when a uid is passed)."""
         writes = self._writes.get(owner)
         if writes is not None and uid in ("", writes.uid):
             del self._writes[owner]
 
     def ensure_ready(self, owner: str) -> None:
-        """Raise StaleCache while a store has not seen what `owner` wrote. Once all have, the record is dropped."""
+        """Raise StaleCache while a cache is older than a write of `owner`; drop the record once no cache is."""
         writes = self._writes.get(owner)
         if writes is None:
             return
-        for resource, wrote in writes.versions.items():
+        for resource, written in writes.versions.items():
             read = self._read_versions[resource]()
-            if (compare_resource_versions(wrote, read) or 0) > 0:
+            if (compare_resource_versions_or_none(written, read) or 0) > 0:
                 raise StaleCache(
-                    f"read version: {read} is not as new as written version: {wrote} for group resource {resource}"
+                    f"read version: {read} is not as new as written version: {written} for group resource {resource}"
                 )
         del self._writes[owner]

@@ -1,7 +1,7 @@
 """The controller loop: workers that take keys from a queue and reconcile them.
 
-What a key means and what reconciling does is the caller's. A failing reconcile is put back by the rate limiter and
-logged with its key; one key that always fails never holds up the others.
+The loop does not interpret keys; the caller's reconcile function does. A key whose reconcile fails is logged and added
+again with a delay from the rate limiter, so a key that always fails does not block other keys.
 """
 
 from __future__ import annotations
@@ -20,33 +20,36 @@ log = logging.getLogger(__name__)
 
 
 class StaleCache(Exception):
-    """The caches have not yet seen what this controller itself wrote; the sync is put off."""
+    """The caches do not yet show this controller's own writes; the sync is postponed."""
 
 
 class ReconcileError(Exception):
-    """A reconcile could not do its work, and its text says why: it is logged without a traceback, and retried."""
+    """A reconcile failed for the reason given in the text. Logged without a traceback, and retried."""
 
 
 Reconcile = Callable[[str], Awaitable[float | None]]
-"""Reconcile one key. Returns the seconds after which time alone may change the answer, else None.
+"""Reconcile one key and return the seconds after which time alone may change the result, else None.
 
-Level-based; may be cancelled and run again. Raising means: retry with backoff.
+Level-based; may be cancelled and run again. An exception means: retry with backoff.
 """
 
 
 def clock_seconds(clock: Clock) -> Callable[[], float]:
-    """The clock as seconds, for durations in metrics. The event loop's own time may move by whole milliseconds."""
+    """Return a function that reads the clock in seconds, for durations in metrics.
+
+    The event loop's own clock may advance in whole milliseconds only.
+    """
     return lambda: clock.time_ns() / 1e9
 
 
 def never_terminal(error: Exception) -> bool:
-    """No error ends the retries."""
+    """Return False: every error is retried."""
     del error
     return False
 
 
 class Controller:
-    """N workers on one queue."""
+    """N workers on one work queue."""
 
     def __init__(
         self,
@@ -60,22 +63,22 @@ class Controller:
         metrics: ControllerMetrics | None = None,
         seconds: Callable[[], float] = loop_time,
     ) -> None:
-        """max_requeues: a key that failed that often in a row is dropped (None: never). is_final: an error that no
-        retry can mend; the key is dropped quietly, and comes back with the next event. seconds: a clock for the
-        metrics."""
+        """max_requeues: a key with this many failures in a row is dropped (None: never). is_terminal: returns True for
+        an error that no retry can fix; the key is dropped without a log entry above debug level until its next event.
+        seconds: a clock for the metrics, in seconds."""
         self.name = name
         self._reconcile = reconcile
         self._queue = queue
         self._workers = workers
         self._max_requeues = max_requeues
-        self._is_final = is_terminal
+        self._is_terminal = is_terminal
         self._metrics = metrics
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Work until cancelled, or until the queue is shut down and empty.
+        """Process keys until cancelled, or until the queue is shut down and empty.
 
-        Cancellation: reconciles in flight are cancelled; being level-based, they are simply run again after a restart.
+        Cancellation: running reconciles are cancelled; they are level-based, so they run again after a restart.
         """
         try:
             async with asyncio.TaskGroup() as workers:
@@ -96,9 +99,9 @@ class Controller:
                 self._queue.done(key)
 
     async def process(self, key: str) -> Exception | None:
-        """Reconcile `key` once and do with the queue what the outcome asks for.
+        """Reconcile `key` once, and requeue, delay or forget it according to the result.
 
-        Returns what the reconcile raised, which is dealt with. Raises nothing but cancellation.
+        Returns the exception of the reconcile, which is already handled. Raises nothing but cancellation.
         """
         started_at = self._seconds()
         failure: Exception | None = None
@@ -118,12 +121,12 @@ class Controller:
 
     def _failed(self, key: str, error: Exception) -> None:
         fields = {"controller": self.name, "key": key, "error": str(error)}
-        if self._is_final(error):
+        if self._is_terminal(error):
             log.debug("reconcile ended: %s %s: %s", self.name, key, error, extra=fields)
             self._queue.forget(key)
             return
         if isinstance(error, StaleCache):
-            log.debug("reconcile put off: %s %s: %s", self.name, key, error, extra=fields)
+            log.debug("reconcile postponed: %s %s: %s", self.name, key, error, extra=fields)
             self._queue.add_rate_limited(key, failed=False)
             return
         num_requeues = self._queue.num_requeues(key)
@@ -132,7 +135,7 @@ class Controller:
             self._queue.forget(key)
             return
         if isinstance(error, Conflict):
-            log.debug("reconcile met a newer object: %s %s: %s", self.name, key, error, extra=fields)
+            log.debug("reconcile conflicted with a newer version: %s %s: %s", self.name, key, error, extra=fields)
         elif isinstance(error, ApiError | ServerUnreachable | ReconcileError):
             log.warning("reconcile failed, will retry: %s %s: %s", self.name, key, error, extra=fields)
         else:

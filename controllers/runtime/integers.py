@@ -1,6 +1,6 @@
-"""Numbers as Go reads and computes them, where a Kubernetes annotation or a 32-bit field makes the difference.
+"""Integers as Go reads and computes them, for annotations, 32-bit fields and percentages.
 
-Standard library only. Source: Go's strconv.ParseInt and ParseUint, apimachinery util/intstr.
+May import `kubeloop.kube` only. Source: Go's strconv.ParseInt and ParseUint, apimachinery util/intstr.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 
 class InvalidInteger(ValueError):
-    """The text is no integer of that size; `nearest` is what Go returns beside the error."""
+    """The text is not an integer of that size; `nearest` is the number that Go returns with the error."""
 
     def __init__(self, text: str, problem: str, nearest: int) -> None:
         super().__init__(f'strconv.ParseInt: parsing "{text}": {problem}')
@@ -24,7 +24,7 @@ class InvalidInteger(ValueError):
 
 
 def parse_int(text: str, bits: int = 64) -> int:
-    """A decimal integer that fits `bits`. Raises NotANumber."""
+    """Return the decimal integer `text` if it fits `bits` bits. Raises InvalidInteger."""
     if _INTEGER.fullmatch(text) is None:
         raise InvalidInteger(text, "invalid syntax", 0)
     number = int(text)
@@ -35,7 +35,7 @@ def parse_int(text: str, bits: int = 64) -> int:
 
 
 def int_or_none(text: str | None, bits: int = 64) -> int | None:
-    """A decimal integer that fits `bits`, else None."""
+    """Return the decimal integer `text` if it fits `bits` bits, else None."""
     if text is None:
         return None
     try:
@@ -45,29 +45,29 @@ def int_or_none(text: str | None, bits: int = 64) -> int | None:
 
 
 def non_negative_int32(text: str | None) -> int | None:
-    """Digits alone (no sign, no space) that fit a non-negative int32, else None."""
+    """Return the value of a text of digits (no sign, no space) that fits a non-negative int32, else None."""
     if text is None or _DIGITS.fullmatch(text) is None:
         return None
     number = int(text)
     return number if number <= MAX_INT32 else None
 
 
-def wrapped_int32(number: int) -> int:
-    """What is left of `number` in an int32."""
+def wrap_int32(number: int) -> int:
+    """Return `number` after 32-bit two's complement overflow."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def round_half_away_from_zero(number: float) -> int:
-    """To the nearest integer, halves away from zero."""
+    """Return the nearest integer; halves are rounded away from zero."""
     return int(number - 0.5) if number < 0 else int(number + 0.5)
 
 
 class InvalidIntOrPercent(ValueError):
-    """Neither an integer nor a percentage."""
+    """The value is neither an integer nor a percentage."""
 
 
 def scaled_value(value: IntOrString | None, total: int, *, round_up: bool) -> int:
-    """An integer as it is, or a percentage of `total`. Raises InvalidIntOrPercent."""
+    """Return an integer unchanged, or a percentage of `total`, rounded up or down. Raises InvalidIntOrPercent."""
     if value is None:
         raise InvalidIntOrPercent("nil value for IntOrString")
     if isinstance(value, int):

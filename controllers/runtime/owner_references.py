@@ -1,4 +1,4 @@
-"""Who controls an object: controller references, and the index by which a controller finds what it owns.
+"""Controller references, and the index by which a controller looks up the objects it owns.
 
 Pure functions of objects. Source: apimachinery meta/v1 controller_ref.go, pkg/controller/controller_utils.go.
 """
@@ -14,7 +14,7 @@ CONTROLLER_INDEX = "controller"
 
 
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The owner reference that is marked as the controller's."""
+    """Return the owner reference with controller=true, or None."""
     for reference in metadata.owner_references:
         if reference.controller:
             return reference
@@ -25,7 +25,7 @@ def _index_value(namespace: str, kind: str, name: str, uid: str) -> str:
     return f"{namespace}/{kind}/{name}/{uid}"
 
 
-def controller_index_keys(obj: object) -> Iterable[str]:
+def index_by_controller(obj: object) -> Iterable[str]:
     """Index function of CONTROLLER_INDEX."""
     metadata: ObjectMeta = obj.metadata  # type: ignore[attr-defined]
     reference = controller_of(metadata)
@@ -35,18 +35,18 @@ def controller_index_keys(obj: object) -> Iterable[str]:
 
 
 def controller_index_key(owner: Object) -> str:
-    """Where CONTROLLER_INDEX holds what `owner` controls."""
+    """Return the value in CONTROLLER_INDEX of the objects that `owner` controls."""
     metadata = owner.metadata
     return _index_value(metadata.namespace, owner.kind, metadata.name, metadata.uid)
 
 
 def orphan_index_key(namespace: str) -> str:
-    """Where CONTROLLER_INDEX holds what nobody controls in `namespace`."""
+    """Return the value in CONTROLLER_INDEX of the objects in `namespace` that have no controller."""
     return namespace
 
 
 def controller_reference(owner: Object) -> JSON:
-    """The owner reference, as JSON, by which `owner` controls what it creates or adopts."""
+    """Return the controller owner reference to `owner`, as JSON, for objects that it creates or adopts."""
     return {
         "apiVersion": owner.api_version,
         "kind": owner.kind,

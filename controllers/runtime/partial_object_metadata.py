@@ -1,4 +1,4 @@
-"""Resources read for their objects' metadata alone, for controllers that treat all kinds alike."""
+"""Resources read as PartialObjectMetadata, for controllers that handle all kinds in the same way."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from kubeloop.kube.objects.resources import Resource
 
 
 def metadata_only(resource: Resource[Any]) -> Resource[PartialObjectMetadata]:
-    """`resource`, its objects decoded as PartialObjectMetadata."""
+    """Return `resource` with its objects decoded as PartialObjectMetadata."""
     return cast("Resource[PartialObjectMetadata]", replace(resource, type=PartialObjectMetadata))

@@ -1,4 +1,4 @@
-"""What a Pod's status means to a controller: active, ready, available.
+"""Classification of Pods by status: active, terminating, ready, available.
 
 Pure functions of Pods and the time. Source: pkg/api/v1/pod/util.go, pkg/controller/controller_utils.go.
 """
@@ -12,17 +12,17 @@ from kubeloop.kube.objects.api_types import Condition, Pod
 
 
 def is_finished(pod: Pod) -> bool:
-    """Its containers have ended for good."""
+    """Return True if the Pod has the phase Succeeded or Failed."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
 def is_active(pod: Pod) -> bool:
-    """Counts as a replica: neither finished nor being deleted."""
+    """Return True if the Pod counts as a replica: neither finished nor being deleted."""
     return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Being deleted, and its containers still have to end."""
+    """Return True if the Pod is being deleted and is not finished."""
     return pod.metadata.deletion_timestamp is not None and pod.status.phase not in ("Succeeded", "Failed")
 
 
@@ -41,7 +41,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
-    """Ready, and for at least min_ready_seconds."""
+    """Return True if the Pod has been ready for at least min_ready_seconds."""
     condition = ready_condition(pod)
     if condition is None or condition.status != "True":
         return False
@@ -52,7 +52,7 @@ def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
 
 
 def next_availability_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> float | None:
-    """Seconds until the first of the ready, not yet available Pods becomes available; None if time changes nothing."""
+    """Return the seconds until the first ready Pod becomes available; None if no Pod will without another event."""
     if min_ready_seconds <= 0:
         return None
     soonest: float | None = None

@@ -1,6 +1,6 @@
-"""How long a key waits before it is tried again.
+"""Rate limiters of the work queue: the delay before a key is retried.
 
-Pure bookkeeping: the caller waits. May import the standard library only. Source: client-go
+They only compute delays; the caller waits. May import the standard library only. Source: client-go
 util/workqueue/default_rate_limiters.go and golang.org/x/time/rate.
 """
 
@@ -13,28 +13,28 @@ from typing import Protocol
 
 
 class RateLimiter(Protocol):
-    """Decides the waiting time per key."""
+    """Computes the delay per key."""
 
     def when(self, key: str) -> float:
-        """Seconds until `key` may be tried again; the question itself counts as one more failure."""
+        """Return the seconds until `key` may be retried, and count one more failure of it."""
         ...
 
     def forget(self, key: str) -> None:
-        """`key` succeeded, or was given up: its next failure is its first."""
+        """Reset the failures of `key`: it succeeded, or is not retried any more."""
         ...
 
     def num_requeues(self, key: str) -> int:
-        """How often when() was asked for `key` since it was last forgotten."""
+        """Return the number of when() calls for `key` since it was last forgotten."""
         ...
 
 
 def backoff_seconds(failures: int, base: float = 0.005, cap: float = 1000.0) -> float:
-    """Seconds to the next try after `failures` earlier ones: base, doubled per failure, at most cap."""
+    """Return the seconds before the retry that follows `failures` failures: base, doubled per failure, at most cap."""
     return min(cap, math.ldexp(base, min(failures, 1000)))  # a larger exponent would overflow a float
 
 
 class ItemExponentialFailureRateLimiter:
-    """Per key: base * 2^failures, at most cap (seconds)."""
+    """Delay per key: base * 2^failures, at most cap (seconds)."""
 
     def __init__(self, base: float = 0.005, cap: float = 1000.0) -> None:
         self._base = base
@@ -54,12 +54,12 @@ class ItemExponentialFailureRateLimiter:
 
 
 def loop_time() -> float:
-    """Seconds of the running event loop's clock."""
+    """Return the seconds of the running event loop's clock."""
     return asyncio.get_running_loop().time()
 
 
 class BucketRateLimiter:
-    """One bucket for all keys: `rate` tokens a second, at most `burst` of them. Borrowing is allowed and waited for."""
+    """One token bucket for all keys: `rate` tokens per second, at most `burst`. Tokens may be taken in advance."""
 
     def __init__(self, rate: float = 10.0, burst: int = 100, *, now: Callable[[], float] = loop_time) -> None:
         self._rate = rate
@@ -70,16 +70,16 @@ class BucketRateLimiter:
 
     def when(self, key: str) -> float:
         del key
-        now = self._now()
+        current_seconds = self._now()
         if self._filled_at is not None:
-            elapsed = max(0.0, now - self._filled_at)
+            elapsed = max(0.0, current_seconds - self._filled_at)
             self._tokens = min(float(self._burst), self._tokens + elapsed * self._rate)
-        self._filled_at = now
+        self._filled_at = current_seconds
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self._rate)
 
     def forget(self, key: str) -> None:
-        """A bucket remembers no keys."""
+        """Do nothing: a bucket stores no keys."""
 
     def num_requeues(self, key: str) -> int:
         del key
@@ -87,7 +87,7 @@ class BucketRateLimiter:
 
 
 class MaxOfRateLimiter:
-    """The longest wait of several limiters; each of them counts every question."""
+    """The longest delay of several limiters; each when() counts in all of them."""
 
     def __init__(self, *limiters: RateLimiter) -> None:
         self._limiters = limiters
@@ -104,5 +104,5 @@ class MaxOfRateLimiter:
 
 
 def controller_rate_limiter(now: Callable[[], float] = loop_time) -> RateLimiter:
-    """What controllers use: 5 ms to 1000 s per key, and 10 retries a second (burst 100) over all keys."""
+    """Return the default limiter of controllers: 5 ms to 1000 s per key, and 10 retries/s (burst 100) over all keys."""
     return MaxOfRateLimiter(ItemExponentialFailureRateLimiter(), BucketRateLimiter(now=now))

@@ -1,27 +1,27 @@
-"""Why a key is reconciled, for its trace: a reconcile itself reads the caches, never the event that woke it."""
+"""Triggers of a reconcile, for its trace. The reconcile itself reads the caches, never the event that triggered it."""
 
 from __future__ import annotations
 
-_MAX_REASONS = 4
+_MAX_TRIGGERS = 4
 
 
 class ReconcileTriggers:
-    """The events since the last reconcile of each key, in words."""
+    """Per key the reasons for which it was enqueued since its last reconcile."""
 
     def __init__(self) -> None:
         self._triggers: dict[str, list[str]] = {}
 
-    def note(self, key: str, reason: str) -> None:
-        """`key` is put on the queue for this reason. The first few different ones are kept."""
+    def add(self, key: str, reason: str) -> None:
+        """Record why `key` is enqueued. Keeps the first few distinct reasons."""
         if not reason:
             return
-        noted = self._triggers.get(key)
-        if noted is None:
+        triggers = self._triggers.get(key)
+        if triggers is None:
             self._triggers[key] = [reason]
-        elif len(noted) < _MAX_REASONS and reason not in noted:
-            noted.append(reason)
+        elif len(triggers) < _MAX_TRIGGERS and reason not in triggers:
+            triggers.append(reason)
 
-    def take(self, key: str) -> str:
-        """What woke `key`; "retry or time" if no event did. They are forgotten."""
-        noted = self._triggers.pop(key, None)
-        return ", ".join(noted) if noted else "retry or time"
+    def pop(self, key: str) -> str:
+        """Return and clear the reasons of `key`, or "retry or time" if no event triggered it."""
+        triggers = self._triggers.pop(key, None)
+        return ", ".join(triggers) if triggers else "retry or time"

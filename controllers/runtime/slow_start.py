@@ -1,7 +1,7 @@
-"""Slow start: do something many times, in batches of 1, 2, 4, ... that end with the first failure.
+"""Slow start: repeat a call in batches of 1, 2, 4, ... that end with the first failure.
 
-A create that fails for a reason common to all (quota, admission) is then tried a few times and not five hundred times.
-Source: slowStartBatch in pkg/controller/replicaset/replica_set.go.
+If all creates fail for one common reason (quota, admission), only a few are tried instead of five hundred. Source:
+slowStartBatch in pkg/controller/replicaset/replica_set.go.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 async def slow_start_batch(
     count: int, call: Callable[[], Awaitable[None]], *, initial_batch_size: int = 1
 ) -> tuple[int, Exception | None]:
-    """Call `call` up to `count` times, each batch at once. Returns how many succeeded, and the first error.
+    """Run `call` up to `count` times, the calls of a batch concurrently. Returns the successes and the first error.
 
-    A batch that has begun is completed; after a failure no further one begins. Cancellation: cancels the calls in
+    A batch that has started is completed; after a failure no further batch starts. Cancellation: cancels the calls in
     flight.
     """
     remaining, succeeded = count, 0
@@ -29,7 +29,7 @@ async def slow_start_batch(
             except Exception as error:
                 errors.append(error)
 
-        if batch_size == 1:  # as every first batch is: a task of its own would only cost
+        if batch_size == 1:  # always true for the first batch: no task is needed
             await attempt()
         else:
             async with asyncio.TaskGroup() as batch:

@@ -1,7 +1,7 @@
-"""Patches that turn one version of an object into another, field by field.
+"""Merge patches that turn one version of an object into another, field by field.
 
-A write never sends a partial struct: it sends the fields that change, pinned to the resourceVersion they were decided
-on (JSON merge patch), so that it conflicts exactly where an update would.
+A write never sends a partial struct. It sends the changed fields and the resourceVersion that the decision was based
+on (JSON merge patch), so that it conflicts in the same cases as an update.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from kubeloop.kube.objects.api_types import JSON, Struct, to_json
 
 
 def versioned_merge_patch(resource_version: str, **members: JSON) -> dict[str, JSON]:
-    """A merge patch of `members` that applies to this resourceVersion only."""
+    """Return a merge patch of `members` that applies to this resourceVersion only."""
     metadata = members.pop("metadata", {})
     pin = {"resourceVersion": resource_version} if resource_version else {}
     return {"metadata": {**pin, **metadata}, **members}
 
 
 def changed_fields(old: Struct, new: Struct, *, always: Mapping[str, JSON] | None = None) -> dict[str, JSON]:
-    """What to set, and with null what to remove, to turn `old` into `new`.
+    """Return the merge patch members that turn `old` into `new`; null removes a field.
 
-    A field that became its zero value is removed, as Go's omitempty does; those named in `always` are set to the value
+    A field that became its zero value is removed, as with Go's omitempty; a field named in `always` is set to the value
     given there instead.
     """
     before, after = to_json(old), to_json(new)

@@ -1,8 +1,7 @@
 """Work queue: which keys need a reconcile, and when.
 
-Holds keys ("namespace/name"), never objects. May import the standard library only: knows nothing of HTTP or kinds.
-How long to back off is the rate limiter's decision; what a key means, its controller's. Semantics are those of
-client-go's util/workqueue.
+Holds keys ("namespace/name"), never objects; independent of HTTP and resource kinds. The rate limiter decides the
+backoff, and the controller interprets the key. Semantics are those of client-go's util/workqueue.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from kubeloop.controllers.runtime.rate_limiter import (
 
 
 class QueueShutDown(Exception):
-    """get() after shut_down(): no key is left and none will come."""
+    """get() was called after shut_down() and no key is left."""
 
 
 class WorkQueue:
-    """Keys to reconcile. A key is with at most one worker at a time.
+    """Keys to reconcile. At most one worker processes a key at a time.
 
         absent --add--> ready --get--> processing --done--> absent
-                          ^                | add: it changed while we worked
+                          ^                | add: the key changed while it was processed
                           +-----done---- processing and dirty
 
-    A key may also wait for its time (add_after); of several times the earliest holds, and adding the key now does
-    not take it off the waiting list.
+    A key may also be delayed (add_after). Of several times for one key the earliest is used; adding a delayed key with
+    add() does not cancel its delayed add.
     """
 
     def __init__(
@@ -44,44 +43,44 @@ class WorkQueue:
         metrics: QueueMetrics | None = None,
         seconds: Callable[[], float] = loop_time,
     ) -> None:
-        """seconds: a clock for the metrics. The loop's own may stand still while work is done, and move by whole
-        milliseconds."""
+        """seconds: a clock for the metrics, in seconds. The event loop's own clock may stand still while work is done,
+        and advance in whole milliseconds only."""
         self.name = name
         self._seconds = seconds
         self._limiter = limiter if limiter is not None else controller_rate_limiter()
-        self._too_early = ItemExponentialFailureRateLimiter(cap=10.0)
+        self._postponed_backoff = ItemExponentialFailureRateLimiter(cap=10.0)
         self._metrics = metrics
         self._ready: deque[str] = deque()  # in order of arrival
         self._dirty: set[str] = set()  # needs a reconcile: ready, or changed since get()
-        self._processing: dict[str, float] = {}  # handed out by get(), not given back: key -> seconds() of get()
+        self._processing: dict[str, float] = {}  # handed out by get(), not done: key -> seconds() of get()
         self._added_at: dict[str, float] = {}  # dirty keys: seconds() of add()
-        self._waiting: dict[str, float] = {}  # add_after: key -> loop time
-        self._heap: list[tuple[float, int, str]] = []  # of _waiting; entries overtaken by an earlier time stay behind
-        self._heap_serial = 0
+        self._delayed: dict[str, float] = {}  # add_after: key -> loop time
+        self._delayed_heap: list[tuple[float, int, str]] = []  # of _delayed, and entries replaced by an earlier time
+        self._delayed_serial = 0
         self._timer: asyncio.TimerHandle | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
-        self._idle: asyncio.Event | None = None  # exists while somebody waits for the drain
+        self._drained: asyncio.Event | None = None  # not None while shut_down_with_drain() waits
         self._shut_down = False
         if metrics is not None:
             metrics.attach(self)
 
     def __len__(self) -> int:
-        """Keys that wait for a worker."""
+        """Return the number of keys that are ready for a worker."""
         return len(self._ready)
 
     def ready_keys(self) -> list[str]:
-        """The keys that wait for a worker, next first."""
+        """Return the keys that are ready for a worker, next first."""
         return list(self._ready)
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         assert set(self._ready) == self._dirty - self._processing.keys()
         assert len(set(self._ready)) == len(self._ready)
         assert self._added_at.keys() == self._dirty
-        assert {(at, key) for key, at in self._waiting.items()} <= {(at, key) for at, _, key in self._heap}
+        assert {(at, key) for key, at in self._delayed.items()} <= {(at, key) for at, _, key in self._delayed_heap}
 
     def add(self, key: str) -> None:
-        """`key` needs a reconcile. Nothing happens if it waits already, or after shut_down()."""
+        """Mark `key` as needing a reconcile. Does nothing if it is marked already, or after shut_down()."""
         if self._shut_down or key in self._dirty:
             return
         self._dirty.add(key)
@@ -89,12 +88,12 @@ class WorkQueue:
         if self._metrics is not None:
             self._metrics.added()
         if key in self._processing:
-            return  # done() makes it ready
+            return  # made ready by done()
         self._ready.append(key)
         self._wake_getter()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """add(key) once `seconds` have passed; at once if that is not in the future."""
+        """Call add(key) after `seconds`; at once if `seconds` is not positive."""
         if self._shut_down:
             return
         if self._metrics is not None:
@@ -104,34 +103,34 @@ class WorkQueue:
             return
         loop = asyncio.get_running_loop()
         at = loop.time() + seconds
-        planned = self._waiting.get(key)
-        if planned is not None and planned <= at:
+        scheduled_at = self._delayed.get(key)
+        if scheduled_at is not None and scheduled_at <= at:
             return
-        self._waiting[key] = at
-        self._heap_serial += 1
-        heapq.heappush(self._heap, (at, self._heap_serial, key))
-        if self._heap[0][2] == key:
+        self._delayed[key] = at
+        self._delayed_serial += 1
+        heapq.heappush(self._delayed_heap, (at, self._delayed_serial, key))
+        if self._delayed_heap[0][2] == key:
             self._set_timer(loop)
 
     def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
-        """add(key) when the rate limiter allows it.
+        """Call add(key) after the delay that the rate limiter returns.
 
-        failed=False: nothing went wrong, it is only too early for this key. It then backs off by itself, and takes no
-        token from the bucket that it shares with keys that did fail.
+        failed=False: the reconcile was postponed, not failed. The key then has a backoff of its own, and takes no token
+        from the bucket shared with keys that failed.
         """
-        self.add_after(key, (self._limiter if failed else self._too_early).when(key))
+        self.add_after(key, (self._limiter if failed else self._postponed_backoff).when(key))
 
     def forget(self, key: str) -> None:
-        """The failures of `key` no longer count. What waits goes on waiting."""
+        """Reset the failures of `key`. A delayed add is not cancelled."""
         self._limiter.forget(key)
-        self._too_early.forget(key)
+        self._postponed_backoff.forget(key)
 
     def num_requeues(self, key: str) -> int:
-        """How often `key` was put back by add_rate_limited() since it was last forgotten."""
+        """Return the number of add_rate_limited() calls for `key` since it was last forgotten."""
         return self._limiter.num_requeues(key)
 
     async def get(self) -> str:
-        """Wait for a key and mark it processing; give it back with done().
+        """Wait for a key and mark it processing; call done() when finished with it.
 
         Cancellation: safe; a cancelled get() has taken no key. Raises QueueShutDown after shut_down(), when no key is
         left.
@@ -149,56 +148,56 @@ class WorkQueue:
                 if getter in self._getters:
                     self._getters.remove(getter)
                 elif self._ready:
-                    self._wake_getter()  # we were woken for a key that another getter can now take
+                    self._wake_getter()  # this getter was woken for a key that another getter can take
                 raise
         key = self._ready.popleft()
         self._dirty.discard(key)
         now = self._processing[key] = self._seconds()
-        added_at = self._added_at.pop(key)
+        enqueued_at = self._added_at.pop(key)
         if self._metrics is not None:
-            self._metrics.started(max(0.0, now - added_at))
+            self._metrics.started(max(0.0, now - enqueued_at))
         return key
 
     def done(self, key: str) -> None:
-        """The worker is finished with `key`. If it was added meanwhile, it is ready again."""
+        """Mark `key` as no longer processed. If it was added in the meantime, it is ready again."""
         started_at = self._processing.pop(key, None)
         if started_at is not None and self._metrics is not None:
             self._metrics.finished(max(0.0, self._seconds() - started_at))
         if started_at is not None and key in self._dirty:
             self._ready.append(key)
             self._wake_getter()
-        elif self._idle is not None and not self._processing and not self._ready:
-            self._idle.set()
+        elif self._drained is not None and not self._processing and not self._ready:
+            self._drained.set()
 
     def shut_down(self) -> None:
-        """Take no more keys; getters have what is ready, then end with QueueShutDown. Waiting keys are lost."""
+        """Accept no more keys. get() returns the ready keys, then raises QueueShutDown. Delayed keys are dropped."""
         self._shut_down = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._waiting.clear()
-        self._heap.clear()
+        self._delayed.clear()
+        self._delayed_heap.clear()
         while self._getters:
             self._wake_getter()
 
     async def shut_down_with_drain(self) -> None:
-        """shut_down(), then wait until every key handed out was given back and none is ready.
+        """Shut down, then wait until every key handed out is done and none is ready.
 
         Cancellation: the queue stays shut down.
         """
         self.shut_down()
         if self._processing or self._ready:
-            if self._idle is None:
-                self._idle = asyncio.Event()
-            await self._idle.wait()
+            if self._drained is None:
+                self._drained = asyncio.Event()
+            await self._drained.wait()
 
     def unfinished_work_seconds(self) -> float:
-        """Age of the work in progress, summed over the keys being processed."""
+        """Return the age of the work in progress, summed over the keys being processed."""
         now = self._seconds()
         return sum(now - started_at for started_at in self._processing.values())
 
     def longest_running_processor_seconds(self) -> float:
-        """Age of the oldest piece of work in progress; 0 if there is none."""
+        """Return the age of the oldest work in progress; 0 if there is none."""
         now = self._seconds()
         return max((now - started_at for started_at in self._processing.values()), default=0.0)
 
@@ -212,16 +211,16 @@ class WorkQueue:
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(self._heap[0][0], self._add_due) if self._heap else None
+        self._timer = loop.call_at(self._delayed_heap[0][0], self._add_due) if self._delayed_heap else None
 
     def _add_due(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        # The loop fires timers up to its clock's resolution early; such a key is due, or we would spin on it.
-        now = max(loop.time(), self._heap[0][0]) if self._heap else loop.time()
-        while self._heap and self._heap[0][0] <= now:
-            at, _, key = heapq.heappop(self._heap)
-            if self._waiting.get(key) == at:
-                del self._waiting[key]
+        # The loop fires timers up to its clock's resolution early. The first key counts as due, to avoid a busy loop.
+        now = max(loop.time(), self._delayed_heap[0][0]) if self._delayed_heap else loop.time()
+        while self._delayed_heap and self._delayed_heap[0][0] <= now:
+            at, _, key = heapq.heappop(self._delayed_heap)
+            if self._delayed.get(key) == at:
+                del self._delayed[key]
                 self.add(key)
         self._set_timer(loop)

@@ -347,7 +347,7 @@ def state_of(expectations: Any, key: str) -> Json:
         "exists": expected is not None,
         "add": expected.creations if expected else 0,
         "del": expected.deletions if expected else 0,
-        "keys": sorted(expectations.awaited_deletions(key)),
+        "keys": sorted(expectations.pending_deletions(key)),
         "satisfied": expectations.met(key),
     }
 

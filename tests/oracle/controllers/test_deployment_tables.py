@@ -367,7 +367,7 @@ def test_filter_pods(rows):
         rs = convert(ReplicaSet, given["replicaset"])
         selector = selector_from(rs.spec.selector)
         terminating = [pod.metadata.name for pod in pods if is_terminating(pod)]
-        ours = [pod.metadata.name for pod in pods if decide_claim(rs, pod, selector) is Claim.OURS]
+        ours = [pod.metadata.name for pod in pods if decide_claim(rs, pod, selector) is Claim.OWNED]
         assert [pod.metadata.name for pod in pods if is_active(pod)] == out["active"]
         assert terminating == out["terminating"]
         assert len(terminating) == out["terminating_count"]

@@ -69,7 +69,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     for resource in (PODS, REPLICA_SETS):
         informers.informer(resource).advance(consistency["store_rv"][resource.group_resource])
     for resource_name, version in (consistency.get("written") or {}).items():
-        controller.consistency.wrote(key, owner_uid, resource_name, version)
+        controller.consistency.wrote_at(key, owner_uid, resource_name, version)
     before = oracle.state_of(controller.expectations, key)
     ranking = ranked(controller, informers, record)
 
@@ -98,7 +98,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
         "events": counted(masked(events.seen, deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
-        "wrote_rv": oracle.told_versions(controller.consistency.written(key), record),
+        "wrote_rv": oracle.told_versions(controller.consistency.written_versions(key), record),
         "queue": queue.done,
         "error": oracle.error_of(error),
     }

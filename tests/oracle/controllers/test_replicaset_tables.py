@@ -210,7 +210,7 @@ def test_consistency_store(rows):
         for operation, expected in zip(given["ops"], out["results"], strict=True):
             match operation["op"]:
                 case "wrote_at":
-                    store.wrote(operation["owner"], operation["uid"], operation["resource"], operation["rv"])
+                    store.wrote_at(operation["owner"], operation["uid"], operation["resource"], operation["rv"])
                 case "store_observed":
                     observed[operation["resource"]] = operation["rv"]
                 case "clear":
