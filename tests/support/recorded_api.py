@@ -359,7 +359,11 @@ def told_versions(written: dict[str, str], record: Json) -> dict[str, str]:
     were remembered before the sync or written in it. Versions that cannot be compared never make a cache old. And where
     no Pods are remembered after the sync, that first question was answered with yes, upon which the store forgets all.
     """
-    told = {name: version for name, version in written.items() if compare_resource_versions_or_none(version, "1") is not None}
+    told = {
+        name: version
+        for name, version in written.items()
+        if compare_resource_versions_or_none(version, "1") is not None
+    }
     expect, pods = record["expect"], PODS.group_resource
     asked_of_pods = (
         bool((record["consistency"].get("written") or {}).get(pods))
