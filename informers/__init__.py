@@ -1,4 +1,4 @@
-"""Watching: reflector, store and indexes, shared informer, factory.
+"""Informers: reflector, store and indexes, shared informer, factory.
 
-May import `kubeloop.kube` alone.
+May import `kubeloop.kube` only.
 """

@@ -1,4 +1,4 @@
-"""How long a reflector waits before it bothers the server again. May import the standard library only."""
+"""Backoff of a reflector between its requests. May import the standard library only."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 
 
 class Backoff:
-    """800 ms, doubled each time up to 30 s, each times 1 to 2 by chance; from the start after 2 quiet minutes, or once
-    the server has served us in between.
+    """Delays of 0.8 s, doubled per call up to 30 s, each multiplied by a random factor of 1 to 2.
 
-    Source: client-go tools/cache/reflector.go (defaultBackoffInit, defaultBackoffMax, defaultBackoffReset). There only
-    quiet counts: a server that drops its watches and now and then refuses one is then asked every half minute, and
-    every controller works from a cache that is as old.
+    Starts over after 2 minutes without a call, or after reset(). Source: client-go tools/cache/reflector.go
+    (defaultBackoffInit, defaultBackoffMax, defaultBackoffReset). client-go starts over after 2 quiet minutes only: if
+    a server drops its watches and sometimes refuses one, client-go then connects every half minute, and the caches of
+    all controllers are as old as that.
     """
 
     INITIAL_SECONDS = 0.8
@@ -22,18 +22,18 @@ class Backoff:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._step_seconds = self.INITIAL_SECONDS
-        self._last: float | None = None
+        self._last_call_at: float | None = None
 
     def next_seconds(self) -> float:
-        """The wait that is due now."""
+        """Return the seconds to wait before the next request."""
         now = asyncio.get_running_loop().time()
-        if self._last is not None and now - self._last > self.RESET_SECONDS:
+        if self._last_call_at is not None and now - self._last_call_at > self.RESET_SECONDS:
             self._step_seconds = self.INITIAL_SECONDS
-        self._last = now
+        self._last_call_at = now
         seconds = self._step_seconds
         self._step_seconds = min(self.CAP_SECONDS, seconds * 2)
         return seconds * (1 + self._rng.random())
 
     def reset(self) -> None:
-        """The server did what it was asked: the next wait is the shortest again."""
+        """Start over with the shortest delay, because the server answered a request."""
         self._step_seconds = self.INITIAL_SECONDS

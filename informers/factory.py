@@ -1,4 +1,4 @@
-"""One informer per resource and selection for the whole process. May import `kubeloop.kube` alone."""
+"""Factory that shares one informer per resource and selection. May import `kubeloop.kube` only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _Key = tuple[str, str, str, type, Selection, Any]
 
 
 class InformerFactory:
-    """Hands out informers and runs them. Asking again with the same arguments gives the same informer.
+    """Creates informers, shares them and runs them. The same arguments return the same informer.
 
-    Whom informer() gives one may read its store for as long as the process runs. What any_informer() gives is for a
-    handler, and for as long as the resource is of interest: release() ends the informers that nobody else has.
+    An informer returned by informer() runs, and its store can be read, as long as the process runs. An informer
+    returned by acquire_informer() is for event handlers only and may end: release() ends it with its last handler,
+    unless informer() has returned it too.
     """
 
     def __init__(self, client: Client, *, clock: Clock, rng: random.Random) -> None:
@@ -29,9 +30,9 @@ class InformerFactory:
         self.clock = clock
         self._rng = rng
         self._informers: dict[_Key, SharedInformer[Any]] = {}
-        self._lent: set[SharedInformer[Any]] = set()  # those that release() may end
-        self._tasks: asyncio.TaskGroup | None = None  # while run() runs
-        self._running: dict[SharedInformer[Any], asyncio.Task[None]] = {}
+        self._releasable: set[SharedInformer[Any]] = set()  # those that release() may end
+        self._tasks: asyncio.TaskGroup | None = None  # not None during run()
+        self._informer_tasks: dict[SharedInformer[Any], asyncio.Task[None]] = {}
 
     def informer(
         self,
@@ -42,7 +43,7 @@ class InformerFactory:
         field_selector: str = "",
         transform: Transform[T] | None = None,
     ) -> SharedInformer[T]:
-        """The informer of this selection of a resource. If run() is running, a new one starts at once."""
+        """Return the informer of this selection of a resource. A new one starts at once if run() is in progress."""
         selection = Selection(namespace, label_selector, field_selector)
         key = (resource.group, resource.version, resource.plural, resource.type, selection, transform)
         informer = self._informers.get(key)
@@ -57,30 +58,31 @@ class InformerFactory:
             self._informers[key] = informer
             if self._tasks is not None:
                 self._start(informer, self._tasks)
-        self._lent.discard(informer)
+        self._releasable.discard(informer)
         return cast("SharedInformer[T]", informer)
 
     def acquire_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
-        """One that holds all objects of a resource, in whatever form: that of somebody else, or a new one."""
+        """Return an informer of all objects of a resource, of any object type: an existing one, or a new one."""
         for informer in self._informers.values():
-            theirs = informer.resource
-            same = (theirs.group, theirs.version, theirs.plural) == (resource.group, resource.version, resource.plural)
+            existing = informer.resource
+            group_version_resource = (existing.group, existing.version, existing.plural)
+            same = group_version_resource == (resource.group, resource.version, resource.plural)
             if same and informer.selection == EVERYTHING:
                 return informer
         informer = self.informer(resource)
-        self._lent.add(informer)
+        self._releasable.add(informer)
         return informer
 
     def release(self, registration: HandlerRegistration[Any]) -> None:
-        """Remove a handler of any_informer(). If it was the last one, and nobody else has the informer, that ends."""
+        """Remove a handler of an acquired informer, and end the informer if that was its last use."""
         registration.remove()
         informer = registration.informer
-        if informer.has_handlers or informer not in self._lent:
+        if informer.has_handlers or informer not in self._releasable:
             return
-        self._lent.discard(informer)
-        self._informers = {key: each for key, each in self._informers.items() if each is not informer}
-        if informer in self._running:
-            self._running.pop(informer).cancel()
+        self._releasable.discard(informer)
+        self._informers = {key: other for key, other in self._informers.items() if other is not informer}
+        if informer in self._informer_tasks:
+            self._informer_tasks.pop(informer).cancel()
         informer.mark_stopped()
 
     @property
@@ -88,7 +90,7 @@ class InformerFactory:
         return [*self._informers.values()]
 
     async def run(self) -> None:
-        """Run all informers, and those asked for meanwhile, until cancelled."""
+        """Run all informers, and those created in the meantime, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -97,13 +99,13 @@ class InformerFactory:
                 await asyncio.Future()
             finally:
                 self._tasks = None
-                self._running.clear()
+                self._informer_tasks.clear()
 
     async def wait_synced(self) -> None:
-        """Wait until every informer handed out so far has its first list. Cancellation: safe."""
+        """Wait until every informer created so far has its first list. Cancellation: safe."""
         for informer in self.informers:
             await informer.wait_synced()
 
     def _start(self, informer: SharedInformer[Any], tasks: asyncio.TaskGroup) -> None:
         name = f"informer/{informer.resource.group_resource}"
-        self._running[informer] = tasks.create_task(informer.run(), name=name)
+        self._informer_tasks[informer] = tasks.create_task(informer.run(), name=name)

@@ -1,6 +1,6 @@
-"""Reading the metadata of cached objects, Structs and plain JSON alike, and comparing resource versions.
+"""Access to the metadata of cached objects, Structs and dicts alike, and comparison of resource versions.
 
-May import `kubeloop.kube` alone.
+May import `kubeloop.kube` only.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class MetadataAccessor(Generic[T]):
-    """How to read one resource's objects: `key`, `uid`, `resource_version`, whichever way they are held."""
+    """Reads metadata of the objects of one resource, which are Structs or dicts of decoded JSON."""
 
     def __init__(self, resource: Resource[T]) -> None:
-        self.plain = not issubclass(resource.type, msgspec.Struct)
+        self.is_dict = not issubclass(resource.type, msgspec.Struct)
         self._kind = resource.kind
         self._api_version = resource.api_version
 
     def key(self, obj: T) -> str:
-        """ "namespace/name", or "name" for what lives in no namespace."""
-        if self.plain:
+        """Return "namespace/name", or "name" for a cluster-scoped object."""
+        if self.is_dict:
             metadata = cast("dict[str, Any]", obj).get("metadata") or {}
             namespace, name = metadata.get("namespace", ""), metadata.get("name", "")
             return f"{namespace}/{name}" if namespace else name
         return cast("Object", obj).key
 
     def uid(self, obj: T) -> str:
-        if self.plain:
+        if self.is_dict:
             return str((cast("dict[str, Any]", obj).get("metadata") or {}).get("uid", ""))
         return cast("Object", obj).metadata.uid
 
     def resource_version(self, obj: T) -> str:
-        if self.plain:
+        if self.is_dict:
             return str((cast("dict[str, Any]", obj).get("metadata") or {}).get("resourceVersion", ""))
         return cast("Object", obj).metadata.resource_version
 
     def initial_events_end(self, obj: T) -> bool:
-        """Is this bookmark the one that ends the initial events of a WatchList stream?"""
-        if self.plain:
+        """Return True if this bookmark ends the initial events of a WatchList stream."""
+        if self.is_dict:
             annotations = (cast("dict[str, Any]", obj).get("metadata") or {}).get("annotations") or {}
         else:
             annotations = cast("Object", obj).metadata.annotations
         return annotations.get(INITIAL_EVENTS_END) == "true"
 
     def normalize_decoded(self, obj: T) -> T:
-        """The object as it is kept: with kind and apiVersion (items of a list come without), without managedFields.
+        """Return the object in the form that is stored: with kind and apiVersion, and without managedFields.
 
-        Changes `obj` itself, which nobody else has seen yet.
+        Items of a list come without kind and apiVersion. Modifies `obj`, which must not be shared yet.
         """
-        if self.plain:
-            plain = cast("dict[str, Any]", obj)
-            metadata = plain.get("metadata")
+        if self.is_dict:
+            body = cast("dict[str, Any]", obj)
+            metadata = body.get("metadata")
             if metadata:
                 metadata.pop("managedFields", None)
-            plain.setdefault("kind", self._kind)
-            plain.setdefault("apiVersion", self._api_version)
+            body.setdefault("kind", self._kind)
+            body.setdefault("apiVersion", self._api_version)
         elif not cast("Object", obj).kind:
             msgspec.structs.force_setattr(cast("Object", obj), "kind", self._kind)
             msgspec.structs.force_setattr(cast("Object", obj), "api_version", self._api_version)
@@ -70,10 +70,10 @@ class MetadataAccessor(Generic[T]):
 
 
 def controller_uid(obj: Any) -> tuple[str, ...]:
-    """The uid of the owner reference with controller=true, if there is one. For the index "owner"."""
+    """Return the UID of the owner reference with controller=true, if there is one. For the index "owner"."""
     if isinstance(obj, dict):
         references = (obj.get("metadata") or {}).get("ownerReferences") or ()
-        return tuple(each.get("uid", "") for each in references if each.get("controller"))[:1]
+        return tuple(reference.get("uid", "") for reference in references if reference.get("controller"))[:1]
     for reference in obj.metadata.owner_references:
         if reference.controller:
             return (reference.uid,)
@@ -81,24 +81,24 @@ def controller_uid(obj: Any) -> tuple[str, ...]:
 
 
 def namespace(obj: Any) -> tuple[str, ...]:
-    """For the index "namespace"."""
+    """Return metadata.namespace. For the index "namespace"."""
     if isinstance(obj, dict):
         return ((obj.get("metadata") or {}).get("namespace", ""),)
     return (obj.metadata.namespace,)
 
 
 def node_name(obj: Any) -> tuple[str, ...]:
-    """spec.nodeName, if set. For the index "node"."""
+    """Return spec.nodeName, if set. For the index "node"."""
     name = (obj.get("spec") or {}).get("nodeName", "") if isinstance(obj, dict) else obj.spec.node_name
     return (name,) if name else ()
 
 
 def compare_resource_versions(left: str, right: str) -> int:
-    """-1, 0 or 1 as `left` is older than, as old as or newer than `right`; of the same resource and cluster.
+    """Return -1, 0 or 1 if `left` is older than, equal to or newer than `right`, for one resource of one cluster.
 
-    Since v1.35 a resource version is a decimal number without a bound, and comparable within its resource (KEP-5504).
-    Raises ValueError for anything else, such as what an aggregated API server may hand out: compare those for equality
-    at most. Source: apimachinery pkg/util/resourceversion.
+    Since v1.35 a resource version is a decimal number of any size, and comparable within its resource (KEP-5504).
+    Raises ValueError for other values, which aggregated API servers may use: compare those for equality only. Source:
+    apimachinery pkg/util/resourceversion.
     """
     for version in (left, right):
         if not (version.isascii() and version.isdigit()) or version[0] == "0":
@@ -109,7 +109,7 @@ def compare_resource_versions(left: str, right: str) -> int:
 
 
 def is_older(left: str, right: str) -> bool:
-    """Is `left` surely older than `right`? False where resource versions do not compare."""
+    """Return True if `left` is older than `right`; False if the resource versions are not comparable."""
     if left == right or not (left.isascii() and left.isdigit() and right.isascii() and right.isdigit()):
         return False
     if left[0] == "0" or right[0] == "0":

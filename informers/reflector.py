@@ -1,13 +1,13 @@
-"""Keeping a cache level with one resource of an API server: list it, watch it, and recover from whatever ends a watch.
+"""Reflector: lists and watches one resource of an API server, and recovers when a watch ends.
 
-    WatchList stream --initial-events-end--> watching    the list comes down the stream that goes on as the watch
+    WatchList stream --initial-events-end--> watching    the same stream continues as the watch
       | refused, silent, broken too often     ^  |  ^
-      v                                       |  |  +-- the stream ended: opened again at the last resourceVersion
+      v                                       |  |  +-- stream ended: opened again at the last resourceVersion
     paged list -------------------------------+  |
-                                                 +----- 410, ERROR, refused: from the start; what is cached stays, and
-                                                        is compared with the new list
+                                                 +----- 410, ERROR, refused: start over; the cached objects stay, and
+                                                        are compared with the new list
 
-How this follows client-go: tools/cache/reflector.go. May import `kubeloop.kube` alone.
+Follows client-go tools/cache/reflector.go. May import `kubeloop.kube` only.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAGE_LIMIT = 500  # objects
-SLICE_LIMIT = 64  # objects handled before other tasks get a turn: some 5 ms with busy handlers
-WATCH_SECONDS = 300  # asked of the server, times 1 to 2 by chance, so that not all watches end together
-# A live stream carries a bookmark a minute. One in which nothing moved for one to two of these is cut and opened anew:
-# a connection that died without a word would otherwise stay unnoticed until the watch's time is up.
-QUIET_SECONDS = 120.0
-# Likewise before the initial events have ended: a server that does not know sendInitialEvents never ends them.
-QUIET_INITIAL_SECONDS = 30.0
-REFUSED_TRIES = 10  # of opening a watch where the one before ended, then a list
-SHORT_STREAM_SECONDS = 1.0  # a stream that ends sooner, and brought nothing, is not opened again at once
-WATCH_LIST_TRIES = 3  # of broken WatchList streams in a row, then a list
+LIST_PAGE_SIZE = 500  # objects
+STEPS_PER_TURN = 64  # objects handled before other tasks get a turn: about 5 ms with expensive handlers
+MIN_WATCH_SECONDS = 300  # timeoutSeconds of a watch; multiplied by a random factor of 1 to 2, to spread reconnects
+# A healthy stream carries a bookmark every minute. A stream without an event for one to two times this long is closed
+# and opened again: a connection that was lost without a reset would otherwise go unnoticed until the watch times out.
+SILENCE_TIMEOUT_SECONDS = 120.0
+# The same before the initial events end: a server that does not support sendInitialEvents never ends them.
+INITIAL_SILENCE_TIMEOUT_SECONDS = 30.0
+MAX_REFUSED_WATCHES = 10  # refused attempts in a row to resume a watch, before a list
+SHORT_STREAM_SECONDS = 1.0  # a shorter stream without a new resourceVersion is resumed only after a delay
+MAX_BROKEN_WATCH_LISTS = 3  # broken WatchList streams in a row, before a list
 
-# How servers without WatchList, and roles that may not use it, refuse it. A list shows what it really was.
-_REFUSALS = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
+# Answers of servers without WatchList, and to users that may not use it. The list that follows shows the actual error.
+_WATCH_LIST_REFUSAL_CODES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which objects of a resource: of one namespace ("": of all), matching both selectors (in the API's syntax)."""
+    """Selection of objects of a resource: one namespace ("": all), and label and field selector in the API's syntax."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -61,45 +61,45 @@ EVERYTHING = Selection()
 
 
 class Cache(Protocol[T]):
-    """What a reflector fills."""
+    """Cache that a reflector fills."""
 
-    def known(self, key: str) -> T | None: ...
+    def get_cached(self, key: str) -> T | None: ...
 
-    def keep(self, obj: T) -> T | None:
-        """A decoded object in the form in which it is kept; None if it cannot be."""
+    def prepare(self, obj: T) -> T | None:
+        """Return the decoded object in the form in which it is stored; None if that fails."""
         ...
 
     async def replace(self, items: dict[str, T], resource_version: str) -> None:
-        """These kept objects, by key, are all there are."""
+        """Replace the contents by these prepared objects, given by key."""
         ...
 
     def apply(self, event_type: str, obj: T) -> None:
-        """One event of type ADDED, MODIFIED or DELETED."""
+        """Apply an event of type ADDED, MODIFIED or DELETED."""
         ...
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:
-        """Such an event about an object that could not be decoded."""
+        """Apply an event of these types about an object that could not be decoded."""
         ...
 
     def advance(self, resource_version: str) -> None:
-        """A bookmark: up to here there is nothing that the cache has not seen."""
+        """Record a bookmark: the cache has received all changes up to this version."""
         ...
 
 
-class _ListAgain(Exception):  # not an error: an instruction
-    """The watch cannot be continued where it ended."""
+class _RelistRequired(Exception):  # control flow, not an error
+    """The watch cannot be resumed where it ended."""
 
 
 async def yield_to_event_loop(steps: int) -> int:
-    """Give other tasks a turn after each SLICE_LIMIT steps: `steps = await breathe(steps)` counts and starts over."""
-    if steps < SLICE_LIMIT:
+    """Give other tasks a turn after each STEPS_PER_TURN steps. Usage: `steps = await yield_to_event_loop(steps)`."""
+    if steps < STEPS_PER_TURN:
         return steps + 1
     await asyncio.sleep(0)
     return 0
 
 
 class Reflector(Generic[T]):
-    """Fills one cache with one selection of one resource. Raises nothing of its own: every failure leads to a retry."""
+    """Fills one cache with one selection of one resource. run() does not raise: every failure leads to a retry."""
 
     def __init__(
         self, client: Client, resource: Resource[T], cache: Cache[T], *, rng: random.Random, selection: Selection
@@ -111,46 +111,50 @@ class Reflector(Generic[T]):
         self._selection = selection
         self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
-        self._resource_version = ""  # last seen: where a watch goes on
-        self._filling = False  # is the stream that is open still bringing the list?
-        self._watch_list_wanted = True  # until a server has refused it and then answered a list
+        self._resource_version = ""  # of the last event or list; a watch resumes here
+        self._initial_events_pending = False  # True while the open stream still sends the list
+        self._use_watch_list = True  # False after the server refused WatchList and answered a list
         self._broken_watch_lists = 0  # in a row
-        self._heard = 0  # events of any kind, bookmarks too
+        self._events_received = 0  # of any type, including bookmarks
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
             wait_seconds = 0.0
             try:
-                if self._watch_list_wanted and self._broken_watch_lists < WATCH_LIST_TRIES:
+                if self._use_watch_list and self._broken_watch_lists < MAX_BROKEN_WATCH_LISTS:
                     await self._watch_list()
                 await self._list()
                 await self._watch(initial=False)
-            except _ListAgain as reason:
-                log.info("listing again", extra={**self._about(), "reason": str(reason)})
+            except _RelistRequired as reason:
+                log.info("listing again", extra={**self._log_fields(), "reason": str(reason)})
             except ApiError as error:
                 wait_seconds = float(error.retry_after_seconds)
-                log.warning("cannot list", extra={**self._about(), "error": str(error), "code": error.code})
+                log.warning("cannot list", extra={**self._log_fields(), "error": str(error), "code": error.code})
             except ServerUnreachable as error:
-                log.warning("cannot list", extra={**self._about(), "error": str(error)})
+                log.warning("cannot list", extra={**self._log_fields(), "error": str(error)})
             await asyncio.sleep(max(wait_seconds, self._backoff.next_seconds()))
 
     # --- listing ---------------------------------------------------------------------------------------------------
 
     async def _watch_list(self) -> None:
-        """Watch, and get the list down the same stream. Returns if the server does not do that."""
+        """Watch a stream that starts with the list. Returns if the server does not support that."""
         try:
             await self._watch(initial=True)
-        except (ApiError, ServerUnreachable, TimeoutError) as error:  # before the list was whole
-            if isinstance(error, TimeoutError) or (isinstance(error, ApiError) and error.code in _REFUSALS):
-                self._watch_list_wanted = False
-                log.info("no WatchList, listing instead", extra={**self._about(), "error": str(error) or "silence"})
+        except (ApiError, ServerUnreachable, TimeoutError) as error:  # before the list was complete
+            if isinstance(error, TimeoutError) or (
+                isinstance(error, ApiError) and error.code in _WATCH_LIST_REFUSAL_CODES
+            ):
+                self._use_watch_list = False
+                log.info(
+                    "WatchList unsupported, listing", extra={**self._log_fields(), "error": str(error) or "no event"}
+                )
                 return
             self._broken_watch_lists += 1
             raise
 
     async def _list(self) -> None:
-        """Fill the cache from a list in pages, consistent with each other."""
+        """Fill the cache from a paged list whose pages are of one resourceVersion."""
         raw = cast(
             "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", self._resource), type=msgspec.Raw)
         )
@@ -163,184 +167,186 @@ class Reflector(Generic[T]):
                 self._selection.namespace,
                 label_selector=self._selection.label_selector,
                 field_selector=self._selection.field_selector,
-                limit=PAGE_LIMIT,
+                limit=LIST_PAGE_SIZE,
             ):
                 if page.restarted:
                     items.clear()
                 for item in page.items:
-                    self._take(item, items)
+                    self._add_item(item, items)
                     steps = await yield_to_event_loop(steps)
                 resource_version = page.metadata.resource_version
         except ApiError:
-            self._watch_list_wanted = True  # it was not WatchList that the server refused
+            self._use_watch_list = True  # the error was not about WatchList
             raise
         await self._cache.replace(items, resource_version)
-        self._filled_at(resource_version)
+        self._mark_listed(resource_version)
 
-    def _take(self, item: msgspec.Raw, items: dict[str, T]) -> None:
-        """One item of a list into `items`. One that cannot be read leaves what is known of it as it is."""
+    def _add_item(self, item: msgspec.Raw, items: dict[str, T]) -> None:
+        """Add one list item to `items`. For an item that cannot be decoded, keep the cached object."""
         try:
             obj = self._metadata.normalize_decoded(api_types.decode(self._resource.type, item))
-            kept = self._cache.keep(obj)
-            if kept is not None:
-                items[self._metadata.key(kept)] = kept
+            stored = self._cache.prepare(obj)
+            if stored is not None:
+                items[self._metadata.key(stored)] = stored
         except msgspec.ValidationError as error:
             key = api_types.decode(api_types.PartialObjectMetadata, item).key
-            log.error("cannot read an object", extra={**self._about(), "key": key, "error": str(error)})
-            known = self._cache.known(key)
-            if known is not None:
-                items[key] = known
+            log.error("cannot read an object", extra={**self._log_fields(), "key": key, "error": str(error)})
+            cached = self._cache.get_cached(key)
+            if cached is not None:
+                items[key] = cached
 
     # --- watching --------------------------------------------------------------------------------------------------
 
     async def _watch(self, *, initial: bool) -> None:
-        """Watch, stream after stream, each from where the one before ended; never returns.
+        """Watch one stream after the other, each resumed where the last one ended; never returns.
 
-        With `initial` the first stream brings the list too, and what keeps it from that is raised as from _stream.
-        Raises _ListAgain once the watch cannot be continued.
+        With `initial` the first stream sends the list too, and errors before its end are raised as from _stream.
+        Raises _RelistRequired once the watch cannot be resumed.
         """
         loop = asyncio.get_running_loop()
         refused = 0  # in a row
         while True:
-            began, began_at = loop.time(), self._resource_version
+            started_at, started_version = loop.time(), self._resource_version
             wait_seconds = 0.0
             try:
                 await self._stream(initial=initial)
-                if self._filling:
-                    if loop.time() - began >= WATCH_SECONDS:
-                        raise TimeoutError  # full of events, and none of them ended the initial ones
+                if self._initial_events_pending:
+                    if loop.time() - started_at >= MIN_WATCH_SECONDS:
+                        raise TimeoutError  # many events, but the initial events never ended
                     self._broken_watch_lists += 1
-                    raise _ListAgain("the stream ended before its initial events did")
+                    raise _RelistRequired("the stream ended before its initial events did")
                 refused = 0
             except ApiError as error:
                 refused += 1
-                if self._filling:
+                if self._initial_events_pending:
                     raise
-                if _hopeless(error) or refused >= REFUSED_TRIES:
-                    raise _ListAgain(str(error)) from error
+                if _is_relist_required(error) or refused >= MAX_REFUSED_WATCHES:
+                    raise _RelistRequired(str(error)) from error
                 wait_seconds = float(error.retry_after_seconds)
-                log.info("watch refused", extra={**self._about(), "error": str(error)})
+                log.info("watch refused", extra={**self._log_fields(), "error": str(error)})
             except (ServerUnreachable, TimeoutError) as error:
-                if self._filling:
+                if self._initial_events_pending:
                     raise
-                log.info("watch broken", extra={**self._about(), "error": str(error) or "silent for too long"})
+                log.info("watch broken", extra={**self._log_fields(), "error": str(error) or "no event for too long"})
             initial = False
-            useful = loop.time() - began >= SHORT_STREAM_SECONDS or self._resource_version != began_at
-            if useful:
+            made_progress = (
+                loop.time() - started_at >= SHORT_STREAM_SECONDS or self._resource_version != started_version
+            )
+            if made_progress:
                 self._backoff.reset()
-            if wait_seconds or refused or not useful:
+            if wait_seconds or refused or not made_progress:
                 await asyncio.sleep(max(wait_seconds, self._backoff.next_seconds()))
 
     async def _stream(self, *, initial: bool) -> None:
-        """One watch stream until the server ends it.
+        """Read one watch stream until the server ends it.
 
-        Raises ApiError if the server refuses it or breaks it off with 429, _ListAgain for any other ERROR event,
-        ServerUnreachable if the connection fails or breaks, TimeoutError if it was silent for too long.
+        Raises ApiError if the server refuses it or ends it with 429, _RelistRequired for any other ERROR event,
+        ServerUnreachable if the connection fails or breaks, TimeoutError if no event arrives for too long.
         """
         cache, metadata = self._cache, self._metadata
         items: dict[str, T] = {}
         steps = 0
-        self._filling = initial
-        async with asyncio.timeout(None) as cutoff:
-            with _cut_when_quiet(self, cutoff):
+        self._initial_events_pending = initial
+        async with asyncio.timeout(None) as timeout:
+            with _cancel_when_silent(self, timeout):
                 async with self._client.watch(
                     self._resource,
                     self._selection.namespace,
                     resource_version="" if initial else self._resource_version,
                     label_selector=self._selection.label_selector,
                     field_selector=self._selection.field_selector,
-                    timeout_seconds=round(WATCH_SECONDS * (1 + self._rng.random())),
+                    timeout_seconds=round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
                     send_initial_events=initial,
                     tolerant=True,
                 ) as events:
                     async for event in events:
                         event_type, obj = event.type, event.object
-                        if event_type != "BOOKMARK" or not self._filling:
-                            self._heard += 1
+                        if event_type != "BOOKMARK" or not self._initial_events_pending:
+                            self._events_received += 1
                         if event_type == "ERROR":
-                            raise _error(cast("WatchEvent[api_types.Status]", event))
+                            raise _exception_for_error_event(cast("WatchEvent[api_types.Status]", event))
                         if isinstance(obj, UnreadableObject):
-                            self._take_unreadable(event_type, obj, items)
+                            self._handle_unreadable(event_type, obj, items)
                         elif event_type == "BOOKMARK":
                             version = metadata.resource_version(obj)
-                            if not self._filling:
+                            if not self._initial_events_pending:
                                 self._resource_version = version
                                 cache.advance(version)
                             elif event.initial_events_end:
                                 await cache.replace(items, version)
-                                self._filled_at(version)
+                                self._mark_listed(version)
                                 items = {}
-                        elif not self._filling:
+                        elif not self._initial_events_pending:
                             self._resource_version = metadata.resource_version(obj)
                             cache.apply(event_type, metadata.normalize_decoded(obj))
                         elif event_type == "DELETED":
                             items.pop(metadata.key(obj), None)
                         else:
-                            kept = cache.keep(metadata.normalize_decoded(obj))
-                            if kept is not None:
-                                items[metadata.key(kept)] = kept
+                            stored = cache.prepare(metadata.normalize_decoded(obj))
+                            if stored is not None:
+                                items[metadata.key(stored)] = stored
                         steps = await yield_to_event_loop(steps)
 
-    def _filled_at(self, resource_version: str) -> None:
+    def _mark_listed(self, resource_version: str) -> None:
         self._resource_version = resource_version
-        self._filling = False
-        self._heard += 1
+        self._initial_events_pending = False
+        self._events_received += 1
         self._broken_watch_lists = 0
 
-    def _take_unreadable(self, event_type: str, obj: UnreadableObject, items: dict[str, T]) -> None:
-        log.error("cannot read an object", extra={**self._about(), "key": obj.key, "error": obj.problem})
-        if not self._filling:
+    def _handle_unreadable(self, event_type: str, obj: UnreadableObject, items: dict[str, T]) -> None:
+        log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
+        if not self._initial_events_pending:
             self._resource_version = obj.resource_version
             self._cache.apply_unreadable(event_type, obj)
         elif event_type == "DELETED":
             items.pop(obj.key, None)
-        elif (known := self._cache.known(obj.key)) is not None:
-            items[obj.key] = known
+        elif (cached := self._cache.get_cached(obj.key)) is not None:
+            items[obj.key] = cached
 
-    def _about(self) -> dict[str, Any]:
-        about: dict[str, Any] = {"resource": self._resource.group_resource}
+    def _log_fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"resource": self._resource.group_resource}
         if self._selection.namespace:
-            about["namespace"] = self._selection.namespace
-        return about
+            fields["namespace"] = self._selection.namespace
+        return fields
 
 
 @contextmanager
-def _cut_when_quiet(reflector: Reflector[Any], cutoff: asyncio.Timeout) -> Iterator[None]:
-    """Let `cutoff` expire once the reflector has heard nothing for a while.
+def _cancel_when_silent(reflector: Reflector[Any], timeout: asyncio.Timeout) -> Iterator[None]:
+    """Expire `timeout` once the reflector has received no event for a while.
 
-    Looks from time to time, which is cheaper than a timer set anew at each event: silence is noticed after one to two
-    times QUIET_SECONDS.
+    Compares event counts at intervals, which is cheaper than a new timer per event: silence is noticed after one to two
+    times SILENCE_TIMEOUT_SECONDS.
     """
     loop = asyncio.get_running_loop()
-    heard = reflector._heard
+    events_received = reflector._events_received
     timer: asyncio.TimerHandle
 
-    def look() -> None:
-        nonlocal heard, timer
-        if reflector._heard == heard:
-            cutoff.reschedule(loop.time())
+    def check_for_events() -> None:
+        nonlocal events_received, timer
+        if reflector._events_received == events_received:
+            timeout.reschedule(loop.time())
         else:
-            heard = reflector._heard
-            timer = loop.call_later(seconds(), look)
+            events_received = reflector._events_received
+            timer = loop.call_later(seconds(), check_for_events)
 
     def seconds() -> float:
-        return QUIET_INITIAL_SECONDS if reflector._filling else QUIET_SECONDS
+        return INITIAL_SILENCE_TIMEOUT_SECONDS if reflector._initial_events_pending else SILENCE_TIMEOUT_SECONDS
 
-    timer = loop.call_later(seconds(), look)
+    timer = loop.call_later(seconds(), check_for_events)
     try:
         yield
     finally:
         timer.cancel()
 
 
-def _error(event: WatchEvent[api_types.Status]) -> Exception:
+def _exception_for_error_event(event: WatchEvent[api_types.Status]) -> Exception:
     error = from_status(event.object)
-    return error if isinstance(error, TooManyRequests) else _ListAgain(str(error))
+    return error if isinstance(error, TooManyRequests) else _RelistRequired(str(error))
 
 
-def _hopeless(error: ApiError) -> bool:
-    """Can a watch from the same resourceVersion not come to be granted by asking again?
+def _is_relist_required(error: ApiError) -> bool:
+    """Return True if retries cannot resume the watch at the same resourceVersion.
 
-    A version too large is one of the future: the server went back in time, to a backup perhaps.
+    ResourceVersionTooLarge means that the server was reset to an older state, for example from a backup.
     """
     return (error.code < 500 and error.code != 429) or error.has_cause("ResourceVersionTooLarge")

@@ -1,9 +1,9 @@
-"""A shared informer: one watch of one resource, one store, any number of handlers.
+"""Shared informer: one watch of one resource, one store, any number of handlers.
 
     reflector --replace/apply--> store --on_add/on_update/on_delete--> every handler, in the same order
 
-What a handler is told about one key is a story that makes sense by itself: on_add, any number of on_update, on_delete,
-and from the start. It hears of a change after the store shows it. May import `kubeloop.kube` alone.
+A handler receives a consistent sequence of calls per key: on_add, any number of on_update, on_delete, and again from
+the start. Handlers are called after the store shows the change. May import `kubeloop.kube` only.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Transform = Callable[[T], T]
-"""Applied to each object before it is stored, to keep less of it. Keeps its metadata; may change a dict in place."""
+"""Applied to each object before it is stored, to store less. Must not change the metadata; may modify a dict."""
 
 
 class ResourceEventHandler(Protocol[T_contra]):
-    """What a handler is told, on the event loop, in store order, after the store changed. Must not block."""
+    """Event handler. Called on the event loop, in the order of changes, after the store changed. Must not block."""
 
     def on_add(self, obj: T_contra, initial: bool) -> None:
-        """`initial`: it was there when this handler began, rather than having just been created."""
+        """Handle a new object. `initial`: it existed when this handler was added."""
         ...
 
     def on_update(self, old: T_contra, new: T_contra) -> None:
-        """It changed; or, on a resync, it did not and `old is new`."""
+        """Handle a changed object; on a resync `old is new`."""
         ...
 
     def on_delete(self, obj: T_contra, final_state_unknown: bool) -> None:
-        """It is gone. `final_state_unknown`: the deletion itself was missed, and `obj` is the state last seen."""
+        """Handle a deletion. `final_state_unknown`: the delete event was missed, and `obj` is the last cached state."""
         ...
 
 
 class ResourceEventHandlerFuncs(Generic[T]):
-    """ResourceEvents from plain functions; what is left out is not wanted."""
+    """ResourceEventHandler made of functions; None ignores the event."""
 
     def __init__(
         self,
@@ -70,91 +70,97 @@ class ResourceEventHandlerFuncs(Generic[T]):
 
 
 class HandlerRegistration(Generic[T]):
-    """One handler at one informer.
+    """One handler added to one informer.
 
-    joining (owed: objects it has not been told of) --all told--> level with the store --remove()--> gone
+    pending adds --all delivered, informer synced--> synced --remove()--> inactive
     """
 
     def __init__(
-        self, informer: SharedInformer[T], handler: ResourceEventHandler[T], resync_seconds: float, owed: dict[str, T]
+        self,
+        informer: SharedInformer[T],
+        handler: ResourceEventHandler[T],
+        resync_seconds: float,
+        pending_adds: dict[str, T],
     ) -> None:
         self.handler = handler
         self.resync_seconds = resync_seconds
         self.informer = informer
-        self._owed = owed  # of a late handler: what was in the store when it came, by key, as it was then
+        self._pending_adds = pending_adds  # for a handler added later: the objects in the store at that time, by key
         self._active = True
-        self._level = asyncio.Event()
+        self._synced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def synced(self) -> bool:
-        """Has the handler been told of everything that the first list held?"""
-        return self._level.is_set()
+        """Return True if the handler has received all objects of the first list."""
+        return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Cancellation: safe."""
-        await self._level.wait()
+        """Wait until the handler has received all objects of the first list. Cancellation: safe."""
+        await self._synced.wait()
 
     def remove(self) -> None:
-        """The handler is told nothing more from now on."""
+        """Stop all calls to the handler."""
         self._active = False
-        self._owed.clear()
-        self.informer._registrations = tuple(each for each in self.informer._registrations if each is not self)
+        self._pending_adds.clear()
+        self.informer._registrations = tuple(
+            registration for registration in self.informer._registrations if registration is not self
+        )
         for task in self._tasks:
             task.cancel()
 
-    # What the informer tells it.
+    # Notifications from the informer.
 
-    def _added(self, key: str, obj: T, initial: bool) -> None:
+    def _notify_added(self, key: str, obj: T, initial: bool) -> None:
         if self._active:
             try:
                 self.handler.on_add(obj, initial)
             except Exception:
-                self._failed("on_add", key)
+                self._log_failure("on_add", key)
 
-    def _updated(self, key: str, old: T, new: T) -> None:
-        if self._owed and (owed := self._owed.pop(key, None)) is not None:
-            self._added(key, owed, True)
+    def _notify_updated(self, key: str, old: T, new: T) -> None:
+        if self._pending_adds and (pending_obj := self._pending_adds.pop(key, None)) is not None:
+            self._notify_added(key, pending_obj, True)
         if self._active:
             try:
                 self.handler.on_update(old, new)
             except Exception:
-                self._failed("on_update", key)
+                self._log_failure("on_update", key)
 
-    def _deleted(self, key: str, obj: T, final_state_unknown: bool) -> None:
-        if self._owed and (owed := self._owed.pop(key, None)) is not None:
-            self._added(key, owed, True)
+    def _notify_deleted(self, key: str, obj: T, final_state_unknown: bool) -> None:
+        if self._pending_adds and (pending_obj := self._pending_adds.pop(key, None)) is not None:
+            self._notify_added(key, pending_obj, True)
         if self._active:
             try:
                 self.handler.on_delete(obj, final_state_unknown)
             except Exception:
-                self._failed("on_delete", key)
+                self._log_failure("on_delete", key)
 
-    def _failed(self, what: str, key: str) -> None:
+    def _log_failure(self, method: str, key: str) -> None:
         log.exception(
             "handler failed",
-            extra={**self.informer._about(key), "handler": repr(self.handler), "method": what},
+            extra={**self.informer._log_fields(key), "handler": repr(self.handler), "method": method},
         )
 
-    # Its tasks, in the informer's group.
+    # Tasks, which run in the informer's task group.
 
     def _start(self, tasks: asyncio.TaskGroup, rng: random.Random) -> None:
-        self._tasks = [tasks.create_task(self._catch_up(), name=f"catching up with {self.informer!r}")]
+        self._tasks = [tasks.create_task(self._deliver_pending_adds(), name=f"initial adds of {self.informer!r}")]
         if self.resync_seconds:
             self._tasks.append(tasks.create_task(self._resync(rng), name=f"resync of {self.informer!r}"))
 
-    async def _catch_up(self) -> None:
-        """Tell the handler what it is owed, a slice at a time. An event for a key still owed settles that first."""
+    async def _deliver_pending_adds(self) -> None:
+        """Deliver pending adds, a slice at a time. An event for a key delivers the pending add of that key first."""
         steps = 0
-        while self._owed:
-            key = next(iter(self._owed))
-            self._added(key, self._owed.pop(key), True)
+        while self._pending_adds:
+            key = next(iter(self._pending_adds))
+            self._notify_added(key, self._pending_adds.pop(key), True)
             steps = await yield_to_event_loop(steps)
         await self.informer.wait_synced()
-        self._level.set()
+        self._synced.set()
 
     async def _resync(self, rng: random.Random) -> None:
-        await self._level.wait()
+        await self._synced.wait()
         store = self.informer.store
         while True:
             await asyncio.sleep(self.resync_seconds * (1 + rng.random() / 10))
@@ -162,14 +168,14 @@ class HandlerRegistration(Generic[T]):
             for key in [*store.keys()]:
                 obj = store.get(key)
                 if obj is not None:
-                    self._updated(key, obj, obj)
+                    self._notify_updated(key, obj, obj)
                 steps = await yield_to_event_loop(steps)
 
 
 class SharedInformer(Generic[T]):
-    """Keeps `store` level with the API server, and tells handlers of every change.
+    """Keeps `store` up to date with the API server, and calls handlers for every change.
 
-    Runs until `run()` is cancelled; may be run again, and then lists anew.
+    run() lists and watches until it is cancelled; it may be called again, and then lists anew.
     """
 
     def __init__(
@@ -188,11 +194,10 @@ class SharedInformer(Generic[T]):
         self._transform = transform
         self._rng = rng
         self._reflector = Reflector(client, resource, self, rng=rng, selection=selection)
-        self._registrations: tuple[
-            HandlerRegistration[T], ...
-        ] = ()  # replaced, never changed: it is iterated while calling
+        # Replaced as a whole, never modified: a handler may add or remove registrations during an iteration.
+        self._registrations: tuple[HandlerRegistration[T], ...] = ()
         self._synced = asyncio.Event()
-        self._tasks: asyncio.TaskGroup | None = None  # while run() runs
+        self._tasks: asyncio.TaskGroup | None = None  # not None during run()
         self._last_resource_version = ""
 
     def __repr__(self) -> str:
@@ -200,7 +205,7 @@ class SharedInformer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Does the store hold the first list, and have the handlers that were there been told of all of it?"""
+        """Return True if the store holds the first list and the handlers added before it have received all of it."""
         return self._synced.is_set()
 
     @property
@@ -209,28 +214,28 @@ class SharedInformer(Generic[T]):
 
     @property
     def last_resource_version(self) -> str:
-        """How far the store is: of the newest list, event or bookmark; "" before the first list."""
+        """Return the resourceVersion of the newest list, event or bookmark; "" before the first list."""
         return self._last_resource_version
 
     async def wait_synced(self) -> None:
-        """Cancellation: safe."""
+        """Wait until the store holds the first list. Cancellation: safe."""
         await self._synced.wait()
 
     def add_handler(self, handler: ResourceEventHandler[T], *, resync_seconds: float = 0.0) -> HandlerRegistration[T]:
-        """Tell `handler` of everything in the store, as initial adds, and of every change from then on.
+        """Call `handler` for all objects in the store, as initial adds, and for every change from then on.
 
-        Never calls it before returning. With `resync_seconds` (and up to a tenth more, to spread handlers out) it is
-        also told every object again and again, as on_update(obj, obj).
+        Never calls it before returning. With `resync_seconds` (and up to a tenth more, to spread handlers out) it also
+        receives on_update(obj, obj) for every object at that interval.
         """
-        owed = {key: self.store[key] for key in self.store}
-        registration = HandlerRegistration(self, handler, resync_seconds, owed)
+        pending_adds = {key: self.store[key] for key in self.store}
+        registration = HandlerRegistration(self, handler, resync_seconds, pending_adds)
         self._registrations = (*self._registrations, registration)
         if self._tasks is not None:
             registration._start(self._tasks, self._rng)
         return registration
 
     def mark_stopped(self) -> None:
-        """It will not run again: who waits for its first list goes on with what there is."""
+        """Record that run() will not be called again; wait_synced() then returns without a list."""
         self._synced.set()
 
     async def run(self) -> None:
@@ -245,22 +250,22 @@ class SharedInformer(Generic[T]):
             finally:
                 self._tasks = None
 
-    # --- what the reflector brings ---------------------------------------------------------------------------------
+    # --- changes from the reflector --------------------------------------------------------------------------------
 
-    def known(self, key: str) -> T | None:
+    def get_cached(self, key: str) -> T | None:
         return self.store.get(key)
 
-    def keep(self, obj: T) -> T | None:
+    def prepare(self, obj: T) -> T | None:
         if self._transform is None:
             return obj
         try:
             return self._transform(obj)
         except Exception:
-            log.exception("transform failed", extra=self._about(self._metadata.key(obj)))
+            log.exception("transform failed", extra=self._log_fields(self._metadata.key(obj)))
             return None
 
     async def replace(self, items: dict[str, T], resource_version: str) -> None:
-        """Deletions first: what takes the place of something gone (a name, room on a node) comes after it."""
+        """Replace all objects. Deletions first: what replaces a deleted object (name, room on a node) comes after."""
         initial = not self.has_synced
         steps = 0
         for key in [key for key in self.store if key not in items]:
@@ -273,23 +278,23 @@ class SharedInformer(Generic[T]):
         self._synced.set()
 
     def apply(self, event_type: str, obj: T) -> None:
-        kept = self.keep(obj)
+        stored = self.prepare(obj)
         metadata = self._metadata
-        if kept is None:
+        if stored is None:
             self._last_resource_version = metadata.resource_version(obj)
             return
-        self._last_resource_version = metadata.resource_version(kept)
-        key = metadata.key(kept)
+        self._last_resource_version = metadata.resource_version(stored)
+        key = metadata.key(stored)
         if event_type != "DELETED":
-            self._set(key, kept, False, listed=False)
+            self._set(key, stored, False, listed=False)
             return
         old = self.store.get(key)
         if old is None:
             return
-        if metadata.uid(old) == metadata.uid(kept):
-            self._delete(key, kept, final_state_unknown=False)
-        elif is_older(metadata.resource_version(old), metadata.resource_version(kept)):
-            self._delete(key, old, final_state_unknown=True)  # the end of one that we have never seen
+        if metadata.uid(old) == metadata.uid(stored):
+            self._delete(key, stored, final_state_unknown=False)
+        elif is_older(metadata.resource_version(old), metadata.resource_version(stored)):
+            self._delete(key, old, final_state_unknown=True)  # deletion of a newer object that was never in the store
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:
         self._last_resource_version = obj.resource_version
@@ -301,33 +306,33 @@ class SharedInformer(Generic[T]):
         self._last_resource_version = resource_version
 
     def _set(self, key: str, obj: T, initial: bool, *, listed: bool) -> None:
-        """Take in the state of an object, unless it is the one we know.
+        """Store the state of an object, unless the stored state is the same or newer.
 
-        A list is believed even where it shows older states (a server restored from a backup); an event is not, since
-        servers may send one twice.
+        States from a list are stored even if they are older (a server restored from a backup). Older states from events
+        are ignored, since servers may send an event twice.
         """
         old = self.store.get(key)
         if old is None:
             self.store.put(key, obj)
             for registration in self._registrations:
-                registration._added(key, obj, initial)
+                registration._notify_added(key, obj, initial)
             return
         metadata = self._metadata
-        known_version, version = metadata.resource_version(old), metadata.resource_version(obj)
-        if not listed and is_older(version, known_version):
+        old_version, version = metadata.resource_version(old), metadata.resource_version(obj)
+        if not listed and is_older(version, old_version):
             return
         if metadata.uid(old) != metadata.uid(obj):
             self._delete(key, old, final_state_unknown=True)
             self._set(key, obj, initial, listed=listed)
-        elif version != known_version or not version:
+        elif version != old_version or not version:
             self.store.put(key, obj)
             for registration in self._registrations:
-                registration._updated(key, old, obj)
+                registration._notify_updated(key, old, obj)
 
     def _delete(self, key: str, last: T, *, final_state_unknown: bool) -> None:
         self.store.remove(key)
         for registration in self._registrations:
-            registration._deleted(key, last, final_state_unknown)
+            registration._notify_deleted(key, last, final_state_unknown)
 
-    def _about(self, key: str) -> dict[str, str]:
+    def _log_fields(self, key: str) -> dict[str, str]:
         return {"resource": self.resource.group_resource, "key": key}
