@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,29 +22,35 @@ class InProcessApi:
     sent as JSON; the default content type of a patch is a merge patch.
     """
 
-    def __init__(self, server: ApiServer | None = None, *, token: str | None = None, **options: Any) -> None:
-        """Use `server`, or create one: in-memory, with the system clock, a fixed seed and ApiServer's `options`."""
+    def __init__(
+        self, server: ApiServer | None = None, *, default_headers: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        """Use `server`, or create one: in memory, without a token, with the system clock, a fixed seed and `options`.
+
+        default_headers: headers of every request, named as keyword arguments.
+        """
         if server is None:
-            server = ApiServer(**{"clock": SystemClock(), "rng": random.Random(1), "token": token, **options})
+            server = ApiServer(**{"clock": SystemClock(), "rng": random.Random(1), "token": None, **options})
         self.server = server
         self.warnings: list[str] = []
         self.headers: dict[str, str] = {}
+        self._default_headers = default_headers or {}
 
     def __call__(
         self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
     ) -> tuple[int, Any]:
         """Send a request and return the status and the decoded content (see `decoded`)."""
-        return self._content(self.server.answer(request(method, path, body, content_type, **headers)))
+        return self._content(self.server.answer(self._request(method, path, body, content_type, headers)))
 
     async def handle(
         self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
     ) -> tuple[int, Any]:
         """Send a request that may wait: for webhooks, for expensive expressions or because of injected faults."""
-        return self._content(await self.server.handle(request(method, path, body, content_type, **headers)))
+        return self._content(await self.server.handle(self._request(method, path, body, content_type, headers)))
 
     def respond(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Response:
         """Send a request and return the server's own response."""
-        response = self.server.answer(request(method, path, body, content_type, **headers))
+        response = self.server.answer(self._request(method, path, body, content_type, headers))
         self._note_headers(response)
         return response
 
@@ -57,6 +64,9 @@ class InProcessApi:
         status, content = self("POST", path, body)
         assert status == 201, content
         return content
+
+    def _request(self, method: str, path: str, body: Any, content_type: str, headers: Mapping[str, str]) -> Request:
+        return request(method, path, body, content_type, **{**self._default_headers, **headers})
 
     def _content(self, response: Response) -> tuple[int, Any]:
         self._note_headers(response)

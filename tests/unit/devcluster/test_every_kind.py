@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, Served, of_version
 from kubeloop.devcluster.api.subresources import subresource_verbs
 from kubeloop.devcluster.openapi.discovery import discovery
 from kubeloop.devcluster.openapi.documents import openapi
-from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.kube.clock import SystemClock
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 POD_SPEC: JSON = {"containers": [{"name": "main", "image": "nginx"}]}
@@ -130,33 +127,9 @@ def named(each: Served) -> str:
     return f"{each.resource.plural}.{each.resource.api_version}"
 
 
-class Api:
-    """A server in memory, and how to ask it."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
-
-    def ask(
-        self, method: str, path: str, body: Any = None, content_type: str = "", accept: str = ""
-    ) -> tuple[int, Any]:
-        """Status and body; the body of a watch is its stream."""
-        headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": "tests/1"}
-        headers = {name: value for name, value in headers.items() if value}
-        sent = b"" if body is None else msgspec.json.encode(body)
-        answer = self._server.answer(Request.of(method, path, headers, sent))
-        if isinstance(answer.body, bytes):
-            return answer.status, msgspec.json.decode(answer.body)
-        return answer.status, answer.body
-
-    def must(self, method: str, path: str, body: Any = None, content_type: str = "", accept: str = "") -> Any:
-        status, answer = self.ask(method, path, body, content_type, accept)
-        assert status in (200, 201), answer
-        return answer
-
-
 @pytest.fixture
-async def api() -> Api:
-    return Api(ApiServer(clock=SystemClock(), rng=random.Random(1), token=None))
+async def api() -> InProcessApi:
+    return InProcessApi(default_headers={"user_agent": "tests/1"})
 
 
 def collection(each: Served) -> str:
@@ -187,26 +160,26 @@ async def first_events(stream: AsyncIterator[bytes], count: int) -> list[tuple[s
 
 
 @pytest.mark.parametrize("each", STORED, ids=named)
-async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, api: Api):
+async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, api: InProcessApi):
     sent = example(each)
-    created = api.must("POST", collection(each), sent)
+    created = api.succeed("POST", collection(each), sent)
     path = f"{collection(each)}/{created['metadata']['name']}"
     assert (created["apiVersion"], created["kind"]) == (each.resource.api_version, each.resource.kind)
     assert created["metadata"].get("generation", 0) == bool(each.generation)
-    assert api.must("GET", path) == created
+    assert api.succeed("GET", path) == created
 
-    listed = api.must("GET", f"{collection(each)}?labelSelector=app%3Dx")
+    listed = api.succeed("GET", f"{collection(each)}?labelSelector=app%3Dx")
     assert listed["kind"] == each.list_kind
     assert [item["metadata"]["uid"] for item in listed["items"]] == [created["metadata"]["uid"]]
-    watch = api.must("GET", f"{collection(each)}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
+    watch = api.succeed("GET", f"{collection(each)}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
 
     created["metadata"]["annotations"] = {"by": "update"}
-    updated = api.must("PUT", path, created)
+    updated = api.succeed("PUT", path, created)
     assert updated["metadata"]["annotations"].items() >= {"by": "update"}.items()
     json_patch = [{"op": "replace", "path": "/metadata/annotations/by", "value": "json"}]
     for kind, media in PATCHES.items():
         body = json_patch if kind == "json" else {"metadata": {"annotations": {"by": kind}}}
-        patched = api.must("PATCH", path, body, f"application/{media}")
+        patched = api.succeed("PATCH", path, body, f"application/{media}")
         assert patched["metadata"]["annotations"]["by"] == kind
         assert {name: value for name, value in patched.items() if name != "metadata"} == {
             name: value for name, value in updated.items() if name != "metadata"
@@ -216,14 +189,14 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, 
         "kind": sent["kind"],
         "metadata": {"name": sent["metadata"]["name"], "annotations": {"applied": "yes"}},
     }
-    applied = api.must("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
+    applied = api.succeed("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
     assert applied["metadata"]["annotations"].items() >= {"by": "strategic", "applied": "yes"}.items()
     owners = {(entry["manager"], entry["operation"]) for entry in applied["metadata"]["managedFields"]}
     assert owners == {("tests", "Update"), ("me", "Apply")}
     assert all(entry["apiVersion"] == sent["apiVersion"] for entry in applied["metadata"]["managedFields"])
 
-    api.must("DELETE", path)
-    if api.ask("GET", path)[0] == 200:  # it waits for its finalizer
+    api.succeed("DELETE", path)
+    if api("GET", path)[0] == 200:  # it waits for its finalizer
         assert each.resource.kind in PROTECTED or each.dependents == "orphaned"
         return
     events = await first_events(watch, 6)
@@ -233,37 +206,37 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, 
 
 
 @pytest.mark.parametrize("each", STORED, ids=named)
-async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: Served, api: Api):
+async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: Served, api: InProcessApi):
     wish = example(each)
     path = f"{collection(each)}/{wish['metadata']['name']}"
-    api.must("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
-    shown = api.must("GET", collection(each), accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    api.succeed("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
+    shown = api.succeed("GET", collection(each), accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     rows = [row["cells"] for row in shown["rows"]]
     assert any(wish["metadata"]["name"] in row for row in rows)
     more = 1 if each.resource.kind == "IPAddress" else 0  # v1.36 forgets to define the column of their age
     assert all(len(row) == len(shown["columnDefinitions"]) + more for row in rows)
-    metadata = api.must("GET", path, accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+    metadata = api.succeed("GET", path, accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
     assert metadata["metadata"]["labels"]["app"] == "x"
-    status, _ = api.ask("DELETE", f"{collection(each)}?labelSelector=app%3Dx")
+    status, _ = api("DELETE", f"{collection(each)}?labelSelector=app%3Dx")
     assert status == (200 if "deletecollection" in each.verbs else 405)
     if status == 200:
-        left = api.ask("GET", path)[1]
+        left = api("GET", path)[1]
         assert left.get("code") == 404 or "deletionTimestamp" in left["metadata"]
 
 
 @pytest.mark.parametrize("each", WITH_STATUS, ids=named)
-async def test_a_status_is_written_through_its_subresource_alone(each: Served, api: Api):
-    created = api.must("POST", collection(each), example(each))
+async def test_a_status_is_written_through_its_subresource_alone(each: Served, api: InProcessApi):
+    created = api.succeed("POST", collection(each), example(each))
     path = f"{collection(each)}/{created['metadata']['name']}"
     field, value = STATUS.get(each.resource.group_resource, ("conditions", [CONDITION]))
     spec_before = created.get("spec")
-    ignored = api.must("PUT", path, {**created, "status": {**(created.get("status") or {}), field: value}})
+    ignored = api.succeed("PUT", path, {**created, "status": {**(created.get("status") or {}), field: value}})
     assert (ignored.get("status") or {}) == (created.get("status") or {}) or each.resource.kind == "Node"
-    written = api.must("PATCH", f"{path}/status", {"status": {field: value}}, "application/merge-patch+json")
+    written = api.succeed("PATCH", f"{path}/status", {"status": {field: value}}, "application/merge-patch+json")
     assert written["status"][field] == value
-    again = api.must("PUT", f"{path}/status", written)
+    again = api.succeed("PUT", f"{path}/status", written)
     assert (again["status"], again.get("spec")) == (written["status"], spec_before)
-    assert api.must("GET", f"{path}/status") == api.must("GET", path)
+    assert api.succeed("GET", f"{path}/status") == api.succeed("GET", path)
 
 
 CONDITION: JSON = {
@@ -297,53 +270,53 @@ STATUS: dict[str, tuple[str, Any]] = {
 }
 
 
-async def test_an_approval_writes_conditions_alone(api: Api):
+async def test_an_approval_writes_conditions_alone(api: InProcessApi):
     each = BY_PATH["certificates.k8s.io", "v1", "certificatesigningrequests"]
-    created = api.must("POST", collection(each), example(each))
+    created = api.succeed("POST", collection(each), example(each))
     assert created["spec"]["username"] == "admin"
     approval = {"type": "Approved", "status": "True", "reason": "Test", "lastUpdateTime": "2026-01-01T00:00:00Z"}
     created["status"] = {"conditions": [approval], "certificate": "LS0tLS0="}
     created["metadata"]["labels"] = {"mine": "ignored"}
-    approved = api.must("PUT", f"{collection(each)}/x/approval", created)
+    approved = api.succeed("PUT", f"{collection(each)}/x/approval", created)
     assert approved["status"] == {"conditions": [{**approval, "lastTransitionTime": approval["lastUpdateTime"]}]}
     assert approved["metadata"]["labels"] == {"app": "x"}
 
 
-async def test_a_kind_without_rules_of_its_own_needs_the_fields_that_its_type_requires(api: Api):
+async def test_a_kind_without_rules_of_its_own_needs_the_fields_that_its_type_requires(api: InProcessApi):
     each = BY_PATH["networking.k8s.io", "v1", "ipaddresses"]
     lacking = {**example(each), "spec": {"parentRef": {"resource": "services"}}}
-    status, answer = api.ask("POST", collection(each), lacking)
+    status, answer = api("POST", collection(each), lacking)
     assert (status, [cause["field"] for cause in answer["details"]["causes"]]) == (422, ["spec.parentRef.name"])
 
 
-async def test_an_autoscaler_is_one_object_under_both_versions(api: Api):
+async def test_an_autoscaler_is_one_object_under_both_versions(api: InProcessApi):
     older, newer = (BY_PATH["autoscaling", version, "horizontalpodautoscalers"] for version in ("v1", "v2"))
     wish = example(older)
     wish["spec"] = {**wish["spec"], "targetCPUUtilizationPercentage": 70}
-    api.must("POST", collection(older), wish)
-    seen = api.must("GET", f"{collection(newer)}/x")
+    api.succeed("POST", collection(older), wish)
+    seen = api.succeed("GET", f"{collection(newer)}/x")
     assert seen["apiVersion"] == "autoscaling/v2"
     assert seen["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 70
     patch = {"spec": {"targetCPUUtilizationPercentage": 60}}
-    api.must("PATCH", f"{collection(older)}/x", patch, "application/merge-patch+json")
-    seen = api.must("GET", f"{collection(newer)}/x")
+    api.succeed("PATCH", f"{collection(older)}/x", patch, "application/merge-patch+json")
+    seen = api.succeed("GET", f"{collection(newer)}/x")
     assert seen["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 60
 
 
 @pytest.mark.parametrize("each", SCALABLE, ids=named)
-async def test_a_scale_reads_and_writes_the_replicas(each: Served, api: Api):
-    created = api.must("POST", collection(each), example(each))
+async def test_a_scale_reads_and_writes_the_replicas(each: Served, api: InProcessApi):
+    created = api.succeed("POST", collection(each), example(each))
     path = f"{collection(each)}/{created['metadata']['name']}"
-    scale = api.must("GET", f"{path}/scale")
+    scale = api.succeed("GET", f"{path}/scale")
     assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", 1)
     scale["spec"]["replicas"] = 3
-    assert api.must("PUT", f"{path}/scale", scale)["spec"]["replicas"] == 3
-    api.must("PATCH", f"{path}/scale", {"spec": {"replicas": 4}}, "application/merge-patch+json")
-    assert api.must("GET", path)["spec"]["replicas"] == 4
+    assert api.succeed("PUT", f"{path}/scale", scale)["spec"]["replicas"] == 3
+    api.succeed("PATCH", f"{path}/scale", {"spec": {"replicas": 4}}, "application/merge-patch+json")
+    assert api.succeed("GET", path)["spec"]["replicas"] == 4
 
 
 @pytest.mark.parametrize("each", list(BY_PATH.values()), ids=named)
-async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(each: Served, api: Api):
+async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(each: Served, api: InProcessApi):
     resource = each.resource
     root = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
     document = discovery(root, "")
@@ -364,7 +337,7 @@ async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(ea
         *((f"{collection(each)}/x/{sub}", told[f"{resource.plural}/{sub}"], methods) for sub in resource.subresources),
     ):
         for method, verb in asked.items():
-            status, _ = api.ask(method, path)
+            status, _ = api(method, path)
             no_such_path = status == 404 and each.verbs == CREATE_ONLY
             assert (status != 405 and not no_such_path) == (verb in names), (method, path, verb)
         template = path.replace("/namespaces/default/", "/namespaces/{namespace}/").replace(

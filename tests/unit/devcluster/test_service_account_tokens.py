@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,8 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.server.apiserver import ApiServer
+from support.api_requests import InProcessApi
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -23,20 +21,15 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-class Asked:
-    """A server that wants tokens, at a time of ours."""
+class TokenApi:
+    """Requests with bearer tokens to a server whose clock the test sets."""
 
     def __init__(self) -> None:
         self.clock = SetClock(NOW)
-        self._server = ApiServer(clock=self.clock, rng=random.Random(1), token="secret")
+        self._api = InProcessApi(token="secret", clock=self.clock)
 
     def __call__(self, method: str, path: str, body: Any = None, *, bearer: str = "secret") -> tuple[int, JSON]:
-        headers = {"content-type": "application/json", "authorization": f"Bearer {bearer}"}
-        answer = self._server.answer(
-            Request.of(method, path, headers, b"" if body is None else msgspec.json.encode(body))
-        )
-        assert isinstance(answer.body, bytes)
-        return answer.status, msgspec.json.decode(answer.body)
+        return self._api(method, path, body, authorization=f"Bearer {bearer}")
 
     def token(self, **spec: Any) -> str:
         status, answer = self("POST", f"{ACCOUNTS}/robot/token", {"spec": spec})
@@ -57,31 +50,31 @@ class Asked:
 
 
 @pytest.fixture
-async def ask() -> Asked:
-    asked = Asked()
-    assert asked("POST", ACCOUNTS, {"metadata": {"name": "robot"}})[0] == 201
-    return asked
+async def api() -> TokenApi:
+    api = TokenApi()
+    assert api("POST", ACCOUNTS, {"metadata": {"name": "robot"}})[0] == 201
+    return api
 
 
 def decoded(part: str) -> bytes:
     return urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-async def test_a_token_is_its_service_account(ask: Asked):
-    token = ask.token()
+async def test_a_token_is_its_service_account(api: TokenApi):
+    token = api.token()
     claims = msgspec.json.decode(decoded(token.split(".")[1]))
-    assert ask.user(token) == {
+    assert api.user(token) == {
         "username": "system:serviceaccount:default:robot",
-        "uid": ask.uid(f"{ACCOUNTS}/robot"),
+        "uid": api.uid(f"{ACCOUNTS}/robot"),
         "groups": ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"],
         "extra": {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]},
     }
-    assert ask("GET", "/api/v1/namespaces", bearer=token)[0] == 200
+    assert api("GET", "/api/v1/namespaces", bearer=token)[0] == 200
 
 
-async def test_a_token_is_signed_with_the_published_key(ask: Asked):
-    token = ask.token(expirationSeconds=600)
-    (key,) = ask("GET", "/openid/v1/jwks")[1]["keys"]
+async def test_a_token_is_signed_with_the_published_key(api: TokenApi):
+    token = api.token(expirationSeconds=600)
+    (key,) = api("GET", "/openid/v1/jwks")[1]["keys"]
     signed, _, signature = token.rpartition(".")
     header, claims = (msgspec.json.decode(decoded(each)) for each in signed.split("."))
     x, y = (int.from_bytes(decoded(key[each]), "big") for each in "xy")
@@ -91,7 +84,7 @@ async def test_a_token_is_signed_with_the_published_key(ask: Asked):
     public.verify(der, signed.encode(), ec.ECDSA(hashes.SHA256()))
     assert header == {"alg": "ES256", "kid": key["kid"]}
     assert len(decoded(key["kid"])) == hashlib.sha256().digest_size
-    uid, begins = ask.uid(f"{ACCOUNTS}/robot"), int(NOW.timestamp())
+    uid, begins = api.uid(f"{ACCOUNTS}/robot"), int(NOW.timestamp())
     assert len(claims.pop("jti")) == 36
     assert claims == {
         "aud": ["https://kubernetes.default.svc"],
@@ -104,49 +97,49 @@ async def test_a_token_is_signed_with_the_published_key(ask: Asked):
     }
 
 
-async def test_a_token_of_a_pod_names_it_and_its_node(ask: Asked):
+async def test_a_token_of_a_pod_names_it_and_its_node(api: TokenApi):
     pods = "/api/v1/namespaces/default/pods"
     spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "robot", "nodeName": "n"}
-    assert ask("POST", pods, {"metadata": {"name": "p"}, "spec": spec})[0] == 201
-    user = ask.user(ask.token(boundObjectRef={"kind": "Pod", "apiVersion": "v1", "name": "p"}))
+    assert api("POST", pods, {"metadata": {"name": "p"}, "spec": spec})[0] == 201
+    user = api.user(api.token(boundObjectRef={"kind": "Pod", "apiVersion": "v1", "name": "p"}))
     assert user is not None
     del user["extra"]["authentication.kubernetes.io/credential-id"]
     assert user["extra"] == {
         "authentication.kubernetes.io/node-name": ["n"],
         "authentication.kubernetes.io/pod-name": ["p"],
-        "authentication.kubernetes.io/pod-uid": [ask.uid(f"{pods}/p")],
+        "authentication.kubernetes.io/pod-uid": [api.uid(f"{pods}/p")],
     }
 
 
-def spoiled(ask: Asked, token: str) -> str:
+def spoiled(api: TokenApi, token: str) -> str:
     signed, _, signature = token.rpartition(".")
     return f"{signed}.{'B' if signature[0] == 'A' else 'A'}{signature[1:]}"
 
 
-def without_its_account(ask: Asked, token: str) -> str:
-    assert ask("DELETE", f"{ACCOUNTS}/robot")[0] == 200
+def without_its_account(api: TokenApi, token: str) -> str:
+    assert api("DELETE", f"{ACCOUNTS}/robot")[0] == 200
     return token
 
 
-def after_it_expired(ask: Asked, token: str) -> str:
-    ask.clock.moment = NOW + timedelta(seconds=3600 + 61)
+def after_it_expired(api: TokenApi, token: str) -> str:
+    api.clock.moment = NOW + timedelta(seconds=3600 + 61)
     return token
 
 
-def for_somebody_else(ask: Asked, _token: str) -> str:
-    return ask.token(audiences=["vault"])
+def for_somebody_else(api: TokenApi, _token: str) -> str:
+    return api.token(audiences=["vault"])
 
 
-def without_its_secret(ask: Asked, _token: str) -> str:
+def without_its_secret(api: TokenApi, _token: str) -> str:
     secrets = "/api/v1/namespaces/default/secrets"
-    assert ask("POST", secrets, {"metadata": {"name": "s"}})[0] == 201
-    token = ask.token(boundObjectRef={"kind": "Secret", "apiVersion": "v1", "name": "s"})
-    assert ask.user(token) is not None
-    assert ask("DELETE", f"{secrets}/s")[0] == 200
+    assert api("POST", secrets, {"metadata": {"name": "s"}})[0] == 201
+    token = api.token(boundObjectRef={"kind": "Secret", "apiVersion": "v1", "name": "s"})
+    assert api.user(token) is not None
+    assert api("DELETE", f"{secrets}/s")[0] == 200
     return token
 
 
-def nonsense(_ask: Asked, _token: str) -> str:
+def nonsense(_api: TokenApi, _token: str) -> str:
     return "a.b.c"
 
 
@@ -154,18 +147,18 @@ def nonsense(_ask: Asked, _token: str) -> str:
     "no_longer_good",
     [spoiled, without_its_account, after_it_expired, for_somebody_else, without_its_secret, nonsense],
 )
-async def test_a_token_that_is_not_good_is_nobodys(ask: Asked, no_longer_good: Callable[[Asked, str], str]):
-    token = ask.token()
-    assert ask.user(token) is not None
-    bad = no_longer_good(ask, token)
-    assert ask.user(bad) is None
+async def test_a_token_that_is_not_good_is_nobodys(api: TokenApi, no_longer_good: Callable[[TokenApi, str], str]):
+    token = api.token()
+    assert api.user(token) is not None
+    bad = no_longer_good(api, token)
+    assert api.user(bad) is None
     review = {"spec": {"token": bad}}
-    status = ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
+    status = api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
     assert status == {"user": {}, "error": "invalid bearer token"}
 
 
-async def test_a_token_for_somebody_else_is_reviewed_for_him(ask: Asked):
-    review = {"spec": {"token": ask.token(audiences=["vault", "mail"]), "audiences": ["mail", "door"]}}
-    status = ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
+async def test_a_token_for_somebody_else_is_reviewed_for_him(api: TokenApi):
+    review = {"spec": {"token": api.token(audiences=["vault", "mail"]), "audiences": ["mail", "door"]}}
+    status = api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
     assert (status["authenticated"], status["audiences"]) == (True, ["mail"])
     assert status["user"]["username"] == "system:serviceaccount:default:robot"

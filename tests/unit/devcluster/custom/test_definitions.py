@@ -2,18 +2,15 @@
 
 import copy
 import json
-import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
-from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage.sqlite import Journal
-from kubeloop.kube.clock import SystemClock
+from support.api_requests import InProcessApi
 from support.custom_resource_requests import WIDGETS, definition, widget
 
 JSON = dict[str, Any]
@@ -22,34 +19,9 @@ WIDGET_PATH = "/apis/example.com/v1/namespaces/default/widgets"
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 
 
-class Api:
-    """A server, and how to ask it; `warnings` are those of the last answer."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self.server = server
-        self.warnings: list[str] = []
-
-    def ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> tuple[int, Any]:
-        sent = b"" if body is None else json.dumps(body).encode()
-        response = self.server.answer(Request.of(method, path, {"content-type": content_type}, sent))
-        self.warnings = [value for name, value in response.headers if name == "Warning"]
-        if not isinstance(response.body, bytes):
-            return response.status, response.body
-        return response.status, json.loads(response.body) if response.body.startswith(b"{") else response.body.decode()
-
-    def must(self, *asked: Any) -> Any:
-        status, answer = self.ask(*asked)
-        assert status in (200, 201), answer
-        return answer
-
-
-def new_server(journal: Journal | None = None) -> ApiServer:
-    return ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, journal=journal)
-
-
 @pytest.fixture
-async def api() -> Api:
-    return Api(new_server())
+async def api() -> InProcessApi:
+    return InProcessApi()
 
 
 def conditions(obj: JSON) -> dict[str, tuple[str, str]]:
@@ -66,10 +38,10 @@ async def events(stream: AsyncIterator[bytes], count: int) -> list[tuple[str, JS
     return found
 
 
-async def test_watchers_of_definitions_see_the_names_accepted_and_then_the_definition_established(api: Api):
-    revision = api.must("GET", CRDS)["metadata"]["resourceVersion"]
-    watch = api.must("GET", f"{CRDS}?watch=1&resourceVersion={revision}")
-    api.must("POST", CRDS, WIDGETS)
+async def test_watchers_of_definitions_see_the_names_accepted_and_then_the_definition_established(api: InProcessApi):
+    revision = api.succeed("GET", CRDS)["metadata"]["resourceVersion"]
+    watch = api.succeed("GET", f"{CRDS}?watch=1&resourceVersion={revision}")
+    api.succeed("POST", CRDS, WIDGETS)
     seen = await events(watch, 3)
     assert [type_ for type_, _ in seen] == ["ADDED", "MODIFIED", "MODIFIED"]
     assert not seen[0][1]["status"]["conditions"]
@@ -77,152 +49,152 @@ async def test_watchers_of_definitions_see_the_names_accepted_and_then_the_defin
     assert conditions(seen[2][1])["Established"] == ("True", "InitialNamesAccepted")
 
 
-async def test_a_watch_tells_of_objects_and_ends_when_the_definition_changes(api: Api):
-    api.must("POST", CRDS, WIDGETS)
-    watch = api.must("GET", f"{WIDGET_PATH}?watch=1&fieldSelector=spec.color%3Dred")
-    api.must("POST", WIDGET_PATH, widget("a"))
-    api.must("POST", WIDGET_PATH, widget("b", {"color": "blue"}))
-    api.must("PATCH", f"{WIDGET_PATH}/a", {"spec": {"color": "green"}}, MERGE)
+async def test_a_watch_tells_of_objects_and_ends_when_the_definition_changes(api: InProcessApi):
+    api.succeed("POST", CRDS, WIDGETS)
+    watch = api.succeed("GET", f"{WIDGET_PATH}?watch=1&fieldSelector=spec.color%3Dred")
+    api.succeed("POST", WIDGET_PATH, widget("a"))
+    api.succeed("POST", WIDGET_PATH, widget("b", {"color": "blue"}))
+    api.succeed("PATCH", f"{WIDGET_PATH}/a", {"spec": {"color": "green"}}, MERGE)
     seen = await events(watch, 2)
     assert [(type_, obj["metadata"]["name"]) for type_, obj in seen] == [("ADDED", "a"), ("DELETED", "a")]
-    watch = api.must("GET", f"{WIDGET_PATH}?watch=1&resourceVersion={seen[-1][1]['metadata']['resourceVersion']}")
+    watch = api.succeed("GET", f"{WIDGET_PATH}?watch=1&resourceVersion={seen[-1][1]['metadata']['resourceVersion']}")
     changed = copy.deepcopy(WIDGETS["spec"]["versions"])
     changed[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["fresh"] = {
         "type": "string",
         "default": "yes",
     }
-    api.must("PATCH", f"{CRDS}/widgets.example.com", {"spec": {"versions": changed}}, MERGE)
+    api.succeed("PATCH", f"{CRDS}/widgets.example.com", {"spec": {"versions": changed}}, MERGE)
     assert [chunk async for chunk in watch] == []
-    assert api.must("GET", f"{WIDGET_PATH}/a")["spec"]["fresh"] == "yes"
+    assert api.succeed("GET", f"{WIDGET_PATH}/a")["spec"]["fresh"] == "yes"
 
 
-async def test_a_definition_waits_for_the_finalizers_of_its_objects(api: Api):
-    api.must("POST", CRDS, WIDGETS)
-    api.must("POST", WIDGET_PATH, widget("free"))
+async def test_a_definition_waits_for_the_finalizers_of_its_objects(api: InProcessApi):
+    api.succeed("POST", CRDS, WIDGETS)
+    api.succeed("POST", WIDGET_PATH, widget("free"))
     held = widget("held")
     held["metadata"]["finalizers"] = ["example.com/mine"]
-    api.must("POST", WIDGET_PATH, held)
-    api.must("DELETE", f"{CRDS}/widgets.example.com")
-    waiting = api.must("GET", f"{CRDS}/widgets.example.com")
+    api.succeed("POST", WIDGET_PATH, held)
+    api.succeed("DELETE", f"{CRDS}/widgets.example.com")
+    waiting = api.succeed("GET", f"{CRDS}/widgets.example.com")
     assert waiting["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
     assert conditions(waiting)["Terminating"] == ("True", "InstanceDeletionInProgress")
-    (left,) = api.must("GET", WIDGET_PATH)["items"]
+    (left,) = api.succeed("GET", WIDGET_PATH)["items"]
     assert "deletionTimestamp" in left["metadata"]
-    assert api.ask("POST", WIDGET_PATH, widget("late"))[0] == 403
-    verbs = next(each["verbs"] for each in api.must("GET", "/apis/example.com/v1")["resources"])
+    assert api("POST", WIDGET_PATH, widget("late"))[0] == 403
+    verbs = next(each["verbs"] for each in api.succeed("GET", "/apis/example.com/v1")["resources"])
     assert "create" not in verbs
-    api.must("PATCH", f"{WIDGET_PATH}/held", {"metadata": {"finalizers": None}}, MERGE)
-    assert api.ask("GET", f"{CRDS}/widgets.example.com")[0] == 404
-    assert api.ask("GET", WIDGET_PATH) == (404, "404 page not found\n")
+    api.succeed("PATCH", f"{WIDGET_PATH}/held", {"metadata": {"finalizers": None}}, MERGE)
+    assert api("GET", f"{CRDS}/widgets.example.com")[0] == 404
+    assert api("GET", WIDGET_PATH) == (404, "404 page not found\n")
 
 
-async def test_objects_are_gone_when_their_definition_comes_back(api: Api):
-    api.must("POST", CRDS, WIDGETS)
-    api.must("POST", WIDGET_PATH, widget("a"))
-    api.must("DELETE", f"{CRDS}/widgets.example.com")
-    api.must("POST", CRDS, WIDGETS)
-    assert api.must("GET", WIDGET_PATH)["items"] == []
+async def test_objects_are_gone_when_their_definition_comes_back(api: InProcessApi):
+    api.succeed("POST", CRDS, WIDGETS)
+    api.succeed("POST", WIDGET_PATH, widget("a"))
+    api.succeed("DELETE", f"{CRDS}/widgets.example.com")
+    api.succeed("POST", CRDS, WIDGETS)
+    assert api.succeed("GET", WIDGET_PATH)["items"] == []
 
 
-async def test_a_definition_with_a_taken_name_is_served_once_the_name_is_free(api: Api):
-    api.must("POST", CRDS, definition("gears", "Gear"))
-    api.must("POST", CRDS, definition("cogs", "Gear"))
-    refused = conditions(api.must("GET", f"{CRDS}/cogs.other.example.com"))
+async def test_a_definition_with_a_taken_name_is_served_once_the_name_is_free(api: InProcessApi):
+    api.succeed("POST", CRDS, definition("gears", "Gear"))
+    api.succeed("POST", CRDS, definition("cogs", "Gear"))
+    refused = conditions(api.succeed("GET", f"{CRDS}/cogs.other.example.com"))
     assert refused == {"NamesAccepted": ("False", "ListKindConflict"), "Established": ("False", "NotAccepted")}
-    api.must("DELETE", f"{CRDS}/gears.other.example.com")
-    assert conditions(api.must("GET", f"{CRDS}/cogs.other.example.com"))["Established"][0] == "True"
-    assert api.must("GET", "/apis/other.example.com/v1/cogs")["kind"] == "GearList"
+    api.succeed("DELETE", f"{CRDS}/gears.other.example.com")
+    assert conditions(api.succeed("GET", f"{CRDS}/cogs.other.example.com"))["Established"][0] == "True"
+    assert api.succeed("GET", "/apis/other.example.com/v1/cogs")["kind"] == "GearList"
 
 
-async def test_another_server_in_the_process_knows_nothing_of_the_definitions_of_one(api: Api):
-    api.must("POST", CRDS, WIDGETS)
-    other = Api(new_server())
-    assert other.ask("GET", WIDGET_PATH)[0] == 404
-    assert "example.com" not in json.dumps(other.must("GET", "/apis"))
-    assert "example.com" not in json.dumps(other.must("GET", "/openapi/v3"))
-    assert "apis/example.com/v1" in api.must("GET", "/openapi/v3")["paths"]
+async def test_another_server_in_the_process_knows_nothing_of_the_definitions_of_one(api: InProcessApi):
+    api.succeed("POST", CRDS, WIDGETS)
+    other = InProcessApi()
+    assert other("GET", WIDGET_PATH)[0] == 404
+    assert "example.com" not in json.dumps(other.succeed("GET", "/apis"))
+    assert "example.com" not in json.dumps(other.succeed("GET", "/openapi/v3"))
+    assert "apis/example.com/v1" in json.loads(api.succeed("GET", "/openapi/v3"))["paths"]
 
 
 async def test_definitions_and_objects_are_there_after_a_restart(tmp_path):
     journal = Journal(tmp_path)
-    api = Api(new_server(journal))
-    api.must("POST", CRDS, WIDGETS)
-    created = api.must("POST", WIDGET_PATH, widget("a", {"replicas": 3}))
+    api = InProcessApi(journal=journal)
+    api.succeed("POST", CRDS, WIDGETS)
+    created = api.succeed("POST", WIDGET_PATH, widget("a", {"replicas": 3}))
     journal.close()
     journal = Journal(tmp_path)
-    again = Api(new_server(journal))
-    assert again.must("GET", f"{WIDGET_PATH}/a") == created
-    assert again.must("GET", f"{CRDS}/widgets.example.com") == api.must("GET", f"{CRDS}/widgets.example.com")
-    assert again.ask("POST", WIDGET_PATH, widget("b", {"color": "pink"}))[0] == 422
+    again = InProcessApi(journal=journal)
+    assert again.succeed("GET", f"{WIDGET_PATH}/a") == created
+    assert again.succeed("GET", f"{CRDS}/widgets.example.com") == api.succeed("GET", f"{CRDS}/widgets.example.com")
+    assert again("POST", WIDGET_PATH, widget("b", {"color": "pink"}))[0] == 422
     journal.close()
 
 
-async def test_a_quota_counts_custom_resources(api: Api):
-    api.must("POST", CRDS, WIDGETS)
+async def test_a_quota_counts_custom_resources(api: InProcessApi):
+    api.succeed("POST", CRDS, WIDGETS)
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/widgets.example.com": "1"}}}
-    api.must("POST", "/api/v1/namespaces/default/resourcequotas", quota)
-    api.must("POST", WIDGET_PATH, widget("a"))
-    status, answer = api.ask("POST", WIDGET_PATH, widget("b"))
+    api.succeed("POST", "/api/v1/namespaces/default/resourcequotas", quota)
+    api.succeed("POST", WIDGET_PATH, widget("a"))
+    status, answer = api("POST", WIDGET_PATH, widget("b"))
     assert status == 403
     assert "exceeded quota: q, requested: count/widgets.example.com=1" in answer["message"]
 
 
-async def test_kinds_that_share_a_name_with_one_of_kubernetes_have_rules_of_their_own(api: Api):
-    api.must("POST", CRDS, definition("services", "Service", "serving.example.com"))
+async def test_kinds_that_share_a_name_with_one_of_kubernetes_have_rules_of_their_own(api: InProcessApi):
+    api.succeed("POST", CRDS, definition("services", "Service", "serving.example.com"))
     service = {
         "apiVersion": "serving.example.com/v1",
         "kind": "Service",
         "metadata": {"name": "x"},
         "spec": {"template": {}},
     }
-    created = api.must("POST", "/apis/serving.example.com/v1/services", service)
+    created = api.succeed("POST", "/apis/serving.example.com/v1/services", service)
     assert created["spec"] == {"template": {}}
     assert "status" not in created
-    assert api.must("GET", "/api/v1/services")["items"] != []
+    assert api.succeed("GET", "/api/v1/services")["items"] != []
 
 
-async def test_a_default_that_comes_later_is_seen_in_lists_too_and_a_field_that_goes_is_not(api: Api):
+async def test_a_default_that_comes_later_is_seen_in_lists_too_and_a_field_that_goes_is_not(api: InProcessApi):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    api.must("POST", CRDS, definition(schema={"openAPIV3Schema": schema}))
+    api.succeed("POST", CRDS, definition(schema={"openAPIV3Schema": schema}))
     gear = {"apiVersion": "other.example.com/v1", "kind": "Gear", "metadata": {"name": "g"}, "a": "x"}
-    created = api.must("POST", "/apis/other.example.com/v1/gears", gear)
+    created = api.succeed("POST", "/apis/other.example.com/v1/gears", gear)
     changed = {"type": "object", "properties": {"b": {"type": "string", "default": "new"}}}
     (version,) = definition(schema={"openAPIV3Schema": changed})["spec"]["versions"]
-    api.must("PATCH", f"{CRDS}/gears.other.example.com", {"spec": {"versions": [version]}}, MERGE)
-    (listed,) = api.must("GET", "/apis/other.example.com/v1/gears")["items"]
+    api.succeed("PATCH", f"{CRDS}/gears.other.example.com", {"spec": {"versions": [version]}}, MERGE)
+    (listed,) = api.succeed("GET", "/apis/other.example.com/v1/gears")["items"]
     assert (listed.get("a"), listed["b"]) == (None, "new")
     assert listed["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
-async def test_a_status_with_a_default_is_there_from_the_start_and_a_sent_one_is_not(api: Api):
+async def test_a_status_with_a_default_is_there_from_the_start_and_a_sent_one_is_not(api: InProcessApi):
     status = {"type": "object", "default": {"phase": "Waiting"}, "properties": {"phase": {"type": "string"}}}
     schema = {"type": "object", "properties": {"status": status}}
-    api.must("POST", CRDS, definition(schema={"openAPIV3Schema": schema}, subresources={"status": {}}))
+    api.succeed("POST", CRDS, definition(schema={"openAPIV3Schema": schema}, subresources={"status": {}}))
     gear = {
         "apiVersion": "other.example.com/v1",
         "kind": "Gear",
         "metadata": {"name": "g"},
         "status": {"phase": "Mine"},
     }
-    assert api.must("POST", "/apis/other.example.com/v1/gears?dryRun=All", gear)["status"] == {"phase": "Waiting"}
-    created = api.must("POST", "/apis/other.example.com/v1/gears", gear)
+    assert api.succeed("POST", "/apis/other.example.com/v1/gears?dryRun=All", gear)["status"] == {"phase": "Waiting"}
+    created = api.succeed("POST", "/apis/other.example.com/v1/gears", gear)
     assert created["status"] == {"phase": "Waiting"}
     assert "f:status" not in created["metadata"].get("managedFields", [{"fieldsV1": {}}])[0]["fieldsV1"]
 
 
-async def test_an_unapproved_group_of_kubernetes_has_a_condition_that_says_so(api: Api):
+async def test_an_unapproved_group_of_kubernetes_has_a_condition_that_says_so(api: InProcessApi):
     gears = definition(group="gears.k8s.io")
     gears["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, an experiment"}
-    api.must("POST", CRDS, gears)
-    found = conditions(api.must("GET", f"{CRDS}/gears.gears.k8s.io"))
+    api.succeed("POST", CRDS, gears)
+    found = conditions(api.succeed("GET", f"{CRDS}/gears.gears.k8s.io"))
     assert found["KubernetesAPIApprovalPolicyConformant"] == ("False", "UnapprovedAnnotation")
     assert found["Established"][0] == "True"
 
 
-async def test_the_protobuf_form_of_openapi_has_custom_resources_too(api: Api):
-    api.must("POST", CRDS, WIDGETS)
+async def test_the_protobuf_form_of_openapi_has_custom_resources_too(api: InProcessApi):
+    api.succeed("POST", CRDS, WIDGETS)
     accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-    response = api.server.answer(Request.of("GET", "/openapi/v2", {"accept": accept}))
+    response = api.respond("GET", "/openapi/v2", accept=accept)
     assert response.status == 200
     assert isinstance(response.body, bytes)
     definitions = next(value for number, _, value in wire_values(response.body) if number == 9)

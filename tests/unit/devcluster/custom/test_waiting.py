@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
 import threading
 from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.apiextensions import cel_rules
 from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.kube.clock import SystemClock
+from support.api_requests import InProcessApi, decoded, request
 from support.rule_cases import CRDS, GROUP, definition
 
 JSON = dict[str, Any]
@@ -21,29 +19,24 @@ OBJECTS = f"/apis/{GROUP}/v1/pairs"
 RULE = "self.all(x, self.all(y, x != y || x == y))"
 
 
-def post(path: str, body: JSON) -> Request:
-    return Request.of("POST", path, {"content-type": "application/json"}, json.dumps(body).encode())
-
-
 def pair(name: str, count: int) -> JSON:
     spec = {"numbers": [*range(count)], "name": name}
     return {"apiVersion": f"{GROUP}/v1", "kind": "Pairs", "metadata": {"name": name}, "spec": spec}
 
 
-def told(response: Response | None) -> tuple[int, JSON]:
+def status_and_content(response: Response | None) -> tuple[int, JSON]:
     assert response is not None
-    assert isinstance(response.body, bytes)
-    return response.status, json.loads(response.body)
+    return response.status, decoded(response)
 
 
 @pytest.fixture
 async def server() -> ApiServer:
-    made = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+    api = InProcessApi()
     numbers = {"type": "array", "maxItems": 1000, "items": {"type": "integer"}}
     named = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self != 'bad'"}]}
     fields = {"numbers": {**numbers, "x-kubernetes-validations": [{"rule": RULE}]}, "name": named}
-    assert told(made.answer(post(CRDS, definition("pairs", fields))))[0] == 201
-    return made
+    api.create(CRDS, definition("pairs", fields))
+    return api.server
 
 
 @pytest.fixture
@@ -62,50 +55,49 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_rules_that_cost_little_are_run_at_once(server: ApiServer, threads: list[str]):
-    assert told(server.at_once(post(OBJECTS, pair("a", 10))))[0] == 201
-    assert told(server.at_once(post(OBJECTS, pair("bad", 10))))[0] == 422
+    assert status_and_content(server.at_once(request("POST", OBJECTS, pair("a", 10))))[0] == 201
+    assert status_and_content(server.at_once(request("POST", OBJECTS, pair("bad", 10))))[0] == 422
     assert {*threads} == {"loop"}
 
 
 async def test_rules_that_cost_much_are_run_beside_the_loop(server: ApiServer, threads: list[str]):
     for name, status in (("a", 201), ("bad", 422)):
-        request = post(OBJECTS, pair(name, 200))
-        assert server.at_once(request) is None
-        code, answer = told(await server.handle(request))
+        pending = request("POST", OBJECTS, pair(name, 200))
+        assert server.at_once(pending) is None
+        code, answer = status_and_content(await server.handle(pending))
         assert code == status
         assert status == 201 or "failed rule: self != 'bad'" in answer["message"]
     assert threads == ["beside", "beside"]
 
 
 async def test_what_costs_too_much_altogether_is_refused_after_it_too(server: ApiServer, threads: list[str]):
-    request = post(OBJECTS, pair("a", 1000))
-    assert server.at_once(request) is None
-    code, answer = told(await server.handle(request))
+    pending = request("POST", OBJECTS, pair("a", 1000))
+    assert server.at_once(pending) is None
+    code, answer = status_and_content(await server.handle(pending))
     assert code == 422
     assert "call cost exceeds limit" in answer["message"]
     assert threads == ["beside"]
 
 
 async def test_an_object_that_changes_meanwhile_is_looked_at_again(server: ApiServer, threads: list[str]):
-    assert told(server.answer(post(OBJECTS, pair("a", 200))))[0] == 201
-    change = {"content-type": "application/merge-patch+json"}
-    long = Request.of("PATCH", f"{OBJECTS}/a", change, b'{"spec": {"name": "bad"}}')
+    assert status_and_content(server.answer(request("POST", OBJECTS, pair("a", 200))))[0] == 201
+    long = request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "bad"}})
     assert server.at_once(long) is None
     waiting = asyncio.create_task(server.handle(long))
     await asyncio.sleep(0)
-    quick = Request.of("PATCH", f"{OBJECTS}/a", change, b'{"spec": {"numbers": [1]}}')
-    assert told(server.at_once(quick))[0] == 200
-    assert told(await waiting)[0] == 422
+    quick = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
+    assert status_and_content(server.at_once(quick))[0] == 200
+    assert status_and_content(await waiting)[0] == 422
     assert threads[-1] == "loop"  # the object has few numbers now
 
 
 async def test_a_name_that_is_made_up_each_time_does_no_harm(server: ApiServer, threads: list[str]):
-    request = post(OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
-    assert server.at_once(request) is None
-    assert told(await server.handle(request))[0] == 201
+    pending = request("POST", OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
+    assert server.at_once(pending) is None
+    assert status_and_content(await server.handle(pending))[0] == 201
     assert threads == ["beside"]
 
 
 async def test_who_asks_inside_of_the_process_does_not_wait(server: ApiServer, threads: list[str]):
-    assert told(server.answer(post(OBJECTS, pair("a", 200))))[0] == 201
+    assert status_and_content(server.answer(request("POST", OBJECTS, pair("a", 200))))[0] == 201
     assert threads == ["loop"]

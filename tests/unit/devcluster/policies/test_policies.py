@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import subprocess
 import sys
 from typing import Any
@@ -11,10 +9,8 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.policies import validating
-from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage.sqlite import Journal
-from kubeloop.kube.clock import SystemClock
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -24,51 +20,47 @@ NO_A: JSON = {"validations": [{"expression": "object == null || object.metadata.
 
 
 class Cluster:
-    """A server, and requests to it that must succeed unless told otherwise."""
+    """A server, and requests to it that must succeed unless another status is expected."""
 
     def __init__(self, journal: Journal | None = None) -> None:
-        self.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, journal=journal)
+        self._api = InProcessApi(journal=journal)
 
-    def ask(self, method: str, path: str, body: Any = None, expect: int | None = None) -> Any:
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        content = b"" if body is None else json.dumps(body).encode()
-        response = self.server.answer(Request.of(method, path, {"Content-Type": kind}, content))
-        assert isinstance(response.body, bytes)
-        wanted = (200, 201, 202) if expect is None else (expect,)
-        assert response.status in wanted, response.body
-        return json.loads(response.body)
+    def request(self, method: str, path: str, body: Any = None, expect: int | None = None) -> Any:
+        status, content = self._api(method, path, body)
+        assert status in ((200, 201, 202) if expect is None else (expect,)), content
+        return content
 
     def policy(self, spec: JSON, binding: JSON | None = None, *, kind: str = "validating", name: str = "p") -> None:
         spec = {"matchConstraints": RULES, **spec}
-        self.ask("POST", f"{ADMISSION}/{kind}admissionpolicies", {"metadata": {"name": name}, "spec": spec})
+        self.request("POST", f"{ADMISSION}/{kind}admissionpolicies", {"metadata": {"name": name}, "spec": spec})
         self.bind(binding, kind=kind, name=name)
 
     def bind(self, binding: JSON | None = None, *, kind: str = "validating", name: str = "p") -> None:
         spec = {"policyName": name, **(binding or {})}
         if kind == "validating":
             spec.setdefault("validationActions", ["Deny"])
-        self.ask("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {"metadata": {"name": name}, "spec": spec})
+        self.request("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {"metadata": {"name": name}, "spec": spec})
 
     def config_map(self, name: str, expect: int = 201, **more: Any) -> Any:
-        return self.ask("POST", CONFIG_MAPS, {"metadata": {"name": name}, **more}, expect)
+        return self.request("POST", CONFIG_MAPS, {"metadata": {"name": name}, **more}, expect)
 
 
 async def test_a_policy_is_in_force_from_the_request_after_its_binding_until_either_goes():
     cluster = Cluster()
     cluster.config_map("a")
-    cluster.ask("DELETE", f"{CONFIG_MAPS}/a")
+    cluster.request("DELETE", f"{CONFIG_MAPS}/a")
     cluster.policy(NO_A)
     assert cluster.config_map("a", 422)["message"].endswith("denied request: no a")
-    cluster.ask("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/p")
+    cluster.request("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/p")
     cluster.config_map("a")
-    cluster.ask("DELETE", f"{CONFIG_MAPS}/a")
+    cluster.request("DELETE", f"{CONFIG_MAPS}/a")
     cluster.bind()
     cluster.config_map("a", 422)
-    cluster.ask(
+    cluster.request(
         "PATCH", f"{ADMISSION}/validatingadmissionpolicies/p", {"spec": {"validations": [{"expression": "true"}]}}
     )
     cluster.config_map("a")
-    cluster.ask("DELETE", f"{ADMISSION}/validatingadmissionpolicies/p")
+    cluster.request("DELETE", f"{ADMISSION}/validatingadmissionpolicies/p")
     cluster.config_map("b")
 
 
@@ -93,7 +85,7 @@ async def test_a_policy_is_compiled_once_however_its_status_and_other_policies_c
     cluster = Cluster()
     cluster.policy(NO_A)
     cluster.config_map("b")
-    cluster.ask("PATCH", f"{ADMISSION}/validatingadmissionpolicies/p/status", {"status": {"observedGeneration": 1}})
+    cluster.request("PATCH", f"{ADMISSION}/validatingadmissionpolicies/p/status", {"status": {"observedGeneration": 1}})
     cluster.policy(NO_A, name="q")
     cluster.config_map("c")
     assert compiled == ["p", "q"]
@@ -116,17 +108,17 @@ async def test_parameters_are_objects_of_any_definition_and_there_at_once():
     cluster.policy(spec, {"paramRef": {"name": "l", "parameterNotFoundAction": "Allow"}})
     told = cluster.config_map("a", 422)["message"]
     assert told.endswith("failed to find resource referenced by paramKind: 'example.com/v1, Kind=Limit'")
-    cluster.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     cluster.config_map("a")
     limit = {"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "l"}, "forbidden": "b"}
-    cluster.ask("POST", "/apis/example.com/v1/limits", limit)
+    cluster.request("POST", "/apis/example.com/v1/limits", limit)
     cluster.config_map("b", 422)
     cluster.config_map("c")
     # what the server deletes because its definition goes, no policy can keep
     cluster.policy({"validations": [{"expression": "request.resource.resource != 'limits'"}]}, name="q")
-    cluster.ask("DELETE", "/apis/example.com/v1/limits/l", expect=422)
-    cluster.ask("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/limits.example.com")
-    assert cluster.ask("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"] == []
+    cluster.request("DELETE", "/apis/example.com/v1/limits/l", expect=422)
+    cluster.request("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/limits.example.com")
+    assert cluster.request("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"] == []
 
 
 def _labels(expression: str, name: str = "l") -> JSON:
@@ -148,7 +140,7 @@ async def test_a_policy_sees_what_later_ones_change_only_if_it_is_run_again(rein
 async def test_what_policies_change_is_defaulted_and_validated_and_changed_by_the_server_again():
     cluster = Cluster()
     limits = {"type": "Container", "default": {"cpu": "1"}}
-    cluster.ask(
+    cluster.request(
         "POST", "/api/v1/namespaces/default/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [limits]}}
     )
     text = "Object{spec: Object.spec{containers: [Object.spec.containers{name: 'added', image: object.metadata.name}]}}"
@@ -157,7 +149,7 @@ async def test_what_policies_change_is_defaulted_and_validated_and_changed_by_th
     spec = {"matchConstraints": match, "mutations": [mutation], "reinvocationPolicy": "Never"}
     cluster.policy(spec, kind="mutating")
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    added = cluster.ask("POST", "/api/v1/namespaces/default/pods", pod)["spec"]["containers"][-1]
+    added = cluster.request("POST", "/api/v1/namespaces/default/pods", pod)["spec"]["containers"][-1]
     assert added["name"] == "added"
     assert added["imagePullPolicy"] == "Always"
     assert added["resources"]["limits"] == {"cpu": "1"}

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
 import threading
 from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.languages.cel.program import EvaluationResult, Program
-from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.kube.clock import SystemClock
+from support.api_requests import InProcessApi, decoded, request
 
 JSON = dict[str, Any]
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -25,29 +21,22 @@ PARAMS: JSON = {"paramRef": {"name": "limits", "namespace": "default", "paramete
 
 class Cluster:
     def __init__(self) -> None:
-        self.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
-
-    @staticmethod
-    def request(method: str, path: str, body: Any = None) -> Request:
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        content = b"" if body is None else json.dumps(body).encode()
-        return Request.of(method, path, {"content-type": kind}, content)
+        self.server = InProcessApi().server
 
     def policy(self, spec: JSON, kind: str = "validating", name: str = "p", **binding: Any) -> None:
         spec = {"matchConstraints": {"resourceRules": [RULE]}, **spec}
         bound = {"policyName": name, **({"validationActions": ["Deny"]} if kind == "validating" else {}), **binding}
         for plural, each in ((f"{kind}admissionpolicies", spec), (f"{kind}admissionpolicybindings", bound)):
-            made = self.request("POST", f"{ADMISSION}/{plural}", {"metadata": {"name": name}, "spec": each})
-            assert self.server.answer(made).status == 201
+            create = request("POST", f"{ADMISSION}/{plural}", {"metadata": {"name": name}, "spec": each})
+            assert self.server.answer(create).status == 201
 
-    async def ask(self, method: str, path: str, body: Any = None, *, waits: bool) -> tuple[int, JSON]:
-        """Status and answer; whether the request had to wait is compared."""
-        request = self.request(method, path, body)
-        response = self.server.at_once(request)
+    async def send(self, method: str, path: str, body: Any = None, *, waits: bool) -> tuple[int, JSON]:
+        """Send a request and return its status and content. waits: whether it must have been deferred."""
+        pending = request(method, path, body)
+        response = self.server.at_once(pending)
         assert (response is None) is waits
-        response = response or await self.server.handle(request)
-        assert isinstance(response.body, bytes)
-        return response.status, json.loads(response.body)
+        response = response or await self.server.handle(pending)
+        return response.status, decoded(response)
 
 
 def config_map(name: str, **data: str) -> JSON:
@@ -73,15 +62,15 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_policies_that_cost_little_are_asked_at_once():
     cluster = Cluster()
     cluster.policy({"validations": [{"expression": "object == null || object.metadata.name != 'bad'"}]})
-    assert (await cluster.ask("POST", CONFIG_MAPS, config_map("a"), waits=False))[0] == 201
-    assert (await cluster.ask("POST", CONFIG_MAPS, config_map("bad"), waits=False))[0] == 422
+    assert (await cluster.send("POST", CONFIG_MAPS, config_map("a"), waits=False))[0] == 201
+    assert (await cluster.send("POST", CONFIG_MAPS, config_map("bad"), waits=False))[0] == 422
 
 
 async def test_policies_that_cost_much_are_asked_beside_the_loop(threads: list[str]):
     cluster = Cluster()
     cluster.policy({"validations": [{"expression": f"object.metadata.name != 'bad' && {LONG}", "message": "no"}]})
-    assert (await cluster.ask("POST", CONFIG_MAPS, config_map("a"), waits=True))[0] == 201
-    code, answer = await cluster.ask("POST", CONFIG_MAPS, config_map("bad"), waits=False)
+    assert (await cluster.send("POST", CONFIG_MAPS, config_map("a"), waits=True))[0] == 201
+    code, answer = await cluster.send("POST", CONFIG_MAPS, config_map("bad"), waits=False)
     assert (code, answer["message"].endswith("denied request: no")) == (422, True)
     assert threads == ["beside"]
 
@@ -91,7 +80,7 @@ async def test_many_policies_that_take_long_together_are_asked_beside_the_loop_a
     for number in range(30):
         expression = "lists.range(20).all(x, lists.range(20).all(y, x != y || x == y))"
         cluster.policy({"validations": [{"expression": expression}]}, name=f"p{number}")
-    assert (await cluster.ask("POST", CONFIG_MAPS, config_map("a"), waits=True))[0] == 201
+    assert (await cluster.send("POST", CONFIG_MAPS, config_map("a"), waits=True))[0] == 201
 
 
 async def test_what_is_made_up_for_an_object_is_what_policies_have_seen(threads: list[str]):
@@ -104,13 +93,12 @@ async def test_what_is_made_up_for_an_object_is_what_policies_have_seen(threads:
         (CONFIG_MAPS, {"metadata": {"generateName": "a-"}}),
         ("/apis/batch/v1/namespaces/default/jobs", job),
     ):
-        request = cluster.request("POST", path, body)
-        assert cluster.server.at_once(request) is None
-        response = await cluster.server.handle(request)
-        assert isinstance(response.body, bytes)
-        metadata = json.loads(response.body)["metadata"]
+        pending = request("POST", path, body)
+        assert cluster.server.at_once(pending) is None
+        response = await cluster.server.handle(pending)
+        metadata = decoded(response)["metadata"]
         told = " ".join(metadata[name] for name in ("name", "uid", "creationTimestamp"))
-        assert [each.endswith(told) for each in request.warnings] == [True]
+        assert [each.endswith(told) for each in pending.warnings] == [True]
     assert threads == ["beside", "beside"]
 
 
@@ -118,7 +106,7 @@ async def test_two_requests_that_wait_get_names_and_uids_of_their_own():
     cluster = Cluster()
     cluster.policy({"validations": [{"expression": LONG}]})
     body = {"metadata": {"generateName": "a-"}}
-    answers = await asyncio.gather(*(cluster.ask("POST", CONFIG_MAPS, body, waits=True) for _ in range(3)))
+    answers = await asyncio.gather(*(cluster.send("POST", CONFIG_MAPS, body, waits=True) for _ in range(3)))
     assert [code for code, _ in answers] == [201] * 3
     assert len({answer["metadata"]["uid"] for _, answer in answers}) == 3
 
@@ -138,7 +126,7 @@ async def test_two_requests_that_wait_get_names_and_uids_of_their_own():
 async def test_what_policies_look_at_may_change_meanwhile(expression: str, path: str, change: JSON):
     cluster = Cluster()
     for each in (config_map("limits", limit="low"), config_map("a", a="1")):
-        assert (await cluster.ask("POST", CONFIG_MAPS, each, waits=False))[0] == 201
+        assert (await cluster.send("POST", CONFIG_MAPS, each, waits=False))[0] == 201
     cluster.policy(
         {
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
@@ -147,22 +135,22 @@ async def test_what_policies_look_at_may_change_meanwhile(expression: str, path:
         },
         **PARAMS,
     )
-    long = cluster.request("PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"ask": "yes"}}})
+    long = request("PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"ask": "yes"}}})
     assert cluster.server.at_once(long) is None
     waiting = asyncio.create_task(cluster.server.handle(long))
     await asyncio.sleep(0)
-    assert (await cluster.ask("PATCH", path, change, waits=False))[0] == 200
+    assert (await cluster.send("PATCH", path, change, waits=False))[0] == 200
     assert (await waiting).status == 422
 
 
 async def test_a_policy_that_is_taken_back_meanwhile_refuses_nothing():
     cluster = Cluster()
     cluster.policy({"validations": [{"expression": f"!{LONG}"}]})
-    long = cluster.request("POST", CONFIG_MAPS, config_map("a"))
+    long = request("POST", CONFIG_MAPS, config_map("a"))
     assert cluster.server.at_once(long) is None
     waiting = asyncio.create_task(cluster.server.handle(long))
     await asyncio.sleep(0)
-    assert (await cluster.ask("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/p", waits=False))[0] == 200
+    assert (await cluster.send("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/p", waits=False))[0] == 200
     assert (await waiting).status == 201
 
 
@@ -178,7 +166,7 @@ async def test_changes_that_cost_much_are_made_beside_the_loop(threads: list[str
             "reinvocationPolicy": "Never",
         }
         cluster.policy(spec, "mutating", name)
-    code, answer = await cluster.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": "m-"}}, waits=True)
+    code, answer = await cluster.send("POST", CONFIG_MAPS, {"metadata": {"generateName": "m-"}}, waits=True)
     assert (code, answer.get("data")) == (201, {"a": "0", "b": "1"})
     assert threads == ["beside", "beside"]
 
@@ -192,13 +180,13 @@ async def test_a_change_that_makes_no_object_of_its_kind_is_told_after_waiting_t
         "reinvocationPolicy": "Never",
     }
     cluster.policy(spec, "mutating")
-    assert (await cluster.ask("POST", CONFIG_MAPS, config_map("a"), waits=True))[0] == 500
+    assert (await cluster.send("POST", CONFIG_MAPS, config_map("a"), waits=True))[0] == 500
 
 
 async def test_a_collection_is_deleted_in_one_go():
     cluster = Cluster()
     for name in ("a", "b"):
-        assert (await cluster.ask("POST", CONFIG_MAPS, config_map(name), waits=False))[0] == 201
+        assert (await cluster.send("POST", CONFIG_MAPS, config_map(name), waits=False))[0] == 201
     cluster.policy({"validations": [{"expression": f"oldObject.metadata.name != 'b' || {LONG}"}]})
-    code, answer = await cluster.ask("DELETE", CONFIG_MAPS, waits=False)
+    code, answer = await cluster.send("DELETE", CONFIG_MAPS, waits=False)
     assert (code, {each["metadata"]["name"] for each in answer["items"]} >= {"a", "b"}) == (200, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
 from kubeloop.devcluster.kubelet.stages.lifecycle import chosen, delay_seconds
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
-from kubeloop.devcluster.server.apiserver import ApiServer
+from support.api_requests import InProcessApi
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -30,18 +28,14 @@ class Cluster:
     """A server in memory, with stages at work."""
 
     def __init__(self) -> None:
-        clock = SetClock(NOW)
-        self.api = ApiServer(clock=clock, rng=random.Random(1), token="secret")
-        self.clock = clock
+        self.clock = SetClock(NOW)
+        self._api = InProcessApi(token="secret", clock=self.clock, default_headers={"authorization": "Bearer secret"})
+        self.api = self._api.server
 
-    def ask(self, method: str, path: str, body: Any = None, type_: str = "application/json") -> JSON:
-        headers = {"authorization": "Bearer secret", "content-type": type_}
-        content = b"" if body is None else json.dumps(body).encode()
-        response = self.api.answer(Request.of(method, path, headers, content))
-        assert isinstance(response.body, bytes)
-        found: JSON = json.loads(response.body)
-        found["code"] = response.status
-        return found
+    def request(self, method: str, path: str, body: Any = None) -> JSON:
+        """Return the content of the response, with its status as "code"."""
+        status, content = self._api(method, path, body)
+        return {**content, "code": status}
 
     @asynccontextmanager
     async def playing(self, stages: list[Stage]) -> AsyncIterator[None]:
@@ -55,7 +49,7 @@ class Cluster:
     async def until(self, path: str, wanted: Any) -> JSON:
         async with asyncio.timeout(60):
             while True:
-                found = self.ask("GET", path)
+                found = self.request("GET", path)
                 if wanted(found):
                     return found
                 await asyncio.sleep(0.01)
@@ -104,19 +98,19 @@ async def test_what_cel_selects_is_patched_and_other_objects_are_applied(read):
 """
     stages = read(stage("paint", steps, when="self.data.color == 'red' && !('seen' in self.data)"))
     cluster = Cluster()
-    cluster.ask("POST", MAPS, config_map("red", color="red"))
-    cluster.ask("POST", MAPS, config_map("bare"))
+    cluster.request("POST", MAPS, config_map("red", color="red"))
+    cluster.request("POST", MAPS, config_map("bare"))
     async with cluster.playing(stages):
         red = await cluster.until(f"{MAPS}/red", lambda found: "finalizers" in found["metadata"])
         secret = await cluster.until(
             "/api/v1/namespaces/default/secrets/red-secret", lambda found: found["code"] == 200
         )
-        cluster.ask("POST", MAPS, config_map("later", color="red"))
+        cluster.request("POST", MAPS, config_map("later", color="red"))
         await cluster.until(f"{MAPS}/later", lambda found: found["data"].get("seen") == "yes")
     assert red["data"] == {"color": "red", "seen": "yes"}
     assert secret["data"] == {"of": "cmVk"}
-    assert "seen" not in cluster.ask("GET", f"{MAPS}/bare").get("data", {})
-    events = cluster.ask("GET", "/api/v1/namespaces/default/events")["items"]
+    assert "seen" not in cluster.request("GET", f"{MAPS}/bare").get("data", {})
+    events = cluster.request("GET", "/api/v1/namespaces/default/events")["items"]
     assert {each["reason"] for each in events} == {"Played"}
 
 
@@ -152,13 +146,13 @@ async def test_applying_changes_what_is_there_and_its_subresources(read):
     }
     cluster = Cluster()
     path = "/apis/apps/v1/namespaces/default/deployments"
-    assert cluster.ask("POST", path, deployment)["code"] == 201
-    cluster.ask("POST", MAPS, config_map("other", a="1"))
-    cluster.ask("POST", MAPS, config_map("trigger"))
+    assert cluster.request("POST", path, deployment)["code"] == 201
+    cluster.request("POST", MAPS, config_map("other", a="1"))
+    cluster.request("POST", MAPS, config_map("trigger"))
     async with cluster.playing(read(stage("apply", applied, when="self.metadata.name == 'trigger'"))):
         await cluster.until(f"{MAPS}/trigger", lambda found: found["code"] == 404)
-    assert cluster.ask("GET", f"{path}/web")["status"]["replicas"] == 3
-    assert cluster.ask("GET", f"{MAPS}/other")["data"] == {"a": "1", "b": "2"}
+    assert cluster.request("GET", f"{path}/web")["status"]["replicas"] == 3
+    assert cluster.request("GET", f"{MAPS}/other")["data"] == {"a": "1", "b": "2"}
 
 
 async def test_custom_resources_are_played_on_as_soon_as_they_are_served(read):
@@ -187,9 +181,12 @@ async def test_custom_resources_are_played_on_as_soon_as_they_are_served(read):
     cluster = Cluster()
     async with cluster.playing(stages):
         await asyncio.sleep(0.05)
-        assert cluster.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)["code"] == 201
+        assert (
+            cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)["code"]
+            == 201
+        )
         thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}}
-        assert cluster.ask("POST", "/apis/example.com/v1/things", thing)["code"] == 201
+        assert cluster.request("POST", "/apis/example.com/v1/things", thing)["code"] == 201
         found = await cluster.until("/apis/example.com/v1/things/one", lambda each: "status" in each)
     assert found["status"] == {"phase": "Ready"}
 
@@ -202,10 +199,10 @@ async def test_a_stage_that_cannot_be_played_says_so_in_an_event(read):
         kind: Unknown
 """
     cluster = Cluster()
-    cluster.ask("POST", MAPS, config_map("a"))
+    cluster.request("POST", MAPS, config_map("a"))
     async with cluster.playing(read(stage("wrong", steps))):
         await cluster.until("/api/v1/namespaces/default/events", lambda found: found["items"])
-    event = cluster.ask("GET", "/api/v1/namespaces/default/events")["items"][0]
+    event = cluster.request("GET", "/api/v1/namespaces/default/events")["items"][0]
     assert (event["reason"], event["message"]) == (
         "StageFailed",
         "stage wrong cannot be played: no kind Unknown is served in example.com/v1",
