@@ -1,4 +1,23 @@
 """The development cluster: API server, storage, admission, simulated nodes.
 
-May import `kubeloop.kube` alone: a server does not lean on the clients it serves.
+May import `kubeloop.kube` only: a server does not depend on the clients it serves. Its packages are layers; each imports
+only those below it (pyproject.toml, contract "devcluster"):
+
+    server           API server, HTTP, TLS, health, metrics, start-up objects
+    apiextensions    CustomResourceDefinitions and their objects
+    handlers         verbs of the REST API and subresources
+    kubelet          simulated nodes and pods, KWOK stages
+    controllers      controllers that the cluster runs itself
+    simulation       timers, events and Node objects
+    admission        admission plugins and policies
+    printers         Tables
+    registry         strategies per kind
+    authentication   users of requests
+    openapi          OpenAPI and discovery
+    validation       validation and warnings per kind
+    managedfields    field ownership, server-side apply
+    storage          versioned store, watch, SQLite
+    serializer       JSON, YAML, protobuf, defaults, conversion
+    languages        CEL, Go templates, jq, regular expressions, JSONPath
+    api              served resources, requests, errors
 """
