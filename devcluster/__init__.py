@@ -1,7 +1,7 @@
 """The development cluster: API server, storage, admission, simulated nodes.
 
-May import `kubeloop.kube` only: a server does not depend on the clients it serves. Its packages are layers; each imports
-only those below it (pyproject.toml, contract "devcluster"):
+May import `kubeloop.kube` only: a server does not depend on the clients it serves. Its packages are layers; each one
+imports only those below it (pyproject.toml, contract "devcluster"):
 
     server           API server, HTTP, TLS, health, metrics, start-up objects
     apiextensions    CustomResourceDefinitions and their objects
