@@ -1,6 +1,6 @@
-"""The Deployment controller: what wakes a Deployment, and the reconcile that brings it a step further.
+"""Deployment controller: the events that enqueue a Deployment, and its reconcile.
 
-Reads the informers' stores, decides and applies in `sync`. Source: v1.36
+Reads the informers' stores; `sync` decides and writes. Source: v1.36
 pkg/controller/deployment/deployment_controller.go.
 """
 
@@ -41,22 +41,22 @@ from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION as TRA
 
 log = logging.getLogger(__name__)
 
-MAX_REQUEUES = 15  # a key that failed that often in a row is dropped: the last wait was 82 s
+MAX_REQUEUES = 15  # failures in a row after which a key is dropped; the last delay is 82 s
 STALE_RECHECK_SECONDS = 1.0
-RESYNC_SECONDS = 600.0  # a net under lost events
+RESYNC_SECONDS = 600.0  # covers lost events
 
 
 class InvalidSelector(ReconcileError):
-    """spec.selector of a Deployment cannot be read."""
+    """spec.selector of a Deployment is invalid."""
 
 
 def namespace_terminating(error: Exception) -> bool:
-    """Whether nothing can be created there any more: no retry helps."""
+    """Return True if the error says that the namespace is terminating: no retry can succeed."""
     return isinstance(error, ApiError) and error.has_cause("NamespaceTerminating")
 
 
 class DeploymentController:
-    """Reconciles Deployments: ReplicaSets come, go and change size."""
+    """Reconciles Deployments: creates, scales and deletes their ReplicaSets."""
 
     def __init__(
         self,
@@ -70,23 +70,23 @@ class DeploymentController:
         workers: int = 5,
         queue: WorkQueue | None = None,
     ) -> None:
-        """recorder: that of the component "deployment-controller"."""
+        """recorder: the event recorder of the component "deployment-controller"."""
         self._client = client
         self._clock = clock
         self._events = recorder
         self._traces = traces
         self._deployment_informer = informers.informer(DEPLOYMENTS)
-        self._rs_informer = informers.informer(REPLICA_SETS)
+        self._replica_set_informer = informers.informer(REPLICA_SETS)
         self._pod_informer = informers.informer(PODS)
         self._deployments = self._deployment_informer.store
-        self._replica_sets = self._rs_informer.store
+        self._replica_sets = self._replica_set_informer.store
         self._pods = self._pod_informer.store
         self._replica_sets.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._consistency = ConsistencyStore(
             {
                 DEPLOYMENTS.group_resource: lambda: self._deployment_informer.last_resource_version,
-                REPLICA_SETS.group_resource: lambda: self._rs_informer.last_resource_version,
+                REPLICA_SETS.group_resource: lambda: self._replica_set_informer.last_resource_version,
             }
         )
         if queue is None:
@@ -113,7 +113,7 @@ class DeploymentController:
                 ),
                 resync_seconds=RESYNC_SECONDS,
             ),
-            self._rs_informer.add_handler(
+            self._replica_set_informer.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self.on_replica_set_add,
                     on_update=self.on_replica_set_update,
@@ -128,16 +128,16 @@ class DeploymentController:
         return "deployment"
 
     async def run(self) -> None:
-        """Work until cancelled, once the caches are filled. The informers are the factory's to run."""
+        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
         for registration in self._registrations:
             await registration.wait_synced()
         await self._controller.run()
 
     async def process(self, key: str) -> Exception | None:
-        """Reconcile `key` once, as a worker does. Returns what the reconcile raised, which is dealt with."""
+        """Reconcile `key` once, as a worker does. Returns the exception of the reconcile, which is already handled."""
         return await self._controller.process(key)
 
-    # --- what wakes a Deployment -----------------------------------------------------------------------------------
+    # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_deployment_add(self, deployment: Deployment, initial: bool) -> None:
         self._enqueue(deployment.key, "found at start" if initial else "deployment added")
@@ -177,7 +177,7 @@ class DeploymentController:
             self._enqueue_owner(rs, reference, "replica set deleted")
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
-        """A Recreate goes on when its last Pod is gone; a rolling update learns of Pods through its ReplicaSets."""
+        """Enqueue a Recreate whose last Pod was deleted; rolling updates are enqueued by their ReplicaSets' status."""
         reference = controller_of(pod.metadata)
         if reference is None or reference.kind != REPLICA_SETS.kind:
             return
@@ -185,18 +185,18 @@ class DeploymentController:
         if rs is None or rs.metadata.uid != reference.uid:
             return
         owner = controller_of(rs.metadata)
-        deployment = self._resolve(rs.metadata.namespace, owner) if owner is not None else None
+        deployment = self._resolve_controller_ref(rs.metadata.namespace, owner) if owner is not None else None
         if deployment is None or deployment.spec.strategy.type != RECREATE:
             return
         selector = _selector_or_none(deployment.spec.selector)
         if selector is None:
             return
         owned = [
-            each
-            for each in self._replica_sets.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
-            if selector.matches(each.metadata.labels)
+            replica_set
+            for replica_set in self._replica_sets.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
+            if selector.matches(replica_set.metadata.labels)
         ]
-        if not any(pods for _, pods in self._pods_of(selector, owned)):
+        if not any(pods for _, pods in self._pods_by_replica_set(selector, owned)):
             self._enqueue(deployment.key, "last pod deleted")
 
     def _enqueue(self, key: str, reason: str) -> None:
@@ -204,19 +204,19 @@ class DeploymentController:
         self.queue.add(key)
 
     def _enqueue_owner(self, rs: ReplicaSet, reference: OwnerReference, reason: str) -> None:
-        deployment = self._resolve(rs.metadata.namespace, reference)
+        deployment = self._resolve_controller_ref(rs.metadata.namespace, reference)
         if deployment is not None:
             self._enqueue(deployment.key, reason)
 
-    def _resolve(self, namespace: str, reference: OwnerReference) -> Deployment | None:
-        """The Deployment an owner reference means: by name, and then by uid."""
+    def _resolve_controller_ref(self, namespace: str, reference: OwnerReference) -> Deployment | None:
+        """Return the Deployment that an owner reference refers to, by name and UID, or None."""
         if reference.kind != DEPLOYMENTS.kind:
             return None
         deployment = self._deployments.get(f"{namespace}/{reference.name}")
         return deployment if deployment is not None and deployment.metadata.uid == reference.uid else None
 
     def _enqueue_matching(self, rs: ReplicaSet, reason: str) -> None:
-        """An orphan: whoever selects it may want to adopt it. An empty selector selects nothing here."""
+        """Enqueue the Deployments that select an orphan and may adopt it. An empty selector selects nothing here."""
         if not rs.metadata.labels:
             return
         for deployment in self._deployments.by_index("namespace", rs.metadata.namespace):
@@ -224,21 +224,21 @@ class DeploymentController:
             if selector is not None and not selector.empty and selector.matches(rs.metadata.labels):
                 self._enqueue(deployment.key, reason)
 
-    # --- the reconcile ---------------------------------------------------------------------------------------------
+    # --- reconcile -------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring the Deployment `key` a step further towards its spec.
+        """Bring the Deployment `key` one step closer to its spec.
 
-        Level-based: reads the caches, never the event that woke it; may be cancelled and run again. Returns the
-        seconds after which time alone may change the answer, else None. Raising means: retry with backoff.
+        Level-based: reads the caches, never the event that enqueued the key; may be cancelled and run again. Returns
+        the seconds after which time alone may change the result, else None. An exception means: retry with backoff.
         """
         reason = self._triggers.pop(key)
         try:
             self._consistency.ensure_ready(key)
         except StaleCache as stale:
-            # Deciding on what we changed ourselves since would only meet conflicts. Our write is on its way to the
-            # cache, and wakes this key when it arrives.
-            log.debug("deployment %s put off: %s", key, stale)
+            # Decisions based on a state before our own last write would only cause conflicts. The cache will receive
+            # that write, and enqueue this key.
+            log.debug("deployment %s postponed: %s", key, stale)
             self._triggers.add(key, reason)
             return STALE_RECHECK_SECONDS
         deployment = self._deployments.get(key)
@@ -246,10 +246,10 @@ class DeploymentController:
             self._consistency.forget(key)
             return None
         reconcile = self._traces.reconcile("deployment", key, reason)
-        reconcile.link(deployment.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
+        reconcile.link(deployment.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the Deployment
         try:
             if deployment.spec.selector is None or deployment.spec.selector == LabelSelector():
-                await self._refuse_empty_selector(deployment, reconcile)
+                await self._report_empty_selector(deployment, reconcile)
                 reconcile.finish()
                 return None
             replica_sets = await self._claim_replica_sets(deployment, reconcile)
@@ -260,9 +260,9 @@ class DeploymentController:
                 events=self._events,
                 clock=self._clock,
                 reconcile=reconcile,
-                pods_by_rs=lambda: self._pods_of(_selector(deployment), replica_sets),
+                pods_by_rs=lambda: self._pods_by_replica_set(_selector(deployment), replica_sets),
                 cached_rs=self._replica_sets.get,
-                wrote=lambda resource, version: self._consistency.wrote_at(
+                on_write=lambda resource, version: self._consistency.wrote_at(
                     key, deployment.metadata.uid, resource, version
                 ),
             )
@@ -271,25 +271,27 @@ class DeploymentController:
             reconcile.finish(error=str(error))
             raise
         reconcile.finish()
-        return self._recheck_seconds(key, sync.stuck_seconds)
+        return self._recheck_seconds(key, sync.seconds_until_deadline)
 
     def _recheck_seconds(self, key: str, left: float | None) -> float | None:
-        """When to look again for a rollout that missed its deadline."""
+        """Return the seconds until a rollout is checked for its progress deadline, or None."""
         if left is None:
             return None
         if left < 1:
             self.queue.add_rate_limited(key)
             return None
-        return left + 1  # timestamps are cut to seconds
+        return left + 1  # timestamps are truncated to seconds
 
-    async def _refuse_empty_selector(self, deployment: Deployment, reconcile: Reconcile) -> None:
+    async def _report_empty_selector(self, deployment: Deployment, reconcile: Reconcile) -> None:
         message = "This deployment is selecting all pods. A non-empty selector is required."
         self._events.event(deployment, "Warning", "SelectingAll", message)
         status = deployment.status
         if status.observed_generation >= deployment.metadata.generation:
             return
-        seen = replace(status, observed_generation=deployment.metadata.generation)
-        patch = versioned_merge_patch(deployment.metadata.resource_version, status=changed_fields(status, seen))
+        observed_status = replace(status, observed_generation=deployment.metadata.generation)
+        patch = versioned_merge_patch(
+            deployment.metadata.resource_version, status=changed_fields(status, observed_status)
+        )
         try:
             with reconcile.acting("update status"):
                 await self._client.patch(
@@ -303,10 +305,10 @@ class DeploymentController:
                     lane="status",
                 )
         except (ApiError, ServerUnreachable) as error:
-            log.info("could not note the generation of %s: %s", deployment.key, error)
+            log.info("could not update status.observedGeneration of %s: %s", deployment.key, error)
 
     async def _claim_replica_sets(self, deployment: Deployment, reconcile: Reconcile) -> list[ReplicaSet]:
-        """The ReplicaSets the Deployment owns, after adopting and releasing some. Raises ClaimErrors."""
+        """Adopt and release ReplicaSets as needed, and return those that the Deployment owns. Raises ClaimErrors."""
         selector = _selector(deployment)
         store = self._replica_sets
         candidates = store.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
@@ -327,8 +329,10 @@ class DeploymentController:
 
         return await claim_objects(deployment, candidates, selector, read_fresh=read_fresh, patch=patch)
 
-    def _pods_of(self, selector: Selector, replica_sets: Iterable[ReplicaSet]) -> list[tuple[str, Sequence[Pod]]]:
-        """The Pods of each ReplicaSet, by its uid: those the Deployment selects, finished ones included."""
+    def _pods_by_replica_set(
+        self, selector: Selector, replica_sets: Iterable[ReplicaSet]
+    ) -> list[tuple[str, Sequence[Pod]]]:
+        """Return the Pods of each ReplicaSet, by its UID: those that the Deployment selects, finished ones included."""
         return [
             (
                 rs.metadata.uid,

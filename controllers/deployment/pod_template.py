@@ -1,7 +1,7 @@
-"""Pod templates: when two are the same, and the hash that stands in names and labels.
+"""Pod templates: semantic equality, and the hash used in names and labels.
 
-Templates are opaque JSON; the table of API types (`kubeloop.kube.schema`) says what a Go program would have read from
-them. Pure functions. Source: EqualIgnoreHash in util/deployment_util.go, ComputeHash in
+Templates are opaque JSON; the table of API types (`kubeloop.kube.schema`) defines which fields a Go program would
+decode. Pure functions. Source: EqualIgnoreHash in util/deployment_util.go, ComputeHash in
 pkg/controller/controller_utils.go (FNV-1a over k8s.io/apimachinery/pkg/util/dump, which prints with go-spew).
 """
 
@@ -33,27 +33,27 @@ _ZERO: dict[str, Any] = {
 
 
 def with_hash_label(template: Mapping[str, JSON], value: str) -> dict[str, JSON]:
-    """A copy of `template` with the label."""
+    """Return a copy of `template` with the label pod-template-hash."""
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), HASH_LABEL: value}
     return {**template, "metadata": {**metadata, "labels": labels}}
 
 
 def without_hash_label(template: Mapping[str, JSON]) -> dict[str, JSON]:
-    """A copy of `template` without the label."""
+    """Return a copy of `template` without the label pod-template-hash."""
     metadata = template.get("metadata") or {}
     labels = metadata.get("labels")
     if not labels or HASH_LABEL not in labels:
         return dict(template)
-    kept = {name: value for name, value in labels.items() if name != HASH_LABEL}
-    return {**template, "metadata": {**metadata, "labels": kept}}
+    labels_left = {name: value for name, value in labels.items() if name != HASH_LABEL}
+    return {**template, "metadata": {**metadata, "labels": labels_left}}
 
 
 def equal_ignore_hash(a: Mapping[str, JSON], b: Mapping[str, JSON]) -> bool:
-    """Whether two templates are the same but for the label pod-template-hash.
+    """Return True if two templates are equal except for the label pod-template-hash.
 
-    As Go's semantic equality has it: absent and empty lists and maps are the same, quantities compare by value, fields
-    the API does not know are nothing; a pointer that is null differs from one to a zero value.
+    Follows Go's semantic equality: absent and empty lists and maps are equal, quantities compare by value, unknown
+    fields are ignored; a nil pointer differs from a pointer to a zero value.
     """
     a, b = without_hash_label(a), without_hash_label(b)
     return a == b or canonical(a) == canonical(b)
@@ -62,24 +62,24 @@ def equal_ignore_hash(a: Mapping[str, JSON], b: Mapping[str, JSON]) -> bool:
 # --- canonical form ------------------------------------------------------------------------------------------------
 
 _ABSENT = object()
-_recent: OrderedDict[int, tuple[Mapping[str, JSON], Any]] = OrderedDict()
+_canonical_specs: OrderedDict[int, tuple[Mapping[str, JSON], Any]] = OrderedDict()
 
 
 def canonical(template: Mapping[str, JSON]) -> Any:
-    """A form of the template that is equal (==) exactly for equal templates."""
+    """Return a form of the template that compares equal (==) exactly for semantically equal templates."""
     spec = template.get("spec")
     key = id(spec)
-    kept = _recent.get(key)
-    if kept is not None and kept[0] is spec:
-        canonical_spec = kept[1]
+    cached = _canonical_specs.get(key)
+    if cached is not None and cached[0] is spec:
+        canonical_spec = cached[1]
     else:
         canonical_spec = _canonical(type_ref("core/v1.PodSpec"), spec)
         if isinstance(spec, dict):
-            # A template's spec is compared again with every sync of its Deployment; the entry keeps it alive, so that
-            # its id stays its own.
-            _recent[key] = (spec, canonical_spec)
-            if len(_recent) > 4096:
-                _recent.popitem(last=False)
+            # Every sync of a Deployment compares the same spec again. The entry keeps the spec alive, so that its id
+            # is not reused.
+            _canonical_specs[key] = (spec, canonical_spec)
+            if len(_canonical_specs) > 4096:
+                _canonical_specs.popitem(last=False)
     return _canonical(type_ref("meta/v1.ObjectMeta"), template.get("metadata")), canonical_spec
 
 
@@ -98,12 +98,15 @@ def _canonical(ref: TypeRef, value: JSON) -> Any:
         return _ABSENT if not result and not ref.pointer else result
     if kind == "list" and isinstance(value, list) and ref.element is not None:
         element = ref.element
-        result = [None if (each := _canonical(element, item)) is _ABSENT else each for item in value]
+        result = [
+            None if (canonical_item := _canonical(element, item)) is _ABSENT else canonical_item for item in value
+        ]
         return result or _ABSENT
     if kind == "map" and isinstance(value, dict) and ref.element is not None:
         element = ref.element
         result = {
-            name: None if (each := _canonical(element, item)) is _ABSENT else each for name, item in value.items()
+            name: None if (canonical_item := _canonical(element, item)) is _ABSENT else canonical_item
+            for name, item in value.items()
         }
         return result or _ABSENT
     if kind == "quantity":
@@ -120,11 +123,11 @@ def _canonical(ref: TypeRef, value: JSON) -> Any:
 # --- hash ----------------------------------------------------------------------------------------------------------
 
 _FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
-_SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, nor 0, 1 and 3: nobody is to read a word in it
+_SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that no words are formed
 
 
 def pod_template_hash(template: Mapping[str, JSON], collision_count: int | None) -> str:
-    """The value of the label pod-template-hash."""
+    """Return the value of the label pod-template-hash."""
     data = dump(template).encode()
     if collision_count is not None:
         data += struct.pack("<I4x", collision_count & 0xFFFFFFFF)
@@ -135,21 +138,21 @@ def pod_template_hash(template: Mapping[str, JSON], collision_count: int | None)
 
 
 def dump(template: Mapping[str, JSON]) -> str:
-    """The text a Go program hashes: every field of the PodTemplateSpec, in declaration order, with its type."""
+    """Return the text that Go hashes: all fields of the PodTemplateSpec with their types, in declaration order."""
     ref = type_ref(_TEMPLATE)
     return f"({_go_type(ref.go_type)})" + "".join(_dump(ref, template))
 
 
 @cache
 def _go_type(go_type: str) -> str:
-    """As Go prints a type: by the last part of its package's path."""
+    """Return a type as Go prints it: with the last part of its package path."""
     for prefix, bare in (("core/v1.", "v1."), ("meta/v1.", "v1.")):
         go_type = go_type.replace(prefix, bare)
     return "[]uint8" if go_type == "[]byte" else go_type
 
 
 def _dump(ref: TypeRef, value: JSON) -> Iterable[str]:
-    """The value without its type."""
+    """Yield the text of the value, without its type."""
     kind = ref.kind
     if value is None and (ref.pointer or kind in ("list", "map", "bytes", "raw")):
         yield "<nil>"
@@ -194,7 +197,7 @@ def _dump_struct(type_: StructType, value: Mapping[str, JSON]) -> Iterable[str]:
 
 
 def _member(field: Field, value: Mapping[str, JSON]) -> JSON:
-    """The JSON of a field; that of an embedded struct stands in its parent."""
+    """Return the JSON of a field; the fields of an embedded struct are members of the parent."""
     if not field.inline:
         return value.get(field.name)
     inner = field.type.struct
@@ -217,10 +220,10 @@ def _dump_quantity(value: JSON) -> str:
         return _quantity_text(0, 0, big, text, "")
     if small:
         return _quantity_text(unscaled, exponent, big, text, quantity.format.value)
-    words, rest = [], abs(unscaled)
-    while rest:
-        words.append(str(rest & (1 << 64) - 1))
-        rest >>= 64
+    words, remaining = [], abs(unscaled)
+    while remaining:
+        words.append(str(remaining & (1 << 64) - 1))
+        remaining >>= 64
     negative = "true" if unscaled < 0 else "false"
     big = (
         f"{{unscaled:(big.Int){{neg:(bool){negative} abs:(big.nat)[{' '.join(words)}]}} scale:(inf.Scale){-exponent}}}"
@@ -236,7 +239,7 @@ def _quantity_text(number: int, scale: int, big: str, text: str, format_: str) -
 
 
 def _go_seconds(value: JSON) -> int:
-    """Seconds since the year 1, as Go counts them; 0 for the zero time."""
+    """Return the seconds since the year 1, Go's internal representation; 0 for the zero time."""
     if not isinstance(value, str) or not value:
         return 0
     moment = datetime.fromisoformat(value)

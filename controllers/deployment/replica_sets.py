@@ -1,4 +1,4 @@
-"""The ReplicaSets of a Deployment: which is the new one, in which order, of which revision, with which annotations.
+"""ReplicaSets of a Deployment: new and old ones, order, revisions and revision history, annotations.
 
 Pure functions. Source: pkg/controller/deployment/util/deployment_util.go, pkg/controller/controller_utils.go.
 """
@@ -30,44 +30,44 @@ _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 def replicas_of(obj: Deployment | ReplicaSet) -> int:
-    """spec.replicas; 1 where it is not set, as the API defaults it."""
+    """Return spec.replicas; 1 if it is not set, which is the API's default."""
     replicas = obj.spec.replicas
     return 1 if replicas is None else replicas
 
 
-def _creation(rs: ReplicaSet) -> tuple[datetime, str]:
+def _creation_key(rs: ReplicaSet) -> tuple[datetime, str]:
     return (rs.metadata.creation_timestamp or _ZERO_TIME, rs.metadata.name)
 
 
 def sort_by_creation(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Oldest first; of one age, by name."""
-    return sorted(replica_sets, key=_creation)
+    """Sort by age, oldest first; the same age by name."""
+    return sorted(replica_sets, key=_creation_key)
 
 
 def sort_by_size_older(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Largest first; of one size, the oldest first."""
-    return sorted(replica_sets, key=lambda rs: (-replicas_of(rs), *_creation(rs)))
+    """Sort by size, largest first; the same size by age, oldest first."""
+    return sorted(replica_sets, key=lambda rs: (-replicas_of(rs), *_creation_key(rs)))
 
 
 def sort_by_size_newer(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Largest first; of one size, the newest first."""
-    return sorted(sorted(replica_sets, key=_creation, reverse=True), key=lambda rs: -replicas_of(rs))
+    """Sort by size, largest first; the same size by age, newest first."""
+    return sorted(sorted(replica_sets, key=_creation_key, reverse=True), key=lambda rs: -replicas_of(rs))
 
 
 def sort_by_revision(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """Lowest revision first; where a revision is no number, or both are the same, the oldest first."""
+    """Sort by revision, lowest first; if revisions are equal or one is not a number, oldest first."""
 
     def compare(a: ReplicaSet, b: ReplicaSet) -> int:
         revision_a, revision_b = _revision_or_none(a), _revision_or_none(b)
         if revision_a is None or revision_b is None or revision_a == revision_b:
-            return -1 if _creation(a) < _creation(b) else 1
+            return -1 if _creation_key(a) < _creation_key(b) else 1
         return revision_a - revision_b
 
     return sorted(replica_sets, key=functools.cmp_to_key(compare))
 
 
 def revision_of(obj: Object) -> int:
-    """The revision annotation; 0 without one. Raises NotANumber."""
+    """Return the revision annotation; 0 without one. Raises InvalidInteger."""
     text = obj.metadata.annotations.get(REVISION)
     return 0 if text is None else parse_int(text)
 
@@ -80,12 +80,12 @@ def _revision_or_none(obj: Object) -> int | None:
 
 
 def max_revision(replica_sets: Iterable[ReplicaSet]) -> int:
-    """The highest revision; 0 if there is none."""
+    """Return the highest revision; 0 if there is none."""
     return max((revision for rs in replica_sets if (revision := _revision_or_none(rs)) is not None), default=0)
 
 
 def last_revision(replica_sets: Iterable[ReplicaSet]) -> int:
-    """The second highest revision; 0 if there is none."""
+    """Return the second highest revision; 0 if there is none."""
     highest = second = 0
     for rs in replica_sets:
         revision = _revision_or_none(rs)
@@ -99,7 +99,7 @@ def last_revision(replica_sets: Iterable[ReplicaSet]) -> int:
 
 
 def find_new_replica_set(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> ReplicaSet | None:
-    """The ReplicaSet with the Deployment's Pod template; of several (there should be one), the oldest."""
+    """Return the ReplicaSet with the Deployment's Pod template; of several (there should be one), the oldest."""
     template = deployment.spec.template
     for rs in sort_by_creation(replica_sets):
         if equal_ignore_hash(rs.spec.template, template):
@@ -108,18 +108,18 @@ def find_new_replica_set(deployment: Deployment, replica_sets: Iterable[ReplicaS
 
 
 def find_old_replica_sets(new_rs: ReplicaSet | None, replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-    """All others, oldest first."""
+    """Return all ReplicaSets except the new one, oldest first."""
     new_uid = None if new_rs is None else new_rs.metadata.uid
     return [rs for rs in sort_by_creation(replica_sets) if rs.metadata.uid != new_uid]
 
 
 def filter_active(replica_sets: Iterable[ReplicaSet | None]) -> list[ReplicaSet]:
-    """Those that want Pods."""
+    """Return the ReplicaSets with spec.replicas greater than 0."""
     return [rs for rs in replica_sets if rs is not None and replicas_of(rs) > 0]
 
 
 def find_active_or_latest(new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> ReplicaSet | None:
-    """The only active one; with none active the new, else the newest one. None if several are active, or none exist."""
+    """Return the only active ReplicaSet; if none is active, the new or else the newest one; if several are, None."""
     if new_rs is None and not old_rss:
         return None
     newest_first = sort_by_creation(old_rss)[::-1]
@@ -146,7 +146,7 @@ def available_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int:
 
 
 def terminating_replicas_sum(replica_sets: Iterable[ReplicaSet | None]) -> int | None:
-    """None if a ReplicaSet was synced by a controller that does not count them."""
+    """Return the sum; None if a ReplicaSet was synced by a controller without support for terminatingReplicas."""
     total = 0
     for rs in replica_sets:
         if rs is None:
@@ -170,7 +170,7 @@ def max_replicas_annotation(rs: ReplicaSet) -> int | None:
 
 
 def replicas_annotations(desired: int, maximum: int) -> dict[str, str]:
-    """How a ReplicaSet remembers the size of its Deployment when it was scaled last."""
+    """Return the annotations that record the Deployment's size when a ReplicaSet was last scaled."""
     return {DESIRED_REPLICAS: str(desired), MAX_REPLICAS: str(maximum)}
 
 
@@ -182,10 +182,11 @@ def new_replica_set_annotations(
     replicas: tuple[int, int] | None,
     max_history_chars: int = MAX_REVISION_HISTORY_CHARS,
 ) -> tuple[dict[str, str], bool]:
-    """The annotations of the new ReplicaSet, and whether that asks for a write.
+    """Return the annotations of the new ReplicaSet, and True if a write is needed.
 
-    Copies the Deployment's, and raises the revision (a ReplicaSet that is rolled back to remembers its former
-    revisions). `replicas`, (desired, maximum), is given for one that is about to be created.
+    Copies the Deployment's annotations and raises the revision; the former revision of a ReplicaSet that is rolled
+    back to is added to its revision history. `replicas`, (desired, maximum), is passed for one that is about to be
+    created.
     """
     result = dict(annotations)
     changed = False
@@ -197,12 +198,12 @@ def new_replica_set_annotations(
     old_number = int_or_none(old_text) if old_text else 0
     new_number = int_or_none(new_revision)
     if old_number is None or new_number is None:
-        return result, False  # somebody wrote what is no number there: leave it alone
+        return result, False  # the annotation was edited and is not a number: leave it unchanged
     if old_number < new_number:
         result[REVISION] = new_revision
         changed = True
         if old_text is not None:
-            _remember_revision(result, old_text, max_history_chars)
+            _append_revision_history(result, old_text, max_history_chars)
     if replicas is not None:
         for name, value in replicas_annotations(*replicas).items():
             if result.get(name) != value:
@@ -211,8 +212,8 @@ def new_replica_set_annotations(
     return result, changed
 
 
-def _remember_revision(annotations: dict[str, str], revision: str, max_chars: int) -> None:
-    """Append to the revision history; the oldest ones go where it would grow too long."""
+def _append_revision_history(annotations: dict[str, str], revision: str, max_chars: int) -> None:
+    """Append to the revision history; the oldest revisions are dropped if it becomes too long."""
     history = annotations.get(REVISION_HISTORY, "")
     revisions = history.split(",")
     if not revisions[0]:
@@ -228,10 +229,10 @@ def _remember_revision(annotations: dict[str, str], revision: str, max_chars: in
 
 
 def rolled_back_annotations(deployment: Mapping[str, str], rs: Mapping[str, str]) -> dict[str, str]:
-    """The Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's.
+    """Return the Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's.
 
-    What the ReplicaSet says of the trace in which it was created is of the past.
+    The ReplicaSet's trace context is not copied either: it belongs to the time of its creation.
     """
     not_copied = {*NOT_COPIED, TRACEPARENT_ANNOTATION}
-    kept = {name: value for name, value in deployment.items() if name in not_copied}
-    return kept | {name: value for name, value in rs.items() if name not in not_copied}
+    annotations = {name: value for name, value in deployment.items() if name in not_copied}
+    return annotations | {name: value for name, value in rs.items() if name not in not_copied}

@@ -1,4 +1,4 @@
-"""How many Pods each ReplicaSet of a Deployment is to have: fence posts, rolling update, proportional scaling.
+"""Sizes of a Deployment's ReplicaSets: maxSurge and maxUnavailable, rolling update, proportional scaling.
 
 Pure functions. Source: pkg/controller/deployment/{rolling,sync}.go and util/deployment_util.go.
 """
@@ -38,20 +38,20 @@ RECREATE = "Recreate"
 
 
 class UnsupportedStrategy(ReconcileError):
-    """spec.strategy.type is none that exists."""
+    """spec.strategy.type has an unknown value."""
 
 
 def resolve_fenceposts(
     max_surge: IntOrString | None, max_unavailable: IntOrString | None, desired: int
 ) -> tuple[int, int]:
-    """maxSurge (rounded up) and maxUnavailable (rounded down) in Pods. Both zero would never move: then (0, 1).
+    """Return maxSurge (rounded up) and maxUnavailable (rounded down) in Pods; (0, 1) if both would be 0.
 
-    Raises InvalidIntOrPercent.
+    Both 0 would block every rollout. Raises InvalidIntOrPercent.
     """
     surge = scaled_value(0 if max_surge is None else max_surge, desired, round_up=True)
     unavailable = scaled_value(0 if max_unavailable is None else max_unavailable, desired, round_up=False)
     if surge == 0 and unavailable == 0:
-        # Validation never allows both to be zero, but a percentage may round down to it.
+        # Validation never allows both to be 0, but percentages may be rounded to 0.
         unavailable = 1
     return surge, unavailable
 
@@ -69,12 +69,12 @@ def is_rolling_update(deployment: Deployment) -> bool:
 
 
 def max_surge(deployment: Deployment) -> int:
-    """Pods allowed beyond spec.replicas; 0 if the strategy knows none, or it cannot be read."""
+    """Return the Pods allowed above spec.replicas; 0 if the strategy has no maxSurge or its value is invalid."""
     return _limits(deployment.spec, replicas_of(deployment))[0] if is_rolling_update(deployment) else 0
 
 
 def max_unavailable(deployment: Deployment) -> int:
-    """Pods that may be missing from spec.replicas; 0 if the strategy knows none, or it cannot be read."""
+    """Return the Pods allowed to be unavailable; 0 if the strategy has no maxUnavailable or its value is invalid."""
     replicas = replicas_of(deployment)
     if not is_rolling_update(deployment) or replicas == 0:
         return 0
@@ -82,14 +82,14 @@ def max_unavailable(deployment: Deployment) -> int:
 
 
 def min_available(deployment: Deployment) -> int:
-    """Pods that a rolling update keeps available."""
+    """Return the Pods that a rolling update keeps available."""
     if not is_rolling_update(deployment):
         return 0
     return replicas_of(deployment) - max_unavailable(deployment)
 
 
 def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs_replicas: int) -> int:
-    """The size of the new ReplicaSet that maxSurge allows now. `all_rss` includes it.
+    """Return the size of the new ReplicaSet that maxSurge allows now. `all_rss` includes the new ReplicaSet.
 
     Raises InvalidIntOrPercent, UnsupportedStrategy.
     """
@@ -108,7 +108,7 @@ def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | N
 
 
 class Resize(msgspec.Struct, frozen=True):
-    """One ReplicaSet gets this size."""
+    """New size of one ReplicaSet."""
 
     rs: ReplicaSet
     replicas: int
@@ -117,11 +117,11 @@ class Resize(msgspec.Struct, frozen=True):
 def plan_scale_down_budget(
     deployment: Deployment, all_rss: Sequence[ReplicaSet | None], old_rss: Sequence[ReplicaSet], new_rs: ReplicaSet
 ) -> int:
-    """How many old Pods may go now, healthy or not; 0 or less: none.
+    """Return the number of old Pods that may be removed now, healthy or not; 0 or less means none.
 
-    Not only the Pods beyond minAvailable: those of the new ReplicaSet that are not available yet count as missing,
-    lest old Pods are taken away for new ones that never come up. Example: 10 replicas, maxUnavailable 2, maxSurge 3;
-    while 5 new Pods crash, 13 - 8 - 5 = 0 old ones may go.
+    Pods of the new ReplicaSet that are not available yet count as unavailable; otherwise old Pods would be removed for
+    new ones that never become available. Example: 10 replicas, maxUnavailable 2, maxSurge 3; while 5 new Pods crash,
+    13 - 8 - 5 = 0 old ones may be removed.
     """
     if spec_replicas_sum(old_rss) == 0:
         return 0
@@ -131,9 +131,10 @@ def plan_scale_down_budget(
 
 
 def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterator[Resize]:
-    """Old Pods that are not available go first: they serve nobody, and would block the rollout. Oldest first.
+    """Yield the removal of unavailable old Pods, oldest ReplicaSet first.
 
-    Raises ValueError for a ReplicaSet that reports more available Pods than it has, as kube-controller-manager fails.
+    They serve no traffic and would block the rollout. Raises ValueError for a ReplicaSet that reports more available
+    Pods than it has; kube-controller-manager fails in the same case.
     """
     removed = 0
     for rs in old_rss:
@@ -152,7 +153,7 @@ def plan_unhealthy_cleanup(old_rss: Sequence[ReplicaSet], budget: int) -> Iterat
 def plan_old_scale_down(
     deployment: Deployment, all_rss: Sequence[ReplicaSet | None], old_rss: Sequence[ReplicaSet]
 ) -> Iterator[Resize]:
-    """Old Pods beyond what has to be available go, of the oldest ReplicaSet first."""
+    """Yield the removal of old Pods above the minimum that must be available, oldest ReplicaSet first."""
     minimum = replicas_of(deployment) - max_unavailable(deployment)
     surplus = available_replicas_sum(all_rss) - minimum
     removed = 0
@@ -168,10 +169,10 @@ def plan_old_scale_down(
 
 
 def is_saturated(deployment: Deployment, rs: ReplicaSet | None) -> bool:
-    """Whether the ReplicaSet has the Deployment's size, was scaled for it, and all its Pods are available."""
+    """Return True if `rs` has the Deployment's size, was scaled for that size, and all its Pods are available."""
     if rs is None:
         return False
-    # Read more leniently than desired_replicas_annotation, in v1.36 as here.
+    # The same parsing as in v1.36, which is more lenient than desired_replicas_annotation.
     scaled_for = int_or_none(rs.metadata.annotations.get(DESIRED_REPLICAS))
     desired = replicas_of(deployment)
     return scaled_for is not None and (
@@ -180,7 +181,7 @@ def is_saturated(deployment: Deployment, rs: ReplicaSet | None) -> bool:
 
 
 def replica_set_proportion(rs: ReplicaSet, deployment: Deployment, to_add: int, added: int) -> int:
-    """The share of `rs` in a scaling by `to_add` (negative: down), of which `added` are given out already."""
+    """Return the share of `rs` in a scaling by `to_add` (negative: down), of which `added` is distributed already."""
     if replicas_of(rs) == 0 or to_add in (0, added):
         return 0
     fraction = _fraction(rs, deployment)
@@ -195,18 +196,18 @@ def _fraction(rs: ReplicaSet, deployment: Deployment) -> int:
     maximum = replicas_of(deployment) + max_surge(deployment)
     maximum_before = max_replicas_annotation(rs)
     if not maximum_before:
-        # Without the annotation the size of the Deployment before is unknown; its Pods are the next best.
+        # Without the annotation the former size of the Deployment is unknown; status.replicas approximates it.
         maximum_before = deployment.status.replicas
         if maximum_before == 0:
             return 0
-    # v1.36 multiplies in 32 bits; sizes for which that wraps around are no cluster's, but the result is the same here.
+    # v1.36 multiplies in 32 bits. No cluster reaches sizes that overflow, but the result is the same here.
     return wrap_int32(round_half_away_from_zero(wrap_int32(size * maximum) / maximum_before)) - size
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """Sizes after spec.replicas changed.
+    """New sizes after spec.replicas changed.
 
-    forced: the annotations are brought up to date even where the size stays.
+    forced: write the size annotations even where the size does not change.
     """
 
     resizes: tuple[Resize, ...] = ()
@@ -214,14 +215,14 @@ class Scaling(msgspec.Struct, frozen=True):
 
 
 def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> Scaling:
-    """Spread a change of spec.replicas over the ReplicaSets, in proportion to their sizes."""
+    """Distribute a change of spec.replicas over the ReplicaSets, in proportion to their sizes."""
     desired = replicas_of(deployment)
     only = find_active_or_latest(new_rs, old_rss)
     if only is not None:
         return Scaling((Resize(only, desired),)) if replicas_of(only) != desired else Scaling()
     old_rss = sort_by_creation(old_rss)[::-1]
     if is_saturated(deployment, new_rs):
-        # The rollout is done but for leftovers, such as an old ReplicaSet that was adopted just now.
+        # The rollout is complete. Remaining old ReplicaSets, for example a newly adopted one, are scaled to 0.
         return Scaling(tuple(Resize(rs, 0) for rs in filter_active(old_rss)))
     if not is_rolling_update(deployment):
         return Scaling()
@@ -239,12 +240,12 @@ def plan_scaling(deployment: Deployment, new_rs: ReplicaSet | None, old_rss: Seq
         added += share
         sizes.append(replicas_of(rs) + share)
     if to_add != 0 and sizes:
-        sizes[0] = max(0, sizes[0] + to_add - added)  # what rounding left over goes to the largest
+        sizes[0] = max(0, sizes[0] + to_add - added)  # the largest gets the remainder of the rounding
     return Scaling(tuple(Resize(rs, size) for rs, size in zip(all_rss, sizes, strict=True)), forced=True)
 
 
 def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet | None]) -> bool:
-    """Whether spec.replicas differs from what an active ReplicaSet was last scaled for."""
+    """Return True if spec.replicas differs from the size for which an active ReplicaSet was last scaled."""
     desired = replicas_of(deployment)
     return any(
         annotation is not None and annotation != desired
@@ -253,8 +254,8 @@ def is_scaling_event(deployment: Deployment, all_rss: Sequence[ReplicaSet | None
 
 
 def changed_replicas_annotations(deployment: Deployment, rs: ReplicaSet) -> dict[str, str]:
-    """The annotations of the Deployment's size that `rs` does not carry yet."""
+    """Return the annotations of the Deployment's size that `rs` lacks or has with another value."""
     desired = replicas_of(deployment)
     annotations = rs.metadata.annotations
-    wanted = replicas_annotations(desired, desired + max_surge(deployment))
-    return {name: value for name, value in wanted.items() if annotations.get(name) != value}
+    replicas = replicas_annotations(desired, desired + max_surge(deployment))
+    return {name: value for name, value in replicas.items() if annotations.get(name) != value}

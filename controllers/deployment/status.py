@@ -1,4 +1,4 @@
-"""The status of a Deployment: counts, conditions, and whether its rollout moves.
+"""Status of a Deployment: replica counts, conditions and rollout progress.
 
 Pure functions of objects and the time. Source: pkg/controller/deployment/{progress,sync}.go and
 util/deployment_util.go.
@@ -39,7 +39,7 @@ def condition_of(status: DeploymentStatus, type_: str) -> Condition | None:
 
 
 def new_condition(type_: str, status: str, reason: str, message: str, now: datetime) -> Condition:
-    """A condition as of `now`, to the second as the API keeps it."""
+    """Return a condition with the times set to `now`, truncated to seconds as in the API."""
     now = now.replace(microsecond=0)
     return Condition(
         type=type_, status=status, reason=reason, message=message, last_update_time=now, last_transition_time=now
@@ -47,8 +47,11 @@ def new_condition(type_: str, status: str, reason: str, message: str, now: datet
 
 
 def with_condition(status: DeploymentStatus, condition: Condition) -> DeploymentStatus:
-    """`status` with this condition at the end. One of the same status and reason stays as it is; the time of the
-    transition is kept while the status stays the same."""
+    """Return `status` with this condition at the end.
+
+    An existing condition with the same status and reason is left unchanged. lastTransitionTime is kept while the
+    status stays the same.
+    """
     current = condition_of(status, condition.type)
     if current is not None and current.status == condition.status:
         if current.reason == condition.reason:
@@ -59,8 +62,8 @@ def with_condition(status: DeploymentStatus, condition: Condition) -> Deployment
 
 
 def without_condition(status: DeploymentStatus, type_: str) -> DeploymentStatus:
-    kept = tuple(condition for condition in status.conditions if condition.type != type_)
-    return status if len(kept) == len(status.conditions) else replace(status, conditions=kept)
+    others = tuple(condition for condition in status.conditions if condition.type != type_)
+    return status if len(others) == len(status.conditions) else replace(status, conditions=others)
 
 
 def has_progress_deadline(deployment: Deployment) -> bool:
@@ -74,7 +77,7 @@ def has_revision_history_limit(deployment: Deployment) -> bool:
 
 
 def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
-    """All Pods are of the new template and available, no old one is left, and the last change was seen."""
+    """Return True if all replicas are updated and available, no old Pod is left, and the last spec was observed."""
     desired = replicas_of(deployment)
     return (
         status.updated_replicas == desired
@@ -85,7 +88,7 @@ def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
 
 
 def is_progressing(deployment: Deployment, new_status: DeploymentStatus) -> bool:
-    """More Pods are new, ready or available than before, or fewer are old."""
+    """Return True if more Pods are updated, ready or available than before, or fewer are old."""
     old_status = deployment.status
     return (
         new_status.updated_replicas > old_status.updated_replicas
@@ -96,7 +99,7 @@ def is_progressing(deployment: Deployment, new_status: DeploymentStatus) -> bool
 
 
 def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: datetime) -> bool:
-    """No progress within progressDeadlineSeconds; a finished rollout never times out."""
+    """Return True if there was no progress for progressDeadlineSeconds; a complete rollout never times out."""
     condition = condition_of(new_status, PROGRESSING)
     if not has_progress_deadline(deployment) or condition is None or condition.reason == NEW_RS_AVAILABLE:
         return False
@@ -109,38 +112,39 @@ def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: date
 def seconds_until_progress_deadline(
     deployment: Deployment, new_status: DeploymentStatus, now: datetime
 ) -> float | None:
-    """Seconds until the progress deadline of a rollout under way; None: there is none to wait for."""
+    """Return the seconds until the progress deadline of an unfinished rollout; None if no deadline applies."""
     condition = condition_of(deployment.status, PROGRESSING)
     if not has_progress_deadline(deployment) or condition is None:
         return None
     if is_complete(deployment, new_status) or condition.reason == TIMED_OUT:
         return None
     if condition.last_update_time is None:
-        return 0.0  # never told: the deadline is long past
+        return 0.0  # no update time: the deadline has passed
     deadline = condition.last_update_time + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0)
     return (deadline - now).total_seconds()
 
 
 def paused_condition(deployment: Deployment, now: datetime) -> Condition | None:
-    """The Progressing condition to set because the Deployment was paused or resumed, if any.
+    """Return the Progressing condition to set after the Deployment was paused or resumed, if any.
 
-    A rollout is not to be found late for the time it was paused; one found late already stays so.
+    The time during which it is paused must not count towards the progress deadline. A rollout that has timed out
+    already keeps its condition.
     """
     if not has_progress_deadline(deployment):
         return None
     current = condition_of(deployment.status, PROGRESSING)
     if current is not None and current.reason == TIMED_OUT:
         return None
-    noted = current is not None and current.reason == PAUSED
-    if deployment.spec.paused and not noted:
+    was_paused = current is not None and current.reason == PAUSED
+    if deployment.spec.paused and not was_paused:
         return new_condition(PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
-    if not deployment.spec.paused and noted:
+    if not deployment.spec.paused and was_paused:
         return new_condition(PROGRESSING, "Unknown", RESUMED, "Deployment is resumed", now)
     return None
 
 
 def replica_failures(all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None) -> list[Condition]:
-    """The failures of the ReplicaSets as conditions of the Deployment: the new one's, or else all others'."""
+    """Return the ReplicaFailure conditions of the new ReplicaSet, or else of all, as conditions of the Deployment."""
     if new_rs is not None and (failures := _failures(new_rs)):
         return failures
     return [condition for rs in all_rss if rs is not None for condition in _failures(rs)]
@@ -157,7 +161,7 @@ def _failures(rs: ReplicaSet) -> list[Condition]:
 def calculate_status(
     deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
 ) -> DeploymentStatus:
-    """Counts and the Available condition from the statuses of the ReplicaSets; other conditions as they are."""
+    """Return the status with counts and the Available condition computed; other conditions are unchanged."""
     available = replica_sets.available_replicas_sum(all_rss)
     status = DeploymentStatus(
         observed_generation=deployment.metadata.generation,
@@ -165,29 +169,29 @@ def calculate_status(
         updated_replicas=replica_sets.actual_replicas_sum([new_rs]),
         ready_replicas=replica_sets.ready_replicas_sum(all_rss),
         available_replicas=available,
-        # negative while Pods beyond the wanted number are still running
+        # negative while more Pods than spec.replicas are available
         unavailable_replicas=max(0, replica_sets.spec_replicas_sum(all_rss) - available),
         terminating_replicas=replica_sets.terminating_replicas_sum(all_rss),
         conditions=deployment.status.conditions,
         collision_count=deployment.status.collision_count,
     )
     if available >= replicas_of(deployment) - max_unavailable(deployment):
-        has, reason, message = "True", "MinimumReplicasAvailable", "Deployment has minimum availability."
+        state, reason, message = "True", "MinimumReplicasAvailable", "Deployment has minimum availability."
     else:
-        has, reason, message = "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
-    return with_condition(status, new_condition(AVAILABLE, has, reason, message, now))
+        state, reason, message = "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
+    return with_condition(status, new_condition(AVAILABLE, state, reason, message, now))
 
 
 def rollout_status(
     deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
 ) -> DeploymentStatus:
-    """calculate_status, and how the rollout goes: the conditions Progressing and ReplicaFailure."""
+    """Return calculate_status() with the conditions Progressing and ReplicaFailure of the rollout."""
     status = calculate_status(deployment, all_rss, new_rs, now)
     current = condition_of(deployment.status, PROGRESSING)
     if not has_progress_deadline(deployment):
         status = without_condition(status, PROGRESSING)
     else:
-        # After a finished rollout, Pods that come and go (a node that fails, a scaling) are no rollout of their own.
+        # After a complete rollout, Pods that are replaced (failed node, scaling) do not start a new rollout.
         finished = status.replicas == status.updated_replicas and current is not None
         if not (finished and current is not None and current.reason == NEW_RS_AVAILABLE):
             status = _with_progress(deployment, status, new_rs, current, now)
@@ -209,7 +213,7 @@ def _with_progress(
     if is_progressing(deployment, status):
         condition = new_condition(PROGRESSING, "True", RS_UPDATED, f"{subject} is progressing.", now)
         if current is not None:
-            # Replaced even if status and reason are the same: its lastUpdateTime restarts the progress deadline.
+            # Replaced even if status and reason are the same: the new lastUpdateTime restarts the progress deadline.
             if current.status == "True":
                 condition = replace(condition, last_transition_time=current.last_transition_time)
             status = without_condition(status, PROGRESSING)

@@ -1,8 +1,8 @@
-"""One sync of one Deployment: the decisions of this package, applied in Kubernetes' order.
+"""One sync of one Deployment: the decisions of this package, applied in the same order as in Kubernetes.
 
-Each step decides with the pure functions of `rollout`, `replicasets` and `status`, and writes what they say. A write
-that fails ends the sync (the key is retried), but where a comment says otherwise. Source: syncDeployment in
-pkg/controller/deployment/deployment_controller.go and the files beside it.
+Each step calls the pure functions of `rolling_update`, `replica_sets` and `status`, and writes the result. A failed
+write ends the sync and the key is retried, except where a comment says otherwise. Source: syncDeployment in
+pkg/controller/deployment/deployment_controller.go, and rolling.go, recreate.go, rollback.go and sync.go next to it.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ AllReplicaSets = Sequence[ReplicaSet | None]
 
 
 def replica_set_name(deployment_name: str, template_hash: str) -> str:
-    """Name of a Deployment's ReplicaSet; a long Deployment name is cut to leave room for the hash."""
+    """Return the name of a Deployment's ReplicaSet; a long Deployment name is truncated to leave room for the hash."""
     return f"{deployment_name[: MAX_NAME_LENGTH - 1 - len(template_hash)]}-{template_hash}"
 
 
 def rollback_revision(deployment: Deployment) -> int | None:
-    """The revision asked for by the deprecated rollback annotation (0: the one before); None if none is."""
+    """Return the revision in the deprecated rollback annotation (0: the previous one); None without a valid one."""
     return int_or_none(deployment.metadata.annotations.get(ROLLBACK_TO))
 
 
 def old_pods_running(
     new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet], pods_by_rs: Iterable[tuple[str, Sequence[Pod]]]
 ) -> bool:
-    """Whether a Pod of an old template may still run: a Recreate starts nothing new before the last one has ended."""
+    """Return True if a Pod of an old template may still run; a Recreate then creates no new Pods yet."""
     if actual_replicas_sum(old_rss) > 0:
         return True
     new_uid = None if new_rs is None else new_rs.metadata.uid
@@ -90,17 +90,17 @@ def old_pods_running(
 
 
 def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
-    """Old ReplicaSets beyond revisionHistoryLimit, lowest revision first. Those that still have Pods stay."""
+    """Return the old ReplicaSets beyond revisionHistoryLimit that have no Pods, lowest revision first."""
     limit = deployment.spec.revision_history_limit
     if limit is None or not statuses.has_revision_history_limit(deployment):
         return []
-    alive = [rs for rs in old_rss if rs.metadata.deletion_timestamp is None]
-    surplus = len(alive) - limit
+    candidates = [rs for rs in old_rss if rs.metadata.deletion_timestamp is None]
+    surplus = len(candidates) - limit
     if surplus <= 0:
         return []
     return [
         rs
-        for rs in sort_by_revision(alive)[:surplus]
+        for rs in sort_by_revision(candidates)[:surplus]
         if rs.status.replicas == 0 and replicas_of(rs) == 0 and rs.metadata.generation <= rs.status.observed_generation
     ]
 
@@ -108,7 +108,7 @@ def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSe
 def new_replica_set(
     deployment: Deployment, old_rss: Sequence[ReplicaSet], revision: str
 ) -> tuple[str, int, dict[str, JSON]]:
-    """The ReplicaSet to create for the Deployment's template: its name, size and JSON.
+    """Return name, size and JSON of the ReplicaSet to create for the Deployment's template.
 
     Raises InvalidIntOrPercent, UnsupportedStrategy.
     """
@@ -141,7 +141,7 @@ def new_replica_set(
 
 
 class DeploymentSync:
-    """Brings one Deployment a step further. Made for one sync, with what the caches hold at its start."""
+    """One sync of one Deployment, created per sync with the objects that the caches hold at its start."""
 
     def __init__(
         self,
@@ -154,54 +154,54 @@ class DeploymentSync:
         reconcile: Reconcile,
         pods_by_rs: Callable[[], Iterable[tuple[str, Sequence[Pod]]]],
         cached_rs: Callable[[str], ReplicaSet | None],
-        wrote: Callable[[str, str], None],
+        on_write: Callable[[str, str], None],
     ) -> None:
-        """replica_sets: those the Deployment owns. pods_by_rs: their Pods, by the uid of the ReplicaSet. cached_rs: a
-        ReplicaSet by key. wrote: told the group resource and resourceVersion of each write."""
-        self._d = deployment
-        self._stored = deployment  # as the API server has it, as far as we know
-        self._rss = replica_sets
+        """replica_sets: those that the Deployment owns. pods_by_rs: returns their Pods by ReplicaSet UID. cached_rs:
+        returns a ReplicaSet by key. on_write: called with group resource and resourceVersion after each write."""
+        self._deployment = deployment
+        self._stored = deployment  # last known state on the API server
+        self._replica_sets = replica_sets
         self._client = client
         self._events = events
         self._now = clock.now()
         self._reconcile = reconcile
         self._pods_by_rs = pods_by_rs
         self._cached_rs = cached_rs
-        self._wrote = wrote
-        self._versions: dict[str, str] = {}  # uid of a ReplicaSet written in this sync -> its resourceVersion now
-        self._unsent: dict[str, dict[str, JSON]] = {}  # uid of a ReplicaSet -> annotations for its next write
-        self.stuck_seconds: float | None = None  # time left of the progress deadline, if nothing else is to be done
+        self._on_write = on_write
+        self._rs_versions: dict[str, str] = {}  # ReplicaSet UID -> resourceVersion after the last write of this sync
+        self._unsent_annotations: dict[str, dict[str, JSON]] = {}  # ReplicaSet UID -> annotations for its next write
+        self.seconds_until_deadline: float | None = None  # progress deadline to check if nothing else changes
 
     async def run(self) -> None:
-        """Raises what a write raises, and UnsupportedStrategy or InvalidIntOrPercent for a spec that has no meaning."""
-        deployment = self._d
+        """Sync the Deployment. Raises errors of writes, and UnsupportedStrategy or InvalidIntOrPercent for the spec."""
+        deployment = self._deployment
         if deployment.metadata.deletion_timestamp is not None:
-            new_rs, old_rss = await self._find_replica_sets(create=False)
+            new_rs, old_rss = await self._get_replica_sets(create=False)
             await self._sync_status([*old_rss, new_rs], new_rs)
             return
-        # Before anything else, lest a rollout that was paused for long is found late the moment it is resumed.
+        # First, so that a rollout that was paused for long does not time out at the moment it is resumed.
         condition = statuses.paused_condition(deployment, self._now)
         if condition is not None:
             await self._write_condition(condition)
         if deployment.spec.paused:
             await self._scale()
         elif rollback_revision(deployment) is not None:
-            await self._roll_back()
+            await self._rollback()
         elif await self._is_scaling_event():
             await self._scale()
         elif deployment.spec.strategy.type == RECREATE:
-            await self._recreate()
+            await self._rollout_recreate()
         elif deployment.spec.strategy.type == ROLLING_UPDATE:
-            await self._roll()
+            await self._rollout_rolling()
         else:
             raise UnsupportedStrategy(f"unexpected deployment strategy type: {deployment.spec.strategy.type}")
 
     # --- the new ReplicaSet ----------------------------------------------------------------------------------------
 
-    async def _find_replica_sets(self, *, create: bool) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
-        """The new ReplicaSet, brought up to date (created if `create`), and the old ones, oldest first."""
-        existing = find_new_replica_set(self._d, self._rss)
-        old_rss = find_old_replica_sets(existing, self._rss)
+    async def _get_replica_sets(self, *, create: bool) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
+        """Return the new ReplicaSet, up to date (created if `create`), and the old ones, oldest first."""
+        existing = find_new_replica_set(self._deployment, self._replica_sets)
+        old_rss = find_old_replica_sets(existing, self._replica_sets)
         revision = str(max_revision(old_rss) + 1)
         if existing is not None:
             return await self._update_new_rs(existing, revision), old_rss
@@ -210,61 +210,64 @@ class DeploymentSync:
         return None, old_rss
 
     async def _update_new_rs(self, rs: ReplicaSet, revision: str) -> ReplicaSet:
-        min_ready_seconds = self._d.spec.min_ready_seconds
+        min_ready_seconds = self._deployment.spec.min_ready_seconds
         annotations, changed = new_replica_set_annotations(
-            self._d.metadata.annotations, rs.metadata.annotations, revision, replicas=None
+            self._deployment.metadata.annotations, rs.metadata.annotations, revision, replicas=None
         )
-        changes = _changed(rs.metadata.annotations, annotations)
+        changes = _annotation_changes(rs.metadata.annotations, annotations)
         if changed or rs.spec.min_ready_seconds != min_ready_seconds:
-            # The Deployment's own revision follows with the next sync, from what is stored then.
+            # The next sync sets the Deployment's own revision, from the stored ReplicaSet.
             spec = {"minReadySeconds": min_ready_seconds} if rs.spec.min_ready_seconds != min_ready_seconds else {}
             return await self._patch_rs(rs, changes, spec, "update")
         if changes:
-            # Its revision is no number, and that alone asks for no write; what was copied goes with the next one.
-            self._unsent[rs.metadata.uid] = changes
+            # The revision is not a number, which alone causes no write; copied annotations go with the next write.
+            self._unsent_annotations[rs.metadata.uid] = changes
             rs = replace(rs, metadata=replace(rs.metadata, annotations=annotations))
         needs_write = self._set_revision(annotations.get(REVISION, ""))
         if (
-            statuses.has_progress_deadline(self._d)
-            and statuses.condition_of(self._d.status, statuses.PROGRESSING) is None
+            statuses.has_progress_deadline(self._deployment)
+            and statuses.condition_of(self._deployment.status, statuses.PROGRESSING) is None
         ):
-            # Somebody began to care about progress: it counts from when its ReplicaSet was first noticed.
+            # progressDeadlineSeconds was added later: progress is measured from this first sync with a deadline.
             message = f'Found new replica set "{rs.metadata.name}"'
             self._set_condition("True", statuses.NEW_RS_FOUND, message)
             needs_write = True
         if needs_write:
-            await self._write_status(self._d.status)
+            await self._write_status(self._deployment.status)
         return rs
 
     async def _create_new_rs(self, old_rss: Sequence[ReplicaSet], revision: str) -> ReplicaSet:
-        deployment = self._d
+        deployment = self._deployment
         name, size, body = new_replica_set(deployment, old_rss, revision)
         exists = False
         self._reconcile.caused("replicaset", f"{deployment.metadata.namespace}/{name}")
         try:
             with self._reconcile.acting(f"create replicaset {name}"):
                 rs = await self._client.create(
-                    REPLICA_SETS, self._traced(body), deployment.metadata.namespace, headers=self._reconcile.headers
+                    REPLICA_SETS,
+                    self._with_traceparent(body),
+                    deployment.metadata.namespace,
+                    headers=self._reconcile.headers,
                 )
         except AlreadyExists:
-            # A slow cache, or another template with the same hash.
+            # The cache is behind, or another template has the same hash.
             exists = True
-            found = self._cached_rs(f"{deployment.metadata.namespace}/{name}")
-            if found is None:
-                raise _not_in_cache(name) from None
-            owner = controller_of(found.metadata)
+            cached = self._cached_rs(f"{deployment.metadata.namespace}/{name}")
+            if cached is None:
+                raise _not_in_cache_error(name) from None
+            owner = controller_of(cached.metadata)
             ours = owner is not None and owner.uid == deployment.metadata.uid
-            if not (ours and equal_ignore_hash(found.spec.template, deployment.spec.template)):
-                await self._count_collision()
+            if not (ours and equal_ignore_hash(cached.spec.template, deployment.spec.template)):
+                await self._increment_collision_count()
                 raise
-            rs = found
+            rs = cached
         except (ApiError, ServerUnreachable) as error:
             if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
-                raise  # nothing can be created there any more, and nobody needs to be told
+                raise  # no object can be created in this namespace any more, so no event is needed
             await self._report_failed_create(name, error)
             raise
         else:
-            self._wrote_rs(rs)
+            self._record_rs_write(rs)
         if not exists and size > 0:
             self._event("Normal", "ScalingReplicaSet", f"Scaled up replica set {rs.metadata.name} from 0 to {size}")
         needs_write = self._set_revision(revision)
@@ -272,114 +275,118 @@ class DeploymentSync:
             self._set_condition("True", statuses.NEW_RS_CREATED, f'Created new replica set "{rs.metadata.name}"')
             needs_write = True
         if needs_write:
-            await self._write_status(self._d.status)
+            await self._write_status(self._deployment.status)
         return rs
 
-    async def _count_collision(self) -> None:
-        """The next sync hashes with another number. Failure is no matter: the next sync comes here again."""
-        count = (self._d.status.collision_count or 0) + 1
+    async def _increment_collision_count(self) -> None:
+        """Change the hash for the next sync. A failed write is ignored: the next sync counts the same collision."""
+        count = (self._deployment.status.collision_count or 0) + 1
         try:
-            await self._write_status(replace(self._d.status, collision_count=count))
+            await self._write_status(replace(self._deployment.status, collision_count=count))
         except (ApiError, ServerUnreachable) as error:
-            log.debug("could not count a hash collision of %s: %s", self._d.key, error)
+            log.debug("could not count a hash collision of %s: %s", self._deployment.key, error)
 
     async def _report_failed_create(self, name: str, error: Exception) -> None:
         message = f'Failed to create new replica set "{name}": {error}'
-        if statuses.has_progress_deadline(self._d):
+        if statuses.has_progress_deadline(self._deployment):
             self._set_condition("False", statuses.NEW_RS_CREATE_ERROR, message)
             try:
-                await self._write_status(self._d.status)
-            except (ApiError, ServerUnreachable) as second:
-                # The failed create is the greater problem, and is what the caller hears of.
-                log.debug("could not report a failed create of %s: %s", self._d.key, second)
+                await self._write_status(self._deployment.status)
+            except (ApiError, ServerUnreachable) as status_error:
+                # The failed create is the more important error, and the one that the caller raises.
+                log.debug("could not report a failed create of %s: %s", self._deployment.key, status_error)
         self._event("Warning", statuses.NEW_RS_CREATE_ERROR, message)
 
-    # --- rolling, recreating, scaling ------------------------------------------------------------------------------
+    # --- rolling update, recreate, scale ---------------------------------------------------------------------------
 
-    async def _roll(self) -> None:
-        new_rs, old_rss = await self._find_replica_sets(create=True)
+    async def _rollout_rolling(self) -> None:
+        new_rs, old_rss = await self._get_replica_sets(create=True)
         assert new_rs is not None
         all_rss = [*old_rss, new_rs]
         if not (
-            await self._grow_new_rs(all_rss, new_rs)
-            or await self._shrink_old_rss(all_rss, filter_active(old_rss), new_rs)
-        ) and statuses.is_complete(self._d, self._d.status):
-            await self._clean_up(old_rss)
+            await self._reconcile_new_replica_set(all_rss, new_rs)
+            or await self._reconcile_old_replica_sets(all_rss, filter_active(old_rss), new_rs)
+        ) and statuses.is_complete(self._deployment, self._deployment.status):
+            await self._cleanup_old_replica_sets(old_rss)
         await self._sync_rollout_status(all_rss, new_rs)
 
-    async def _grow_new_rs(self, all_rss: AllReplicaSets, new_rs: ReplicaSet) -> bool:
-        size, desired = replicas_of(new_rs), replicas_of(self._d)
+    async def _reconcile_new_replica_set(self, all_rss: AllReplicaSets, new_rs: ReplicaSet) -> bool:
+        size, desired = replicas_of(new_rs), replicas_of(self._deployment)
         if size == desired:
             return False
         if size < desired:
-            desired = rolling_update.new_rs_new_replicas(self._d, all_rss, size)
-        scaled, _ = await self._resize(new_rs, desired)
+            desired = rolling_update.new_rs_new_replicas(self._deployment, all_rss, size)
+        scaled, _ = await self._scale_replica_set(new_rs, desired)
         return scaled
 
-    async def _shrink_old_rss(self, all_rss: AllReplicaSets, old_rss: list[ReplicaSet], new_rs: ReplicaSet) -> bool:
-        budget = rolling_update.plan_scale_down_budget(self._d, all_rss, old_rss, new_rs)
+    async def _reconcile_old_replica_sets(
+        self, all_rss: AllReplicaSets, old_rss: list[ReplicaSet], new_rs: ReplicaSet
+    ) -> bool:
+        budget = rolling_update.plan_scale_down_budget(self._deployment, all_rss, old_rss, new_rs)
         if budget <= 0:
             return False
-        shrunk = False
+        scaled_down = False
         try:
             old_rss = sort_by_creation(old_rss)
             for resize in rolling_update.plan_unhealthy_cleanup(old_rss, budget):
-                _, updated = await self._resize(resize.rs, resize.replicas)
+                _, updated = await self._scale_replica_set(resize.rs, resize.replicas)
                 old_rss[old_rss.index(resize.rs)] = updated
-                shrunk = True
-            for resize in rolling_update.plan_old_scale_down(self._d, [*old_rss, new_rs], sort_by_creation(old_rss)):
-                await self._resize(resize.rs, resize.replicas)
-                shrunk = True
+                scaled_down = True
+            for resize in rolling_update.plan_old_scale_down(
+                self._deployment, [*old_rss, new_rs], sort_by_creation(old_rss)
+            ):
+                await self._scale_replica_set(resize.rs, resize.replicas)
+                scaled_down = True
         except (ApiError, ServerUnreachable, ValueError) as error:
-            # As in v1.36 the sync goes on to the status; its write, or the next event, brings the key back.
-            log.info("could not scale down old replica sets of %s: %s", self._d.key, error)
+            # As in v1.36 the sync continues with the status; its write, or the next event, enqueues the key again.
+            log.info("could not scale down old replica sets of %s: %s", self._deployment.key, error)
             return False
-        return shrunk
+        return scaled_down
 
-    async def _recreate(self) -> None:
-        new_rs, old_rss = await self._find_replica_sets(create=False)
+    async def _rollout_recreate(self) -> None:
+        new_rs, old_rss = await self._get_replica_sets(create=False)
         all_rss: list[ReplicaSet | None] = [*old_rss, new_rs]
         scaled_down = False
         for rs in filter_active(old_rss):
-            scaled, _ = await self._resize(rs, 0)
+            scaled, _ = await self._scale_replica_set(rs, 0)
             scaled_down = scaled_down or scaled
         if not scaled_down and not old_pods_running(new_rs, old_rss, self._pods_by_rs()):
             if new_rs is None:
-                new_rs, old_rss = await self._find_replica_sets(create=True)
+                new_rs, old_rss = await self._get_replica_sets(create=True)
                 all_rss = [*old_rss, new_rs]
             assert new_rs is not None
-            await self._resize(new_rs, replicas_of(self._d))
-            if statuses.is_complete(self._d, self._d.status):
-                await self._clean_up(old_rss)
+            await self._scale_replica_set(new_rs, replicas_of(self._deployment))
+            if statuses.is_complete(self._deployment, self._deployment.status):
+                await self._cleanup_old_replica_sets(old_rss)
         await self._sync_rollout_status(all_rss, new_rs)
 
     async def _is_scaling_event(self) -> bool:
-        new_rs, old_rss = await self._find_replica_sets(create=False)
-        return rolling_update.is_scaling_event(self._d, [*old_rss, new_rs])
+        new_rs, old_rss = await self._get_replica_sets(create=False)
+        return rolling_update.is_scaling_event(self._deployment, [*old_rss, new_rs])
 
     async def _scale(self) -> None:
-        """spec.replicas changed, or the Deployment is paused and only its size is kept up."""
-        new_rs, old_rss = await self._find_replica_sets(create=False)
+        """Scale after spec.replicas changed; a paused Deployment is scaled only."""
+        new_rs, old_rss = await self._get_replica_sets(create=False)
         await self.scale_replica_sets(new_rs, old_rss)
-        if self._d.spec.paused and rollback_revision(self._d) is None:
-            await self._clean_up(old_rss)
+        if self._deployment.spec.paused and rollback_revision(self._deployment) is None:
+            await self._cleanup_old_replica_sets(old_rss)
         await self._sync_status([*old_rss, new_rs], new_rs)
 
     async def scale_replica_sets(self, new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet]) -> None:
-        """Spread spec.replicas over the ReplicaSets. Stops at the first write that fails, and raises what it raises."""
-        scaling = rolling_update.plan_scaling(self._d, new_rs, old_rss)
+        """Distribute spec.replicas over the ReplicaSets. Stops at the first write that fails, and raises its error."""
+        scaling = rolling_update.plan_scaling(self._deployment, new_rs, old_rss)
         for resize in scaling.resizes:
-            await self._resize(resize.rs, resize.replicas, forced=scaling.forced)
+            await self._scale_replica_set(resize.rs, resize.replicas, forced=scaling.forced)
 
-    async def _resize(self, rs: ReplicaSet, size: int, *, forced: bool = False) -> tuple[bool, ReplicaSet]:
-        """Give `rs` this size. `forced`: look at its annotations of the Deployment's size even if it has it already.
+    async def _scale_replica_set(self, rs: ReplicaSet, size: int, *, forced: bool = False) -> tuple[bool, ReplicaSet]:
+        """Set the size of `rs`. `forced`: update its size annotations even if the size does not change.
 
-        Returns whether the size changed, and the ReplicaSet as it is now.
+        Returns True if the size changed, and the ReplicaSet after the write.
         """
         old_size = replicas_of(rs)
         if old_size == size and not forced:
             return False, rs
-        annotations = rolling_update.changed_replicas_annotations(self._d, rs)
+        annotations = rolling_update.changed_replicas_annotations(self._deployment, rs)
         if old_size == size and not annotations:
             return False, rs
         updated = await self._patch_rs(rs, annotations, {"replicas": size} if size != old_size else {}, "scale")
@@ -393,8 +400,8 @@ class DeploymentSync:
         )
         return True, updated
 
-    async def _clean_up(self, old_rss: Sequence[ReplicaSet]) -> None:
-        for rs in replica_sets_to_clean_up(self._d, old_rss):
+    async def _cleanup_old_replica_sets(self, old_rss: Sequence[ReplicaSet]) -> None:
+        for rs in replica_sets_to_clean_up(self._deployment, old_rss):
             name = rs.metadata.name
             with suppress(NotFound), self._reconcile.acting(f"delete replicaset {name}"):
                 await self._client.delete(
@@ -407,12 +414,12 @@ class DeploymentSync:
 
     # --- rollback --------------------------------------------------------------------------------------------------
 
-    async def _roll_back(self) -> None:
-        """Take over the template of an old revision. The rollout to it is the next sync's."""
-        new_rs, old_rss = await self._find_replica_sets(create=True)
+    async def _rollback(self) -> None:
+        """Restore the template of an old revision. The next sync rolls it out."""
+        new_rs, old_rss = await self._get_replica_sets(create=True)
         assert new_rs is not None
         all_rss = [*old_rss, new_rs]
-        revision = rollback_revision(self._d) or last_revision(all_rss)
+        revision = rollback_revision(self._deployment) or last_revision(all_rss)
         if revision == 0:
             self._event("Warning", "DeploymentRollbackRevisionNotFound", "Unable to find last revision.")
             await self._write_rollback(None)
@@ -423,8 +430,8 @@ class DeploymentSync:
                     continue
             except InvalidInteger:
                 continue
-            name = self._d.metadata.name
-            if equal_ignore_hash(self._d.spec.template, rs.spec.template):
+            name = self._deployment.metadata.name
+            if equal_ignore_hash(self._deployment.spec.template, rs.spec.template):
                 message = f'The rollback revision contains the same template as current deployment "{name}"'
                 self._event("Warning", "DeploymentRollbackTemplateUnchanged", message)
                 await self._write_rollback(None)
@@ -436,11 +443,11 @@ class DeploymentSync:
         await self._write_rollback(None)
 
     async def _write_rollback(self, rs: ReplicaSet | None) -> None:
-        """Take over template and annotations of `rs`, if given, and drop the wish for a rollback.
+        """Restore template and annotations of `rs`, if any, and remove the rollback annotation.
 
         A JSON patch: a merge patch would merge two templates instead of replacing one with the other.
         """
-        deployment = self._d
+        deployment = self._deployment
         annotations = deployment.metadata.annotations
         operations: list[JSON] = []
         if rs is not None:
@@ -461,43 +468,45 @@ class DeploymentSync:
                 deployment.metadata.namespace,
                 headers=self._reconcile.headers,
             )
-        self._wrote(DEPLOYMENTS.group_resource, written.metadata.resource_version)
+        self._on_write(DEPLOYMENTS.group_resource, written.metadata.resource_version)
 
     # --- status ----------------------------------------------------------------------------------------------------
 
     async def _sync_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
-        """Write the counts if they changed; without a rollout under way there is no progress to speak of."""
-        status = statuses.calculate_status(self._d, all_rss, new_rs, self._now)
-        if status != self._d.status:
+        """Write the counts if they changed. Rollout progress is not evaluated."""
+        status = statuses.calculate_status(self._deployment, all_rss, new_rs, self._now)
+        if status != self._deployment.status:
             await self._write_status(status)
 
     async def _sync_rollout_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
-        status = statuses.rollout_status(self._d, all_rss, new_rs, self._now)
-        if status != self._d.status:
+        status = statuses.rollout_status(self._deployment, all_rss, new_rs, self._now)
+        if status != self._deployment.status:
             await self._write_status(status)
         else:
-            self.stuck_seconds = statuses.seconds_until_progress_deadline(self._d, status, self._now)
+            self.seconds_until_deadline = statuses.seconds_until_progress_deadline(self._deployment, status, self._now)
 
     def _set_revision(self, revision: str) -> bool:
-        metadata = self._d.metadata
+        metadata = self._deployment.metadata
         if metadata.annotations.get(REVISION) == revision or (not revision and REVISION not in metadata.annotations):
             return False
-        self._d = replace(self._d, metadata=replace(metadata, annotations={**metadata.annotations, REVISION: revision}))
+        self._deployment = replace(
+            self._deployment, metadata=replace(metadata, annotations={**metadata.annotations, REVISION: revision})
+        )
         return True
 
     def _set_condition(self, status: str, reason: str, message: str) -> None:
         condition = statuses.new_condition(statuses.PROGRESSING, status, reason, message, self._now)
-        self._d = replace(self._d, status=statuses.with_condition(self._d.status, condition))
+        self._deployment = replace(self._deployment, status=statuses.with_condition(self._deployment.status, condition))
 
     async def _write_condition(self, condition: Condition) -> None:
-        self._d = replace(self._d, status=statuses.with_condition(self._d.status, condition))
-        await self._write_status(self._d.status)
+        self._deployment = replace(self._deployment, status=statuses.with_condition(self._deployment.status, condition))
+        await self._write_status(self._deployment.status)
 
     async def _write_status(self, status: DeploymentStatus) -> None:
-        """Write the status, and with it the revision annotation if that changed."""
-        self._d = replace(self._d, status=status)
+        """Write the status, and the revision annotation if it changed."""
+        self._deployment = replace(self._deployment, status=status)
         stored = self._stored
-        annotations = _changed(stored.metadata.annotations, self._d.metadata.annotations)
+        annotations = _annotation_changes(stored.metadata.annotations, self._deployment.metadata.annotations)
         patch = versioned_merge_patch(
             stored.metadata.resource_version,
             metadata={"annotations": annotations} if annotations else {},
@@ -506,28 +515,28 @@ class DeploymentSync:
         with self._reconcile.acting("update status"):
             written = await self._client.patch(
                 DEPLOYMENTS,
-                self._d.metadata.name,
+                self._deployment.metadata.name,
                 patch,
                 PatchType.MERGE,
-                self._d.metadata.namespace,
+                self._deployment.metadata.namespace,
                 subresource="status",
                 headers=self._reconcile.headers,
                 lane="status",
             )
         version = written.metadata.resource_version
-        self._wrote(DEPLOYMENTS.group_resource, version)
-        self._stored = replace(self._d, metadata=replace(self._d.metadata, resource_version=version))
+        self._on_write(DEPLOYMENTS.group_resource, version)
+        self._stored = replace(self._deployment, metadata=replace(self._deployment.metadata, resource_version=version))
 
-    # --- writing ---------------------------------------------------------------------------------------------------
+    # --- writes ----------------------------------------------------------------------------------------------------
 
     async def _patch_rs(
         self, rs: ReplicaSet, annotations: dict[str, JSON], spec: dict[str, JSON], verb: str
     ) -> ReplicaSet:
-        """Set annotations and fields of a ReplicaSet, unless somebody else changed it since we read it."""
+        """Set annotations and fields of a ReplicaSet; conflicts if it changed since it was read."""
         metadata = rs.metadata
-        annotations = {**self._unsent.get(metadata.uid, {}), **annotations}
+        annotations = {**self._unsent_annotations.get(metadata.uid, {}), **annotations}
         patch = versioned_merge_patch(
-            self._versions.get(metadata.uid, metadata.resource_version),
+            self._rs_versions.get(metadata.uid, metadata.resource_version),
             metadata={"annotations": annotations} if annotations else {},
             **({"spec": spec} if spec else {}),
         )
@@ -539,18 +548,18 @@ class DeploymentSync:
             updated = await self._client.patch(
                 REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._reconcile.headers
             )
-        self._wrote_rs(updated)
+        self._record_rs_write(updated)
         return updated
 
-    def _wrote_rs(self, rs: ReplicaSet) -> None:
-        self._versions[rs.metadata.uid] = rs.metadata.resource_version
-        self._wrote(REPLICA_SETS.group_resource, rs.metadata.resource_version)
+    def _record_rs_write(self, rs: ReplicaSet) -> None:
+        self._rs_versions[rs.metadata.uid] = rs.metadata.resource_version
+        self._on_write(REPLICA_SETS.group_resource, rs.metadata.resource_version)
 
     def _event(self, type_: EventType, reason: str, message: str) -> None:
-        self._events.event(self._d, type_, reason, message)
+        self._events.event(self._deployment, type_, reason, message)
 
-    def _traced(self, replica_set: dict[str, JSON]) -> dict[str, JSON]:
-        """The new ReplicaSet with the context of this sync, unless it has the one that its Deployment was given."""
+    def _with_traceparent(self, replica_set: dict[str, JSON]) -> dict[str, JSON]:
+        """Return the new ReplicaSet with the trace context of this sync, unless it has the one of its Deployment."""
         metadata = replica_set["metadata"]
         annotations = metadata.get("annotations") or {}
         if not self._reconcile.traceparent or TRACEPARENT_ANNOTATION in annotations:
@@ -559,14 +568,14 @@ class DeploymentSync:
         return {**replica_set, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _not_in_cache(name: str) -> NotFound:
-    """What reading a ReplicaSet from the cache comes to when it exists and was not delivered yet: try again soon."""
+def _not_in_cache_error(name: str) -> NotFound:
+    """Return the error of a cache read for a ReplicaSet that exists but is not cached yet: retry soon."""
     message = f'replicasets.apps "{name}" not found'
     return NotFound(Status(status="Failure", reason="NotFound", message=message, code=404))
 
 
-def _changed(old: dict[str, str], new: dict[str, str]) -> dict[str, JSON]:
-    """Annotations to set, and with null to remove, to turn `old` into `new`."""
+def _annotation_changes(old: dict[str, str], new: dict[str, str]) -> dict[str, JSON]:
+    """Return the annotations to set, and to remove (null), to turn `old` into `new`."""
     changes: dict[str, JSON] = {name: value for name, value in new.items() if old.get(name) != value}
     changes.update((name, None) for name in old if name not in new)
     return changes

@@ -101,7 +101,7 @@ async def test_scale(rows):
             reconcile=NoTraces().reconcile("deployment", deployment.key),
             pods_by_rs=lambda: [],
             cached_rs=lambda key: None,
-            wrote=lambda resource, version: None,
+            on_write=lambda resource, version: None,
         )
         new_rs = convert(ReplicaSet, given["new_rs"]) if given["new_rs"] else None
         await one.scale_replica_sets(new_rs, [convert(ReplicaSet, rs) for rs in given["old_rss"]])
