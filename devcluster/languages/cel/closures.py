@@ -1,6 +1,6 @@
-"""What nodes become: closures over closures, which are given a run and return a value.
+"""Closures that evaluate nodes: each takes a Run, adds its cost to it, and returns a value.
 
-program.py puts them together. Each adds what it costs to its run.
+program.py composes them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kubeloop.devcluster.languages.cel.values import (
     NoOverload,
     Optional,
     Uint,
+    display,
     equal,
     is_list,
     is_map,
     lookup,
     no_overload,
-    shown,
     type_name,
 )
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.languages.regex.patterns import Pattern
 
 MISSING: Any = object()
-"""The value of a variable that has none."""
+"""Value of a variable that is not set."""
 
 
 class Run:
-    """One evaluation: the variables by their number, what it has cost, and what functions of a library may ask."""
+    """State of one evaluation: variable values by slot, cost so far, cost limit, and the context of library functions."""
 
     __slots__ = ("context", "cost", "limit", "variables")
 
@@ -53,7 +53,7 @@ Closure: TypeAlias = Callable[[Run], Any]
 
 
 class Constant:
-    """The closure of what is the same in every run, and costs nothing."""
+    """The closure of a constant; evaluating it costs nothing."""
 
     __slots__ = ("value",)
 
@@ -67,48 +67,48 @@ class Constant:
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-def in_texts(value: Closure, known: frozenset[str]) -> Closure:
+def in_string_set(value: Closure, strings: frozenset[str]) -> Closure:
     def contained(run: Run) -> bool:
-        found = value(run)
-        return type(found) is str and found in known
+        element = value(run)
+        return type(element) is str and element in strings
 
     return contained
 
 
-def refusal(name: str, *values: Any) -> CelError:
-    """What a function of that name says to values that it does not take; "" for those that do not tell."""
+def no_matching_overload(name: str, *values: Any) -> CelError:
+    """Return the error for values that no overload of function `name` accepts; "" omits name and types."""
     types = ", ".join(map(type_name, values))
     return CelError(f"no such overload: {name}({types})") if name else no_overload()
 
 
-WRONG_TYPE = (NoOverload, TypeError)
-"""What functions raise for values of types that they are not for, some of which they find out by trying."""
+TYPE_ERRORS = (NoOverload, TypeError)
+"""Errors that functions raise for arguments of unsupported types."""
 
 
-def with_context(
+def library_call(
     function: Callable[..., Any],
     args: list[Closure],
     cost: Callable[[tuple[Any, ...], Any], int] | None,
     name: str,
 ) -> Closure:
-    """A call of a function of one's own."""
+    """Return a call of a library function, which also receives the run's context."""
 
     def call(run: Run) -> Any:
-        values = tuple([each(run) for each in args])
+        values = tuple([argument(run) for argument in args])
         try:
             result = function(run.context, *values)
-        except WRONG_TYPE:
-            raise refusal(name, *values) from None
+        except TYPE_ERRORS:
+            raise no_matching_overload(name, *values) from None
         run.cost += 1 if cost is None else cost(values, result)
         return result
 
     return call
 
 
-def applied(
+def function_call(
     function: Callable[..., Any], args: list[Closure], cost: Callable[[tuple[Any, ...]], int] | None, name: str
 ) -> Closure:
-    """A call. name: see refusal()."""
+    """Return a function call. name: see no_matching_overload()."""
     if len(args) == 1 and cost is None:
         only = args[0]
 
@@ -117,8 +117,8 @@ def applied(
             value = only(run)
             try:
                 return function(value)
-            except WRONG_TYPE:
-                raise refusal(name, value) from None
+            except TYPE_ERRORS:
+                raise no_matching_overload(name, value) from None
 
         return unary
     if len(args) == 2 and cost is None:
@@ -129,26 +129,26 @@ def applied(
             one, other = first(run), second(run)
             try:
                 return function(one, other)
-            except WRONG_TYPE:
-                raise refusal(name, one, other) from None
+            except TYPE_ERRORS:
+                raise no_matching_overload(name, one, other) from None
 
         return binary
 
     def call(run: Run) -> Any:
-        values = tuple([each(run) for each in args])
+        values = tuple([argument(run) for argument in args])
         run.cost += 1 if cost is None else cost(values)
         if run.cost > run.limit:
             raise CostExceeded
         try:
             return function(*values)
-        except WRONG_TYPE:
-            raise refusal(name, *values) from None
+        except TYPE_ERRORS:
+            raise no_matching_overload(name, *values) from None
 
     return call
 
 
-def matched(text: Closure, pattern: Pattern, size: int) -> Closure:
-    """matches() with a pattern that is known, of `size` characters."""
+def constant_pattern_match(text: Closure, pattern: Pattern, size: int) -> Closure:
+    """Return a call of matches() with a constant pattern of `size` characters."""
     factor = ceil(size * runtime_costs.REGEX_LENGTH_FACTOR)
 
     def matches(run: Run) -> bool:
@@ -166,14 +166,14 @@ def matched(text: Closure, pattern: Pattern, size: int) -> Closure:
 # --- fields and elements ----------------------------------------------------------------------------------------------
 
 
-def field_of(value: Any, field: str) -> Any:
+def get_field(value: Any, field: str) -> Any:
     if type(value) is dict:
         if field in value:
             return value[field]
     elif isinstance(value, Container) and value.is_map:
-        found, there = lookup(value, field)
-        if there:
-            return found
+        field_value, exists = lookup(value, field)
+        if exists:
+            return field_value
     elif is_list(value):
         raise CelError(_NO_INDEX)
     raise CelError(f"no such key: {field}")
@@ -182,9 +182,9 @@ def field_of(value: Any, field: str) -> Any:
 _NO_INDEX = "unsupported index type 'string' in list"
 
 
-def present(value: Any, field: str) -> Any:
+def has_field(value: Any, field: str) -> Any:
     if type(value) is Optional:
-        return value.present and present(value.value, field)
+        return value.present and has_field(value.value, field)
     if type(value) is dict:
         return field in value
     if is_list(value):
@@ -192,45 +192,45 @@ def present(value: Any, field: str) -> Any:
     return isinstance(value, Container) and value.is_map and bool(lookup(value, field)[1])
 
 
-def optional_field(value: Any, field: str) -> Optional:
-    return Optional(field_of(value, field)) if present(value, field) else NONE
+def get_optional_field(value: Any, field: str) -> Optional:
+    return Optional(get_field(value, field)) if has_field(value, field) else NONE
 
 
-def _index(value: Any, key: Any) -> tuple[Any, bool]:
-    """(element or value, is it there). Raises CelError for what cannot be an index."""
+def _get_element(value: Any, key: Any) -> tuple[Any, bool]:
+    """Return (element or value, True), or (None, False). Raises CelError for an invalid index."""
     if is_map(value):
-        found: tuple[Any, bool] = lookup(value, key)
-        return found
+        entry: tuple[Any, bool] = lookup(value, key)
+        return entry
     if is_list(value):
         if type(key) is float and key.is_integer():
             key = int(key)
         if type(key) is float:
-            raise CelError(f"unsupported index value {shown(key)} in list")
+            raise CelError(f"unsupported index value {display(key)} in list")
         if type(key) not in (int, Uint):
             raise CelError(f"unsupported index type '{type_name(key)}' in list")
         return (value[key], True) if 0 <= key < len(value) else (None, False)
     return None, False
 
 
-def _indexed(args: list[Closure]) -> Closure:
+def _index_operator(args: list[Closure]) -> Closure:
     of, by = args
 
     def index(run: Run) -> Any:
         value, key = of(run), by(run)
         run.cost += 1
         if type(value) is Optional:
-            found, there = _index(value.value, key) if value.present else (None, False)
-            return Optional(found) if there else NONE
-        found, there = _index(value, key)
-        if not there:
-            told = "index out of bounds" if is_list(value) else "no such key"
-            raise CelError(f"{told}: {shown(key)}")
-        return found
+            element, exists = _get_element(value.value, key) if value.present else (None, False)
+            return Optional(element) if exists else NONE
+        element, exists = _get_element(value, key)
+        if not exists:
+            message = "index out of bounds" if is_list(value) else "no such key"
+            raise CelError(f"{message}: {display(key)}")
+        return element
 
     return index
 
 
-def _indexed_if_present(args: list[Closure]) -> Closure:
+def _optional_index_operator(args: list[Closure]) -> Closure:
     of, by = args
 
     def index(run: Run) -> Any:
@@ -240,21 +240,21 @@ def _indexed_if_present(args: list[Closure]) -> Closure:
             if not value.present:
                 return NONE
             value = value.value
-        found, there = _index(value, key)
-        return Optional(found) if there else NONE
+        element, exists = _get_element(value, key)
+        return Optional(element) if exists else NONE
 
     return index
 
 
-def _selected_if_present(args: list[Closure]) -> Closure:
+def _optional_select_operator(args: list[Closure]) -> Closure:
     of, name = args
 
     def select(run: Run) -> Any:
         value, field = of(run), name(run)
         run.cost += 1
         if type(value) is Optional:
-            return optional_field(value.value, field) if value.present else NONE
-        return optional_field(value, field)
+            return get_optional_field(value.value, field) if value.present else NONE
+        return get_optional_field(value, field)
 
     return select
 
@@ -263,7 +263,7 @@ def _selected_if_present(args: list[Closure]) -> Closure:
 
 
 def _logical(args: list[Closure], *, decides: bool) -> Closure:
-    """&& (decided by False) or || (by True): an error counts only if the other side does not decide."""
+    """Return && (decides=False) or || (decides=True): an error counts only if the other operand does not decide."""
     left, right = args
 
     def either(run: Run) -> Any:
@@ -276,7 +276,7 @@ def _logical(args: list[Closure], *, decides: bool) -> Closure:
                 error = no_overload()
         except CelError as failed:
             error = failed
-        value = right(run) if error is None else _attempted(right, run)
+        value = right(run) if error is None else _value_or_none(right, run)
         if value is decides:
             return decides
         if error is not None:
@@ -288,14 +288,14 @@ def _logical(args: list[Closure], *, decides: bool) -> Closure:
     return either
 
 
-def _attempted(closure: Closure, run: Run) -> Any:
+def _value_or_none(closure: Closure, run: Run) -> Any:
     try:
         return closure(run)
     except CelError:
         return None
 
 
-def _negated(args: list[Closure]) -> Closure:
+def _not_operator(args: list[Closure]) -> Closure:
     operand = args[0]
 
     def negate(run: Run) -> bool:
@@ -310,17 +310,17 @@ def _negated(args: list[Closure]) -> Closure:
 
 SAME_NUMBERS = (["int", "int"], ["double", "double"])
 SAME_SCALARS = (*SAME_NUMBERS, ["bool", "bool"])
-ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+NUMBER_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "_<_": operator.lt,
     "_<=_": operator.le,
     "_>_": operator.gt,
     "_>=_": operator.ge,
 }
-SUMS: dict[str, Callable[[Any, Any], int]] = {"_+_": operator.add, "_-_": operator.sub, "_*_": operator.mul}
+INT_ARITHMETIC: dict[str, Callable[[Any, Any], int]] = {"_+_": operator.add, "_-_": operator.sub, "_*_": operator.mul}
 
 
-def ordered(args: list[Closure], order: Callable[[Any, Any], bool]) -> Closure:
-    """Numbers of one type, which is known."""
+def number_comparison(args: list[Closure], order: Callable[[Any, Any], bool]) -> Closure:
+    """Return a comparison of numbers of one statically known type."""
     left, right = args
 
     def compare(run: Run) -> bool:
@@ -333,20 +333,20 @@ def ordered(args: list[Closure], order: Callable[[Any, Any], bool]) -> Closure:
     return compare
 
 
-def summed(args: list[Closure], reckon: Callable[[Any, Any], int]) -> Closure:
+def int_arithmetic(args: list[Closure], operation: Callable[[Any, Any], int]) -> Closure:
     left, right = args
 
-    def summed(run: Run) -> int:
+    def int_arithmetic(run: Run) -> int:
         run.cost += 1
         one, other = left(run), right(run)
         if type(one) is not int or type(other) is not int:
             raise no_overload()
-        result = reckon(one, other)
+        result = operation(one, other)
         if not MIN_INT <= result <= MAX_INT:
             raise CelError("integer overflow")
         return result
 
-    return summed
+    return int_arithmetic
 
 
 def scalar_equality(args: list[Closure], *, same: bool) -> Closure:
@@ -387,7 +387,7 @@ def _equality(args: list[Closure], *, same: bool) -> Closure:
     return compare
 
 
-def _or_optional(args: list[Closure]) -> Closure:
+def _or_method(args: list[Closure]) -> Closure:
     left, right = args
 
     def choose(run: Run) -> Any:
@@ -399,7 +399,7 @@ def _or_optional(args: list[Closure]) -> Closure:
     return choose
 
 
-def _or_value(args: list[Closure]) -> Closure:
+def _or_value_method(args: list[Closure]) -> Closure:
     left, right = args
 
     def choose(run: Run) -> Any:
@@ -411,25 +411,25 @@ def _or_value(args: list[Closure]) -> Closure:
     return choose
 
 
-SPECIAL: dict[str, Callable[[list[Closure]], Closure]] = {
+OPERATOR_CLOSURES: dict[str, Callable[[list[Closure]], Closure]] = {
     "_&&_": lambda args: _logical(args, decides=False),
     "_||_": lambda args: _logical(args, decides=True),
-    "!_": _negated,
+    "!_": _not_operator,
     "_?_:_": _conditional,
     "_==_": lambda args: _equality(args, same=True),
     "_!=_": lambda args: _equality(args, same=False),
-    "_[_]": _indexed,
-    "_[?_]": _indexed_if_present,
-    "_?._": _selected_if_present,
-    "or": _or_optional,
-    "orValue": _or_value,
+    "_[_]": _index_operator,
+    "_[?_]": _optional_index_operator,
+    "_?._": _optional_select_operator,
+    "or": _or_method,
+    "orValue": _or_value_method,
 }
 
 
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
-def singles(value: Any) -> Iterable[tuple[Any, ...]]:
+def single_elements(value: Any) -> Iterable[tuple[Any, ...]]:
     if is_list(value) or is_map(value):
         return zip(value)
     raise CelError(f"got '{_GO_TYPES.get(type(value), type_name(value))}', expected iterable type")
@@ -446,7 +446,7 @@ _GO_TYPES = {
 }
 
 
-def pairs(value: Any) -> Iterable[tuple[Any, ...]]:
+def element_pairs(value: Any) -> Iterable[tuple[Any, ...]]:
     if is_list(value):
         return enumerate(value)
     if is_map(value):
@@ -457,8 +457,8 @@ def pairs(value: Any) -> Iterable[tuple[Any, ...]]:
 _Elements: TypeAlias = Callable[[Any], Iterable[tuple[Any, ...]]]
 
 
-def _set(run: Run, slots: tuple[int, ...], element: tuple[Any, ...]) -> None:
-    """Give the loop's variables their values, and see whether the loop has cost too much."""
+def _start_iteration(run: Run, slots: tuple[int, ...], element: tuple[Any, ...]) -> None:
+    """Set the iteration variables to `element`. Raises CostExceeded if the cost is above the limit."""
     if run.cost > run.limit:
         raise CostExceeded
     run.variables[slots[0]] = element[0]
@@ -466,11 +466,11 @@ def _set(run: Run, slots: tuple[int, ...], element: tuple[Any, ...]) -> None:
         run.variables[slots[1]] = element[1]
 
 
-def quantified(
+def all_or_exists(
     over: Closure, elements: _Elements, slots: tuple[int, ...], predicate: Closure, *, ends_at: bool
 ) -> Closure:
-    """all(), which ends at False, or exists(), which ends at True."""
-    each_costs = 4 if ends_at else 3
+    """Return all(), which stops at False, or exists(), which stops at True."""
+    iteration_cost = 4 if ends_at else 3
     slot = slots[0] if len(slots) == 1 else -1
 
     def quantify(run: Run) -> Any:
@@ -482,15 +482,15 @@ def quantified(
                     raise CostExceeded
                 run.variables[slot] = element[0]
             else:
-                _set(run, slots, element)
-            run.cost += each_costs
+                _start_iteration(run, slots, element)
+            run.cost += iteration_cost
             try:
                 value = predicate(run)
             except CelError as failed:
                 error = error or failed
                 continue
             if value is ends_at:
-                run.cost += each_costs - 1
+                run.cost += iteration_cost - 1
                 return ends_at
             if type(value) is not bool:
                 error = error or no_overload()
@@ -501,22 +501,22 @@ def quantified(
     return quantify
 
 
-def counted(over: Closure, elements: _Elements, slots: tuple[int, ...], condition: Closure) -> Closure:
-    """exists_one()"""
+def exists_one(over: Closure, elements: _Elements, slots: tuple[int, ...], condition: Closure) -> Closure:
+    """Return exists_one()."""
 
     def count(run: Run) -> bool:
-        found = 0
+        matches = 0
         run.cost += 2
         for element in elements(over(run)):
-            _set(run, slots, element)
+            _start_iteration(run, slots, element)
             run.cost += 1
             value = condition(run)
             if value is True:
                 run.cost += 1
-                found += 1
+                matches += 1
             elif value is not False:
                 raise no_overload()
-        return found == 1
+        return matches == 1
 
     return count
 
@@ -528,26 +528,26 @@ def _passes(condition: Closure, run: Run) -> bool:
     return value
 
 
-def listed(
-    over: Closure, elements: _Elements, slots: tuple[int, ...], condition: Closure | None, made: Closure
+def map_or_filter(
+    over: Closure, elements: _Elements, slots: tuple[int, ...], condition: Closure | None, transform: Closure
 ) -> Closure:
-    """map(), filter(), transformList()"""
+    """Return map(), filter() or transformList()."""
 
     def collect(run: Run) -> list[Any]:
-        found: list[Any] = []
+        result: list[Any] = []
         run.cost += 1 + runtime_costs.LIST_CREATE_COST
         for element in elements(over(run)):
-            _set(run, slots, element)
+            _start_iteration(run, slots, element)
             run.cost += 1
             if condition is None or _passes(condition, run):
                 run.cost += 1 + runtime_costs.LIST_CREATE_COST
-                found.append(made(run))
-        return found
+                result.append(transform(run))
+        return result
 
     return collect
 
 
-def folded(
+def fold_map(
     over: Closure,
     elements: _Elements,
     slots: tuple[int, ...],
@@ -555,14 +555,14 @@ def folded(
     condition: Closure | None,
     step: Closure,
 ) -> Closure:
-    """transformMap(), transformMapEntry(); the last slot is the accumulator's."""
+    """Return transformMap() or transformMapEntry(). The last slot is the accumulator's."""
     accumulated = slots[-1]
 
     def fold(run: Run) -> Any:
         run.cost += 1
         run.variables[accumulated] = init(run)
         for element in elements(over(run)):
-            _set(run, slots[:-1], element)
+            _start_iteration(run, slots[:-1], element)
             if condition is None or _passes(condition, run):
                 run.variables[accumulated] = step(run)
         return run.variables[accumulated]

@@ -1,7 +1,7 @@
-"""Every function that expressions may call, with its overloads, as kube-apiserver v1.36 declares them.
+"""Declarations: every function of expressions with its overloads, as kube-apiserver v1.36 declares them.
 
-A line is: the overload's identifier, the call, what it returns. A capital letter is any type, the same wherever it
-stands in the line. Sources: cel-go common/stdlib, cel/library.go (optionals), ext/{strings,lists,sets}.go,
+Each line of the tables has the overload's identifier, the call and the result type. A capital letter is a type
+parameter of the line. Sources: cel-go common/stdlib, cel/library.go (optionals), ext/{strings,lists,sets}.go,
 ext/comprehensions.go and k8s.io/apiserver pkg/cel/library.
 """
 
@@ -142,7 +142,7 @@ optional_unwrap         optional.unwrap(list(optional(V))) list(V)
 optional_unwrapOpt      list(optional(V)).unwrapOpt() list(V)
 """
 
-_TIMES = ("getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate", "getDayOfWeek", "getHours",
+_TIMESTAMP_GETTERS = ("getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate", "getDayOfWeek", "getHours",
           "getMinutes", "getSeconds", "getMilliseconds")  # fmt: skip
 
 _EXTENSIONS = """
@@ -243,12 +243,12 @@ FORMATS = (
     "dns1035LabelPrefix", "labelValue", "uri", "uuid", "byte", "date", "datetime",
 )  # fmt: skip
 
-_GLOBAL = ("optional.of", "optional.ofNonZeroValue", "optional.none", "optional.unwrap", "strings.quote", "lists.range",
+_QUALIFIED_NAMES = ("optional.of", "optional.ofNonZeroValue", "optional.none", "optional.unwrap", "strings.quote", "lists.range",
            "sets.contains", "sets.equivalent", "sets.intersects", "cel.@mapInsert", "ip.isCanonical", "format.named",
            *(f"format.{name}" for name in FORMATS))  # fmt: skip
-"""Functions with a dot in their name; anywhere else what stands before the dot is what a function is called on."""
+"""Functions with a dot in their name; in other calls, the part before the dot is the target."""
 
-_SHORT = {
+_TYPE_ALIASES = {
     "duration": DURATION,
     "timestamp": TIMESTAMP,
     "quantity": QUANTITY,
@@ -263,7 +263,7 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """member: called on its first argument."""
+    """A signature of a function. `member`: it is called on a target, its first argument."""
 
     id: str
     arguments: tuple[Type, ...]
@@ -272,65 +272,67 @@ class Overload:
     parameters: frozenset[str]
 
 
-def _ordered() -> str:
-    """<, <=, > and >= of what has an order; numbers compare with numbers of other types."""
+def _ordering_overloads() -> str:
+    """Return the overloads of <, <=, > and >=; numbers compare with numbers of other types."""
     lines = []
-    words = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
+    names = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
     numbers = {"int": "int64", "uint": "uint64", "double": "double"}
-    for operator, word in words.items():
-        lines.append(f"{word}_bool {operator}(bool, bool) bool")
+    for operator, prefix in names.items():
+        lines.append(f"{prefix}_bool {operator}(bool, bool) bool")
         for one, name in numbers.items():
             lines += [
-                f"{word}_{name if one == other else f'{name}_{theirs}'} {operator}({one}, {other}) bool"
-                for other, theirs in numbers.items()
+                f"{prefix}_{name if one == other else f'{name}_{other_name}'} {operator}({one}, {other}) bool"
+                for other, other_name in numbers.items()
             ]
-        lines += [f"{word}_{each} {operator}({each}, {each}) bool" for each in ("string", "bytes")]
-        lines += [f"{word}_{each} {operator}({each}, {each}) bool" for each in ("timestamp", "duration")]
+        lines += [f"{prefix}_{type_} {operator}({type_}, {type_}) bool" for type_ in ("string", "bytes")]
+        lines += [f"{prefix}_{type_} {operator}({type_}, {type_}) bool" for type_ in ("timestamp", "duration")]
     return "\n".join(lines)
 
 
-def _generated() -> str:
-    """What is the same for many types."""
-    lines = [f"timestamp_to_{name} timestamp.{name}() int" for name in _TIMES]
-    lines += [f"timestamp_to_{name}_with_tz timestamp.{name}(string) int" for name in _TIMES]
-    for each in _COMPARABLE:
+def _overloads_per_type() -> str:
+    """Return the overloads that exist for each timestamp getter, comparable type or named format."""
+    lines = [f"timestamp_to_{name} timestamp.{name}() int" for name in _TIMESTAMP_GETTERS]
+    lines += [f"timestamp_to_{name}_with_tz timestamp.{name}(string) int" for name in _TIMESTAMP_GETTERS]
+    for type_ in _COMPARABLE:
         lines += [
-            f"list_{each}_is_sorted_bool list({each}).isSorted() bool",
-            f"list_{each}_max_{each} list({each}).max() {each}",
-            f"list_{each}_min_{each} list({each}).min() {each}",
-            f"list_{each}_sort list({each}).sort() list({each})",
-            f"list_{each}_sortByAssociatedKeys list(T).@sortByAssociatedKeys(list({each})) list(T)",
+            f"list_{type_}_is_sorted_bool list({type_}).isSorted() bool",
+            f"list_{type_}_max_{type_} list({type_}).max() {type_}",
+            f"list_{type_}_min_{type_} list({type_}).min() {type_}",
+            f"list_{type_}_sort list({type_}).sort() list({type_})",
+            f"list_{type_}_sortByAssociatedKeys list(T).@sortByAssociatedKeys(list({type_})) list(T)",
         ]
-    lines += [f"list_{each}_sum_{each} list({each}).sum() {each}" for each in ("int", "uint", "double", "duration")]
+    lines += [
+        f"list_{type_}_sum_{type_} list({type_}).sum() {type_}" for type_ in ("int", "uint", "double", "duration")
+    ]
     lines += [f"format.{name} format.{name}() format" for name in FORMATS]
     return "\n".join(lines)
 
 
 @cache
-def functions() -> dict[str, list[Overload]]:
-    """Overloads by the function's name."""
-    found: dict[str, list[Overload]] = {}
-    for text in (_OPERATORS, _ordered(), _STANDARD, _generated(), _EXTENSIONS, _KUBERNETES):
+def overloads_by_name() -> dict[str, list[Overload]]:
+    """Return the declared overloads by function name."""
+    overloads: dict[str, list[Overload]] = {}
+    for text in (_OPERATORS, _ordering_overloads(), _STANDARD, _overloads_per_type(), _EXTENSIONS, _KUBERNETES):
         for line in text.strip().splitlines():
-            name, overload = _overload(line)
-            found.setdefault(name, []).append(overload)
-    return found
+            name, overload = _parse_overload(line)
+            overloads.setdefault(name, []).append(overload)
+    return overloads
 
 
-def _overload(line: str) -> tuple[str, Overload]:
+def _parse_overload(line: str) -> tuple[str, Overload]:
     identifier, rest = line.split(None, 1)
-    opening = _argument_list(rest)
+    opening = _call_parenthesis(rest)
     head, closing = rest[:opening], _closing(rest, opening)
     arguments, result = rest[opening + 1 : closing], rest[closing + 1 :].strip()
-    whole = head in _GLOBAL or head[0] == "_"
-    owner, dot, name = ("", "", head) if whole else head.rpartition(".")
-    types = ([_type(owner)] if dot else []) + [_type(each) for each in _split(arguments)]
+    is_global = head in _QUALIFIED_NAMES or head[0] == "_"
+    owner, dot, name = ("", "", head) if is_global else head.rpartition(".")
+    types = ([_parse_type(owner)] if dot else []) + [_parse_type(argument) for argument in _split_arguments(arguments)]
     names = frozenset(re.findall(r"\b[A-Z]\b", line))
-    return name, Overload(identifier, tuple(types), _type(result), bool(dot), names)
+    return name, Overload(identifier, tuple(types), _parse_type(result), bool(dot), names)
 
 
-def _argument_list(text: str) -> int:
-    """Where the parenthesis of the call itself is."""
+def _call_parenthesis(text: str) -> int:
+    """Return the index of the parenthesis that opens the call's own argument list."""
     depth, opening = 0, -1
     for at, char in enumerate(text):
         if char == "(":
@@ -352,23 +354,23 @@ def _closing(text: str, opening: int) -> int:
     return len(text)
 
 
-def _split(text: str) -> list[str]:
-    """At commas that are in no parenthesis."""
-    found, depth, start = [], 0, 0
+def _split_arguments(text: str) -> list[str]:
+    """Split at the commas outside of parentheses."""
+    parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         depth += {"(": 1, ")": -1}.get(char, 0)
         if char == "," and depth == 0:
-            found.append(text[start:at].strip())
+            parts.append(text[start:at].strip())
             start = at + 1
     last = text[start:].strip()
-    return [*found, last] if last else found
+    return [*parts, last] if last else parts
 
 
 @cache
-def _type(text: str) -> Type:
+def _parse_type(text: str) -> Type:
     name, opening, inner = text.partition("(")
     if opening:
-        parameters = [_type(each) for each in _split(inner[:-1])]
+        parameters = [_parse_type(parameter) for parameter in _split_arguments(inner[:-1])]
         if name == "list":
             return list_of(parameters[0])
         if name == "map":
@@ -376,4 +378,4 @@ def _type(text: str) -> Type:
         return optional_of(parameters[0]) if name == "optional" else type_of_type(parameters[0])
     if re.fullmatch(r"[A-Z]", text):
         return Type("param", text)
-    return _SHORT[text] if text in _SHORT else NAMED_TYPES[text]
+    return _TYPE_ALIASES[text] if text in _TYPE_ALIASES else NAMED_TYPES[text]

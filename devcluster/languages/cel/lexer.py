@@ -1,4 +1,4 @@
-"""The tokens of an expression, and what literals stand for. Source: cel-go parser/gen/CEL.g4, parser/unescape.go."""
+"""Lexer: tokens of an expression, and values of literals. Source: cel-go parser/gen/CEL.g4, parser/unescape.go."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ _TOKEN = re.compile(
 
 
 class Token:
-    __slots__ = ("at", "kind", "text")
+    __slots__ = ("kind", "offset", "text")
 
-    def __init__(self, kind: str, text: str, at: int) -> None:
-        self.kind, self.text, self.at = kind, text, at
+    def __init__(self, kind: str, text: str, offset: int) -> None:
+        self.kind, self.text, self.offset = kind, text, offset
 
 
 def tokens(source: str) -> tuple[list[Token], list[Issue]]:
-    """The tokens, with one of kind "end" behind them, and what belongs to none."""
-    found, issues, at = [], [], 0
-    while at < len(source):
-        match = _TOKEN.match(source, at)
+    """Return the tokens, followed by one of kind "end", and the issues for unrecognized characters."""
+    tokens_, issues, offset = [], [], 0
+    while offset < len(source):
+        match = _TOKEN.match(source, offset)
         if match is None:
-            shown = _unreadable(source, at)
-            issues.append(Issue(at, f"Syntax error: token recognition error at: '{shown}'"))
-            at += len(shown)
+            unrecognized = _unrecognized(source, offset)
+            issues.append(Issue(offset, f"Syntax error: token recognition error at: '{unrecognized}'"))
+            offset += len(unrecognized)
             continue
         kind = match.lastgroup or ""
         if kind == "name" and match[0] in ("in", "true", "false", "null"):
             kind = "sign" if match[0] == "in" else "constant"
         if kind != "space":
-            found.append(Token(kind, match[0], at))
-        at = match.end()
-    found.append(Token("end", "<EOF>", len(source)))
-    return found, issues
+            tokens_.append(Token(kind, match[0], offset))
+        offset = match.end()
+    tokens_.append(Token("end", "<EOF>", len(source)))
+    return tokens_, issues
 
 
-def _unreadable(source: str, at: int) -> str:
-    """What cannot be read from here: a text to the end of its line, the half of an operator with what follows it."""
-    if source[at] in "\"'":
-        return source[at : source.find("\n", at) + 1 or None].rstrip()
-    return source[at : at + 2] if source[at] in "=&|" else source[at]
+def _unrecognized(source: str, offset: int) -> str:
+    """Return the unrecognized text: an open string literal to its line end, or half an operator and one character."""
+    if source[offset] in "\"'":
+        return source[offset : source.find("\n", offset) + 1 or None].rstrip()
+    return source[offset : offset + 2] if source[offset] in "=&|" else source[offset]
 
 
-_PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPED_CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def text_of(literal: str) -> str:
-    """What a string literal stands for. Raises ValueError for code points that are none."""
+def string_value(literal: str) -> str:
+    """Return the value of a string literal. Raises ValueError for an invalid code point."""
     literal = literal.replace("\r\n", "\n").replace("\r", "\n")
     raw = literal[0] in "rR"
     inner = _unquoted(literal[1:] if raw else literal)
@@ -75,7 +75,7 @@ def text_of(literal: str) -> str:
             return _character(int(escape[1:], 16))
         if escape[0] in "0123":
             return _character(int(escape, 8))
-        return _PLAIN.get(escape, escape)
+        return _ESCAPED_CHARACTERS.get(escape, escape)
 
     return re.sub(_ESCAPES, replaced, inner)
 
@@ -86,17 +86,17 @@ def _character(code: int) -> str:
     return chr(code)
 
 
-def bytes_of(literal: str) -> bytes:
-    """What a bytes literal stands for; escapes are bytes here. Raises ValueError for code points."""
+def bytes_value(literal: str) -> bytes:
+    """Return the value of a bytes literal; escapes are byte values. Raises ValueError for a \\u or \\U escape."""
     literal = literal[1:].replace("\r\n", "\n").replace("\r", "\n")
     raw = literal[0] in "rR"
     inner = _unquoted(literal[1:] if raw else literal)
     if raw or "\\" not in inner:
         return inner.encode()
-    out, at = bytearray(), 0
+    out, offset = bytearray(), 0
     for match in re.finditer(_ESCAPES, inner):
-        out += inner[at : match.start()].encode()
-        escape, at = match[0][1:], match.end()
+        out += inner[offset : match.start()].encode()
+        escape, offset = match[0][1:], match.end()
         if escape[0] in "uU":
             raise ValueError("unable to unescape string")
         if escape[0] in "xX":
@@ -104,8 +104,8 @@ def bytes_of(literal: str) -> bytes:
         elif escape[0] in "0123":
             out.append(int(escape, 8))
         else:
-            out += _PLAIN.get(escape, escape).encode()
-    return bytes(out + inner[at:].encode())
+            out += _ESCAPED_CHARACTERS.get(escape, escape).encode()
+    return bytes(out + inner[offset:].encode())
 
 
 def _unquoted(literal: str) -> str:

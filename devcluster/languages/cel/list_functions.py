@@ -18,12 +18,12 @@ from kubeloop.devcluster.languages.cel.values import (
     Uint,
     add,
     compare,
+    display,
     equal,
     has_order,
     is_list,
     lookup,
     no_overload,
-    shown,
     type_name,
 )
 
@@ -199,7 +199,7 @@ def unwrap(values: Any) -> list[Any]:
     found = []
     for each in _items(values):
         if not isinstance(each, Optional):
-            raise CelError(f"value {shown(each)} is not optional")
+            raise CelError(f"value {display(each)} is not optional")
         if each.present:
             found.append(each.value)
     return found
@@ -211,7 +211,7 @@ def insert(into: Any, *what: Any) -> dict[Any, Any]:
     result = dict(into)
     for key, value in entries:
         if key in result:
-            raise CelError(f"insert failed: key {shown(key)} already exists")
+            raise CelError(f"insert failed: key {display(key)} already exists")
         result[key] = value
     return result
 

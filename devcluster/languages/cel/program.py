@@ -13,32 +13,32 @@ from typing import Any
 from kubeloop.devcluster.languages.cel import runtime_costs
 from kubeloop.devcluster.languages.cel.checker import check
 from kubeloop.devcluster.languages.cel.closures import (
+    INT_ARITHMETIC,
     MISSING,
-    ORDERS,
+    NUMBER_COMPARISONS,
+    OPERATOR_CLOSURES,
     SAME_NUMBERS,
     SAME_SCALARS,
-    SPECIAL,
-    SUMS,
     Closure,
     Constant,
     Run,
-    applied,
-    counted,
-    field_of,
-    folded,
-    in_texts,
-    listed,
-    matched,
-    optional_field,
-    ordered,
-    pairs,
-    present,
-    quantified,
-    refusal,
+    all_or_exists,
+    constant_pattern_match,
+    element_pairs,
+    exists_one,
+    fold_map,
+    function_call,
+    get_field,
+    get_optional_field,
+    has_field,
+    in_string_set,
+    int_arithmetic,
+    library_call,
+    map_or_filter,
+    no_matching_overload,
+    number_comparison,
     scalar_equality,
-    singles,
-    summed,
-    with_context,
+    single_elements,
 )
 from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.list_functions import total
@@ -69,7 +69,7 @@ from kubeloop.devcluster.languages.cel.values import (
     Optional,
     TypeValue,
     Uint,
-    shown,
+    display,
     type_name,
 )
 
@@ -209,7 +209,7 @@ class _Compiler:
         if node.test:
 
             def has(run: Run) -> Any:
-                return present(operand(run), field)
+                return has_field(operand(run), field)
 
             return has
         extra = 1 if isinstance(node.operand, Ident | Select) or _is_index(node.operand) else 2
@@ -223,8 +223,8 @@ class _Compiler:
                     raise CelError(f"no such key: {field}")
                 return reader[1](data)
             if type(value) is Optional:
-                return optional_field(value.value, field) if value.present else NONE
-            return field_of(value, field)
+                return get_optional_field(value.value, field) if value.present else NONE
+            return get_field(value, field)
 
         return select
 
@@ -234,27 +234,27 @@ class _Compiler:
         args = [self.compile(each) for each in ([node.target] if node.target is not None else []) + node.args]
         if node.name in self._library.functions:
             function, cost = self._library.functions[node.name], self._library.costs.get(node.name)
-            return with_context(function, args, cost, node.name)
+            return library_call(function, args, cost, node.name)
         kinds = [each.type.kind for each in node.args] if node.target is None and len(args) == 2 else []
-        if kinds in SAME_NUMBERS and node.name in ORDERS:
-            return ordered(args, ORDERS[node.name])
-        if kinds == ["int", "int"] and node.name in SUMS:
-            return summed(args, SUMS[node.name])
+        if kinds in SAME_NUMBERS and node.name in NUMBER_COMPARISONS:
+            return number_comparison(args, NUMBER_COMPARISONS[node.name])
+        if kinds == ["int", "int"] and node.name in INT_ARITHMETIC:
+            return int_arithmetic(args, INT_ARITHMETIC[node.name])
         if node.name in ("_==_", "_!=_") and kinds in SAME_SCALARS:
             return scalar_equality(args, same=node.name == "_==_")
-        special = SPECIAL.get(node.name)
+        special = OPERATOR_CLOSURES.get(node.name)
         if special is not None and (node.name not in ("or", "orValue") or len(args) == 2):
             return special(args)
         if node.name == "@in" and isinstance(node.args[1], ListNode):
             known = _texts_of(node.args[1])
             if known is not None:
-                return in_texts(args[0], known)
+                return in_string_set(args[0], known)
         function = FUNCTIONS[node.name] if node.name != "sum" else _total(node)
         if args and isinstance(args[0], Constant) and node.name in _CONVERSIONS:
             try:
                 return Constant(function(args[0].value))
             except NoOverload:
-                raise InstantiationError(str(refusal(node.name, args[0].value))) from None
+                raise InstantiationError(str(no_matching_overload(node.name, args[0].value))) from None
             except CelError as error:
                 raise InstantiationError(str(error)) from None
         name = "" if node.name in _TELL_NO_TYPES or not node.name[0].isalpha() else node.name
@@ -264,9 +264,9 @@ class _Compiler:
             except CelError as error:
                 raise InstantiationError(str(error)) from None
             if node.name == "matches":
-                return matched(args[0], pattern, len(args[1].value))
+                return constant_pattern_match(args[0], pattern, len(args[1].value))
             name = ""
-        return applied(function, args, runtime_costs.CALLS.get(node.name), name)
+        return function_call(function, args, runtime_costs.CALLS.get(node.name), name)
 
     # --- aggregates -----------------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class _Compiler:
                 if index in optional:
                     if type(value) is not Optional:
                         raise CelError(
-                            f"cannot initialize optional list element from non-optional value {shown(value)}"
+                            f"cannot initialize optional list element from non-optional value {display(value)}"
                         )
                     if not value.present:
                         continue
@@ -313,7 +313,7 @@ class _Compiler:
                 if optional:
                     if type(value) is not Optional:
                         told = "cannot initialize optional entry"
-                        raise CelError(f"{told} '{shown(key)}' from non-optional value {shown(value)}")
+                        raise CelError(f"{told} '{display(key)}' from non-optional value {display(value)}")
                     if not value.present:
                         continue
                     value = value.value
@@ -334,7 +334,7 @@ class _Compiler:
                 value = value_of(run)
                 if optional:
                     if type(value) is not Optional:
-                        told = f"cannot initialize optional entry '{key}' from non-optional value {shown(value)}"
+                        told = f"cannot initialize optional entry '{key}' from non-optional value {display(value)}"
                         raise CelError(told)
                     if not value.present:
                         continue
@@ -358,25 +358,25 @@ class _Compiler:
         slots = tuple(names.values())
         step = node.step
         assert isinstance(step, Call)
-        elements = pairs if node.var2 else singles
+        elements = element_pairs if node.var2 else single_elements
         if step.name in ("_&&_", "_||_"):
             predicate = self.compile(step.args[1])
             self._leave(2)
-            return quantified(over, elements, slots, predicate, ends_at=step.name == "_||_")
+            return all_or_exists(over, elements, slots, predicate, ends_at=step.name == "_||_")
         only, step = (step.args[0], step.args[1]) if step.name == "_?_:_" else (None, step)
         assert isinstance(step, Call)
         condition = self.compile(only) if only is not None else None
         if step.name == "_+_" and isinstance(step.args[1], ListNode):
             made = self.compile(step.args[1].elements[0])
             self._leave(2)
-            return listed(over, elements, slots, condition, made)
+            return map_or_filter(over, elements, slots, condition, made)
         if step.name == "_+_":
             self._leave(2)
             assert condition is not None
-            return counted(over, elements, slots, condition)
+            return exists_one(over, elements, slots, condition)
         stepped = self.compile(step)
         self._leave(2)
-        return folded(over, elements, (*slots, accumulated), init, condition, stepped)
+        return fold_map(over, elements, (*slots, accumulated), init, condition, stepped)
 
     def _leave(self, count: int) -> None:
         del self._scopes[-count:]

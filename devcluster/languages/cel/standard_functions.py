@@ -1,7 +1,7 @@
-"""The standard functions, and all functions by name.
+"""Standard functions, and the table of all functions by name.
 
-A function gets values that the checker has let through, which says little where a type is dyn: it raises CelError for
-those it does not take. Source: cel-go common/stdlib, common/types.
+The checker guarantees little about arguments of type dyn, so functions raise CelError for values that they do not accept.
+Source: cel-go common/stdlib, common/types.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from kubeloop.devcluster.languages.cel.values import (
 )
 
 
-def _refused(value: Any, wanted: str) -> CelError:
-    """What a conversion says to a value that it cannot convert."""
+def _conversion_error(value: Any, target: str) -> CelError:
+    """Return the error of a failed conversion to `target`."""
     if type(value) is str:
-        return CelError(f"type conversion error from 'string' to '{wanted}'")
+        return CelError(f"type conversion error from 'string' to '{target}'")
     return no_overload()
 
 
@@ -75,7 +75,7 @@ def to_bool(value: Any) -> bool:
         return True
     if type(value) is str and value in ("0", "f", "F", "false", "FALSE", "False"):
         return False
-    raise _refused(value, "bool")
+    raise _conversion_error(value, "bool")
 
 
 def to_bytes(value: Any) -> bytes:
@@ -96,7 +96,7 @@ def to_double(value: Any) -> float:
         number = float(value)
         if math.isfinite(number) or not re.search(r"\d", value):
             return number
-    raise _refused(value, "double")
+    raise _conversion_error(value, "double")
 
 
 def to_duration(value: Any) -> Duration:
@@ -104,10 +104,10 @@ def to_duration(value: Any) -> Duration:
         return value
     if type(value) is int:
         return Duration(value)
-    found = parse_go_duration(value) if type(value) is str else None
-    if found is None:
-        raise _refused(value, "google.protobuf.Duration")
-    return Duration(found)
+    nanoseconds = parse_go_duration(value) if type(value) is str else None
+    if nanoseconds is None:
+        raise _conversion_error(value, "google.protobuf.Duration")
+    return Duration(nanoseconds)
 
 
 def to_timestamp(value: Any) -> Timestamp:
@@ -115,13 +115,13 @@ def to_timestamp(value: Any) -> Timestamp:
         return value
     if type(value) is int:
         return timestamp(value * 10**9)
-    found = parse_timestamp(value) if type(value) is str and "T" in value and value[-1:] in _ZONE_ENDS else None
-    if found is None:
-        raise _refused(value, "google.protobuf.Timestamp")
-    return timestamp(found.nanoseconds, found.offset)
+    parsed = parse_timestamp(value) if type(value) is str and "T" in value and value[-1:] in _TIMESTAMP_ENDS else None
+    if parsed is None:
+        raise _conversion_error(value, "google.protobuf.Timestamp")
+    return timestamp(parsed.nanoseconds, parsed.offset)
 
 
-_ZONE_ENDS = frozenset("Z0123456789")
+_TIMESTAMP_ENDS = frozenset("Z0123456789")
 
 
 def to_int(value: Any) -> int:
@@ -140,7 +140,7 @@ def to_int(value: Any) -> int:
         return int(value.nanoseconds // 10**9)
     if kind is str and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and MIN_INT <= parse_integer(value) <= MAX_INT:
         return parse_integer(value)
-    raise _refused(value, "int")
+    raise _conversion_error(value, "int")
 
 
 def to_uint(value: Any) -> Uint:
@@ -155,7 +155,7 @@ def to_uint(value: Any) -> Uint:
         return Uint(value)
     if kind is str and re.fullmatch(r"\d+", value, re.ASCII) and parse_integer(value) <= MAX_UINT:
         return Uint(parse_integer(value))
-    raise _refused(value, "uint")
+    raise _conversion_error(value, "uint")
 
 
 def to_string(value: Any) -> str:
@@ -179,34 +179,34 @@ def to_string(value: Any) -> str:
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> ZoneInfo | int:
-    """A place's zone, or the seconds that a fixed one is ahead of UTC."""
+    """Return a named time zone, or the UTC offset in seconds of a fixed one."""
     if ":" not in name:
         try:
             return ZoneInfo(name or "UTC")
         except (ZoneInfoNotFoundError, ValueError):
             raise CelError(f"unknown time zone {name}") from None
     hours, _, minutes = name.partition(":")
-    for each in (hours, minutes):
-        if not re.fullmatch(r"[+-]?\d+", each, re.ASCII):
-            raise CelError(f"strconv.Atoi: parsing {quoted(each)}: invalid syntax")
+    for part in (hours, minutes):
+        if not re.fullmatch(r"[+-]?\d+", part, re.ASCII):
+            raise CelError(f"strconv.Atoi: parsing {quoted(part)}: invalid syntax")
     return 60 * (parse_integer(hours) * 60 + (-1 if name.startswith("-") else 1) * parse_integer(minutes))
 
 
 _CALENDAR_YEARS = 400
 _CALENDAR_SECONDS = 146_097 * 24 * 3600
-"""After which a calendar repeats, weekdays included."""
+"""Length of a cycle of the Gregorian calendar: dates and weekdays repeat after it."""
 
 
 def _date(value: Timestamp, zone: ZoneInfo | int) -> tuple[datetime, int]:
-    """(date, years to add to it): a zone can lead out of the years that Python knows."""
+    """Return (date, years to add to it). Dates outside of Python's years 1 to 9999 are moved by a calendar cycle."""
     if isinstance(zone, int):
-        value, zone = value.later(zone), _UTC
+        value, zone = value.plus_seconds(zone), _UTC
     try:
         return value.date(zone), 0
     except OverflowError:
         ahead = 1 if value.nanoseconds < 0 else -1
     try:
-        return value.later(ahead * _CALENDAR_SECONDS).date(zone), -ahead * _CALENDAR_YEARS
+        return value.plus_seconds(ahead * _CALENDAR_SECONDS).date(zone), -ahead * _CALENDAR_YEARS
     except OverflowError:
         raise CelError("timestamp overflow") from None
 
@@ -214,7 +214,7 @@ def _date(value: Timestamp, zone: ZoneInfo | int) -> tuple[datetime, int]:
 _UTC = ZoneInfo("UTC")
 
 
-def _part(read: Callable[[datetime, int], int]) -> Callable[..., int]:
+def _timestamp_getter(read: Callable[[datetime, int], int]) -> Callable[..., int]:
     def get(value: Any, zone: Any = "UTC") -> int:
         if type(value) is not Timestamp or type(zone) is not str:
             raise no_overload()
@@ -224,30 +224,30 @@ def _part(read: Callable[[datetime, int], int]) -> Callable[..., int]:
 
 
 def _hours(value: Any, *zone: Any) -> int:
-    return _of_duration(value, 3600 * 10**9) if type(value) is Duration else _HOUR(value, *zone)
+    return _duration_in(value, 3600 * 10**9) if type(value) is Duration else _HOUR(value, *zone)
 
 
 def _minutes(value: Any, *zone: Any) -> int:
-    return _of_duration(value, 60 * 10**9) if type(value) is Duration else _MINUTE(value, *zone)
+    return _duration_in(value, 60 * 10**9) if type(value) is Duration else _MINUTE(value, *zone)
 
 
 def _seconds(value: Any, *zone: Any) -> int:
-    return _of_duration(value, 10**9) if type(value) is Duration else _SECOND(value, *zone)
+    return _duration_in(value, 10**9) if type(value) is Duration else _SECOND(value, *zone)
 
 
 def _milliseconds(value: Any, *zone: Any) -> int:
-    return _of_duration(value, 10**6) if type(value) is Duration else _MILLISECOND(value, *zone)
+    return _duration_in(value, 10**6) if type(value) is Duration else _MILLISECOND(value, *zone)
 
 
-def _of_duration(value: Duration, unit: int) -> int:
-    whole = abs(value.nanoseconds) // unit
-    return whole if value.nanoseconds >= 0 else -whole
+def _duration_in(value: Duration, unit: int) -> int:
+    units = abs(value.nanoseconds) // unit
+    return units if value.nanoseconds >= 0 else -units
 
 
-_HOUR = _part(lambda date, _years: date.hour)
-_MINUTE = _part(lambda date, _years: date.minute)
-_SECOND = _part(lambda date, _years: date.second)
-_MILLISECOND = _part(lambda date, _years: date.microsecond // 1000)
+_HOUR = _timestamp_getter(lambda date, _years: date.hour)
+_MINUTE = _timestamp_getter(lambda date, _years: date.minute)
+_SECOND = _timestamp_getter(lambda date, _years: date.second)
+_MILLISECOND = _timestamp_getter(lambda date, _years: date.microsecond // 1000)
 
 
 # --- optionals --------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _has_value(value: Any) -> bool:
 
 
 def contained(value: Any, container: Any) -> bool:
-    """value in container"""
+    """Return the value of `value in container`."""
     if is_list(container):
         return list_functions.contains(container, value)
     if is_map(container):
@@ -317,12 +317,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": to_int,
     "uint": to_uint,
     "string": to_string,
-    "getFullYear": _part(lambda date, years: date.year + years),
-    "getMonth": _part(lambda date, _years: date.month - 1),
-    "getDayOfYear": _part(lambda date, _years: date.timetuple().tm_yday - 1),
-    "getDayOfMonth": _part(lambda date, _years: date.day - 1),
-    "getDate": _part(lambda date, _years: date.day),
-    "getDayOfWeek": _part(lambda date, _years: date.isoweekday() % 7),
+    "getFullYear": _timestamp_getter(lambda date, years: date.year + years),
+    "getMonth": _timestamp_getter(lambda date, _years: date.month - 1),
+    "getDayOfYear": _timestamp_getter(lambda date, _years: date.timetuple().tm_yday - 1),
+    "getDayOfMonth": _timestamp_getter(lambda date, _years: date.day - 1),
+    "getDate": _timestamp_getter(lambda date, _years: date.day),
+    "getDayOfWeek": _timestamp_getter(lambda date, _years: date.isoweekday() % 7),
     "getHours": _hours,
     "getMinutes": _minutes,
     "getSeconds": _seconds,
@@ -336,4 +336,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **list_functions.LIST_FUNCTIONS,
     **KUBERNETES_FUNCTIONS,
 }
-"""All functions by name, but for those that program.py makes something special of."""
+"""All functions by name, except operators that have closures of their own (closures.OPERATOR_CLOSURES)."""

@@ -18,6 +18,7 @@ from kubeloop.devcluster.languages.cel.values import (
     Timestamp,
     TypeValue,
     Uint,
+    display,
     go_float,
     is_list,
     is_map,
@@ -25,7 +26,6 @@ from kubeloop.devcluster.languages.cel.values import (
     no_overload,
     parse_integer,
     scalar_string,
-    shown,
     type_name,
 )
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
@@ -175,7 +175,7 @@ def join(values: Any, separator: Any = "") -> str:
     found = []
     for each in values:
         if type(each) is not str:
-            raise CelError(f"join: invalid input: {shown(each)}")
+            raise CelError(f"join: invalid input: {display(each)}")
         found.append(each)
     return str(separator.join(found))
 

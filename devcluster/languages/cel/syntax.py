@@ -1,6 +1,6 @@
-"""The nodes of an expression, and the errors that are found in one.
+"""Nodes of the syntax tree of a CEL expression, and its compile errors.
 
-A node knows where it begins; the checker writes its type, and the overloads that a call means, into it.
+Every node has the offset of its first character. The checker stores types and resolved overloads in the nodes.
 """
 
 from __future__ import annotations
@@ -13,100 +13,103 @@ if TYPE_CHECKING:
 
 
 class Literal:
-    """value: in Python's form, or values.Uint."""
+    """A constant. `value` is a Python value, or values.Uint for an unsigned integer."""
 
-    __slots__ = ("at", "type", "value")
+    __slots__ = ("offset", "type", "value")
     type: Type
 
-    def __init__(self, at: int, value: Any) -> None:
-        self.at, self.value = at, value
+    def __init__(self, offset: int, value: Any) -> None:
+        self.offset, self.value = offset, value
 
 
 class Ident:
-    """`type_value`: the type that this name stands for, if it is not a variable's."""
+    """An identifier. `type_value` is the type that it denotes, if it names a type and not a variable."""
 
-    __slots__ = ("at", "name", "type", "type_value")
+    __slots__ = ("name", "offset", "type", "type_value")
     type: Type
 
-    def __init__(self, at: int, name: str) -> None:
-        self.at, self.name = at, name
+    def __init__(self, offset: int, name: str) -> None:
+        self.offset, self.name = offset, name
         self.type_value: Type | None = None
 
 
 class Select:
-    """operand.field; `test`: has(operand.field). `type_value`: the type that this stands for, if its name has dots."""
+    """Field selection operand.field, or has(operand.field) if `test`.
 
-    __slots__ = ("at", "field", "operand", "test", "type", "type_value")
+    `type_value` is the type that a dotted name such as google.protobuf.Duration denotes.
+    """
+
+    __slots__ = ("field", "offset", "operand", "test", "type", "type_value")
     type: Type
 
-    def __init__(self, at: int, operand: Node, field: str, *, test: bool = False) -> None:
-        self.at, self.operand, self.field, self.test = at, operand, field, test
+    def __init__(self, offset: int, operand: Node, field: str, *, test: bool = False) -> None:
+        self.offset, self.operand, self.field, self.test = offset, operand, field, test
         self.type_value: Type | None = None
 
 
 class Call:
-    """A function or operator. overloads: their identifiers; several where types are known only at run time."""
+    """A function call or operator. `overloads`: identifiers; more than one if the types are only known at run time."""
 
-    __slots__ = ("args", "at", "name", "overloads", "target", "type")
+    __slots__ = ("args", "name", "offset", "overloads", "target", "type")
     type: Type
 
-    def __init__(self, at: int, name: str, args: list[Node], target: Node | None = None) -> None:
-        self.at, self.name, self.args, self.target = at, name, args, target
+    def __init__(self, offset: int, name: str, args: list[Node], target: Node | None = None) -> None:
+        self.offset, self.name, self.args, self.target = offset, name, args, target
         self.overloads: list[str] = []
 
 
 class ListNode:
-    """optional: indices of the elements that stand behind a question mark."""
+    """A list literal. `optional`: indices of the elements marked with a question mark."""
 
-    __slots__ = ("at", "elements", "optional", "type")
+    __slots__ = ("elements", "offset", "optional", "type")
     type: Type
 
-    def __init__(self, at: int, elements: list[Node], optional: frozenset[int] = frozenset()) -> None:
-        self.at, self.elements, self.optional = at, elements, optional
+    def __init__(self, offset: int, elements: list[Node], optional: frozenset[int] = frozenset()) -> None:
+        self.offset, self.elements, self.optional = offset, elements, optional
 
 
 class Entry:
-    """An entry of a map, or a field of a struct."""
+    """An entry of a map literal, or a field of a struct literal."""
 
-    __slots__ = ("at", "key", "optional", "value")
+    __slots__ = ("key", "offset", "optional", "value")
 
-    def __init__(self, at: int, key: Node, value: Node, *, optional: bool) -> None:
-        self.at, self.key, self.value, self.optional = at, key, value, optional
+    def __init__(self, offset: int, key: Node, value: Node, *, optional: bool) -> None:
+        self.offset, self.key, self.value, self.optional = offset, key, value, optional
 
 
 class MapNode:
-    __slots__ = ("at", "entries", "type")
+    __slots__ = ("entries", "offset", "type")
     type: Type
 
-    def __init__(self, at: int, entries: list[Entry]) -> None:
-        self.at, self.entries = at, entries
+    def __init__(self, offset: int, entries: list[Entry]) -> None:
+        self.offset, self.entries = offset, entries
 
 
 class Struct:
-    """Type{field: value}. fields: their keys are literals."""
+    """A struct literal Type{field: value}. The keys of `fields` are Literal nodes."""
 
-    __slots__ = ("at", "fields", "name", "type")
+    __slots__ = ("fields", "name", "offset", "type")
     type: Type
 
-    def __init__(self, at: int, name: str, fields: list[Entry]) -> None:
-        self.at, self.name, self.fields = at, name, fields
+    def __init__(self, offset: int, name: str, fields: list[Entry]) -> None:
+        self.offset, self.name, self.fields = offset, name, fields
 
 
 class Comprehension:
-    """What macros become: `step` is done to the accumulator for each element while `condition` holds.
+    """The expansion of a macro: `step` updates the accumulator for each element while `condition` is true.
 
-    `var` is the element of a list or the key of a map; if there is a second variable, the index or key, and `var2` the
-    element or value. An empty range with condition false, as optMap() has it, binds the accumulator's name and no more.
+    With one variable, `var` is the list element or map key. With two, `var` is the index or key and `var2` the element
+    or value. An empty range (from optMap() and sortBy()) only binds `init` to the accumulator's name.
     """
 
-    __slots__ = ("accumulator", "at", "condition", "init", "range", "result", "step", "type", "var", "var2")
+    __slots__ = ("accumulator", "condition", "init", "offset", "range", "result", "step", "type", "var", "var2")
     type: Type
 
     def __init__(
-        self, at: int, range_: Node, names: tuple[str, str], accumulator: str, parts: tuple[Node, Node, Node, Node]
+        self, offset: int, range_: Node, names: tuple[str, str], accumulator: str, parts: tuple[Node, Node, Node, Node]
     ) -> None:
-        """names: of the variables, the second "" if there is one only; parts: init, condition, step, result."""
-        self.at, self.range, self.accumulator = at, range_, accumulator
+        """names: the iteration variables, the second "" if unused. parts: init, condition, step, result."""
+        self.offset, self.range, self.accumulator = offset, range_, accumulator
         self.var, self.var2 = names
         self.init, self.condition, self.step, self.result = parts
 
@@ -121,7 +124,7 @@ ACCUMULATOR = "@result"
 
 
 def children(node: Node) -> list[Node]:
-    """The nodes right below one, in the order in which they are evaluated."""
+    """Return the direct children of `node` in evaluation order."""
     match node:
         case Select():
             return [node.operand] if node.type_value is None else []
@@ -130,7 +133,7 @@ def children(node: Node) -> list[Node]:
         case ListNode():
             return node.elements
         case MapNode():
-            return [each for entry in node.entries for each in (entry.key, entry.value)]
+            return [child for entry in node.entries for child in (entry.key, entry.value)]
         case Struct():
             return [entry.value for entry in node.fields]
         case Comprehension():
@@ -139,41 +142,41 @@ def children(node: Node) -> list[Node]:
 
 
 def walk(node: Node) -> Iterable[Node]:
-    """A node and all below it."""
+    """Yield `node` and all its descendants."""
     yield node
-    for each in children(node):
-        yield from walk(each)
+    for child in children(node):
+        yield from walk(child)
 
 
 class Issue:
-    """One thing that is wrong with an expression. at: an offset in characters; -1: the expression as a whole."""
+    """One compile error. `offset`: position in characters, or -1 for the whole expression."""
 
-    __slots__ = ("at", "message")
+    __slots__ = ("message", "offset")
 
-    def __init__(self, at: int, message: str) -> None:
-        self.at, self.message = at, message
+    def __init__(self, offset: int, message: str) -> None:
+        self.offset, self.message = offset, message
 
 
 class InstantiationError(Exception):
-    """An expression that fails whatever it is given: a constant in it cannot be converted, or is no pattern."""
+    """A constant argument cannot be converted or is an invalid pattern, so the expression would always fail."""
 
 
 class ExpressionError(Exception):
-    """An expression that cannot be compiled. Its text is what cel-go prints: places, the line, and a mark below it."""
+    """The expression does not compile. The message has cel-go's form: position, source line, and a marker below it."""
 
     def __init__(self, source: str, issues: Iterable[Issue]) -> None:
-        self.issues = sorted(issues, key=lambda each: each.at)
-        super().__init__("\n".join(_displayed(source, each) for each in self.issues))
+        self.issues = sorted(issues, key=lambda issue: issue.offset)
+        super().__init__("\n".join(_displayed(source, issue) for issue in self.issues))
 
 
 def _displayed(source: str, issue: Issue) -> str:
-    if issue.at < 0:
+    if issue.offset < 0:
         return f"ERROR: <input>:-1:0: {issue.message}"
-    before = source[: issue.at]
+    before = source[: issue.offset]
     line = before.count("\n") + 1
-    column = issue.at - (before.rfind("\n") + 1)
-    told = f"ERROR: <input>:{line}:{column + 1}: {issue.message}"
+    column = issue.offset - (before.rfind("\n") + 1)
+    header = f"ERROR: <input>:{line}:{column + 1}: {issue.message}"
     snippet = source.split("\n")[line - 1].replace("\t", " ")
     dots = "".join("." if char.isascii() else "\uff0e" for char in snippet[:column])
     mark = "\uff3e" if column < len(snippet) and not snippet[column].isascii() else "^"
-    return f"{told}\n | {snippet}\n | {dots}{mark}"
+    return f"{header}\n | {snippet}\n | {dots}{mark}"

@@ -1,4 +1,4 @@
-"""Types, which of them fit which, and what is declared for values that have an OpenAPI schema.
+"""CEL types, assignability, and the types and maximum sizes that an OpenAPI schema declares.
 
 Sources: cel-go checker/types.go, checker/format.go; k8s.io/apiserver pkg/cel/{types,escaping,limits}.go,
 pkg/cel/common/schemas.go.
@@ -16,9 +16,9 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """kind: "bool", "int", ... or "list", "map", "type", "opaque", "struct", "param" (by its name), "error".
+    """A CEL type. `kind`: "bool", "int", ... or "list", "map", "type", "opaque", "struct", "param", "error".
 
-    fields: of a struct that is declared, by their names as expressions write them.
+    `fields`: field types of a declared struct, by escaped field name.
     """
 
     kind: str
@@ -54,14 +54,15 @@ SEMVER, FORMAT = Type("struct", "kubernetes.Semver"), Type("struct", "kubernetes
 IP, CIDR = Type("opaque", "net.IP"), Type("opaque", "net.CIDR")
 
 NAMED_TYPES = {
-    each.name: each for each in (BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, DURATION, TIMESTAMP, TYPE, DYN, IP, CIDR)
+    type_.name: type_
+    for type_ in (BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, DURATION, TIMESTAMP, TYPE, DYN, IP, CIDR)
 } | {
     "list": Type("list", "list", (DYN,)),
     "map": Type("map", "map", (DYN, DYN)),
     "optional_type": Type("opaque", "optional_type", (Type("param", "V"),)),
-    **{each.name: each for each in (QUANTITY, URL, SEMVER, FORMAT)},
+    **{type_.name: type_ for type_ in (QUANTITY, URL, SEMVER, FORMAT)},
 }
-"""What stands for a type where an expression names it."""
+"""Types by the identifier that denotes them in expressions."""
 
 
 def list_of(element: Type) -> Type:
@@ -81,44 +82,44 @@ def type_of_type(of: Type) -> Type:
 
 
 def unwrap_optional(type_: Type) -> tuple[Type, bool]:
-    """(the type inside of an optional, True), or the type itself."""
+    """Return (inner type, True) for an optional type, else (the type itself, False)."""
     if type_.kind == "opaque" and type_.name == "optional_type":
         return type_.parameters[0], True
     return type_, False
 
 
-# --- which fit which --------------------------------------------------------------------------------------------------
+# --- assignability ----------------------------------------------------------------------------------------------------
 
 Substitution = dict[str, Type]
-"""What is known of type parameters, by their names."""
+"""Types assigned to type parameters, by parameter name."""
 
 _NULLABLE = ("opaque", "struct", "any", "duration", "timestamp")
 
 
-def is_assignable(known: Substitution, one: Type, other: Type) -> Substitution | None:
-    """What is known of parameters if the types fit, None if they do not."""
-    learned = dict(known)
-    return learned if _assignable(learned, one, other) else None
+def is_assignable(substitution: Substitution, one: Type, other: Type) -> Substitution | None:
+    """Return the extended substitution if `one` and `other` are assignable, else None."""
+    extended = dict(substitution)
+    return extended if _assignable(extended, one, other) else None
 
 
-def are_assignable(known: Substitution, ones: list[Type], others: list[Type]) -> Substitution | None:
-    learned = dict(known)
-    return learned if _all_assignable(learned, ones, others) else None
+def are_assignable(substitution: Substitution, ones: list[Type], others: list[Type]) -> Substitution | None:
+    extended = dict(substitution)
+    return extended if _all_assignable(extended, ones, others) else None
 
 
-def _all_assignable(known: Substitution, ones: Any, others: Any) -> bool:
+def _all_assignable(substitution: Substitution, ones: Any, others: Any) -> bool:
     return len(ones) == len(others) and all(
-        _assignable(known, one, other) for one, other in zip(ones, others, strict=True)
+        _assignable(substitution, one, other) for one, other in zip(ones, others, strict=True)
     )
 
 
-def _assignable(known: Substitution, one: Type, other: Type) -> bool:
+def _assignable(substitution: Substitution, one: Type, other: Type) -> bool:
     if other.kind == "param":
-        valid, has = _substitutes(known, one, other)
-        if valid or has:
+        valid, assigned = _assign_parameter(substitution, one, other)
+        if valid or assigned:
             return valid
     if one.kind == "param":
-        return _substitutes(known, other, one)[0]
+        return _assign_parameter(substitution, other, one)[0]
     if one.is_dyn or other.is_dyn or one.kind == "error" or other.kind == "error":
         return True
     if one.kind == "null":
@@ -129,37 +130,37 @@ def _assignable(known: Substitution, one: Type, other: Type) -> bool:
         return other.kind == "type"
     if one.kind in ("opaque", "list", "map"):
         same = one.kind == other.kind and one.name == other.name
-        return same and _all_assignable(known, one.parameters, other.parameters)
+        return same and _all_assignable(substitution, one.parameters, other.parameters)
     return one.kind == other.kind and one.name == other.name
 
 
-def _substitutes(known: Substitution, type_: Type, parameter: Type) -> tuple[bool, bool]:
-    """(may the type stand for the parameter, is something known of the parameter)."""
+def _assign_parameter(substitution: Substitution, type_: Type, parameter: Type) -> tuple[bool, bool]:
+    """Return (the type may replace the parameter, the parameter already has a type)."""
     if type_ == parameter:
         return True, True
-    found = known.get(parameter.name)
-    if found is not None:
-        if type_ == found:
+    assigned = substitution.get(parameter.name)
+    if assigned is not None:
+        if type_ == assigned:
             return True, True
-        if _assignable(known, type_, found):
-            general = most_general(type_, found)
-            if _not_within(known, parameter, general):
-                known[parameter.name] = general
+        if _assignable(substitution, type_, assigned):
+            general = most_general(type_, assigned)
+            if _does_not_occur(substitution, parameter, general):
+                substitution[parameter.name] = general
             return True, True
         return False, True
-    if _not_within(known, parameter, type_):
-        known[parameter.name] = type_
+    if _does_not_occur(substitution, parameter, type_):
+        substitution[parameter.name] = type_
         return True, False
     return False, False
 
 
-def _not_within(known: Substitution, parameter: Type, type_: Type) -> bool:
+def _does_not_occur(substitution: Substitution, parameter: Type, type_: Type) -> bool:
     if parameter == type_:
         return False
     if type_.kind == "param":
-        found = known.get(type_.name)
-        return found is None or _not_within(known, parameter, found)
-    return all(_not_within(known, parameter, each) for each in type_.parameters)
+        assigned = substitution.get(type_.name)
+        return assigned is None or _does_not_occur(substitution, parameter, assigned)
+    return all(_does_not_occur(substitution, parameter, inner) for inner in type_.parameters)
 
 
 def most_general(one: Type, other: Type) -> Type:
@@ -177,20 +178,20 @@ def _is_less_specific(one: Type, other: Type) -> bool:
     return one.kind == "type" or one == other
 
 
-def substitute(known: Substitution, type_: Type, *, to_dyn: bool = False) -> Type:
-    """A type with what is known of its parameters; to_dyn: the others become dyn."""
+def substitute(substitution: Substitution, type_: Type, *, to_dyn: bool = False) -> Type:
+    """Return the type with its parameters replaced by their substitutions; to_dyn: unassigned ones become dyn."""
     if type_.kind == "param":
-        found = known.get(type_.name)
-        if found is not None:
-            return substitute(known, found, to_dyn=to_dyn)
+        assigned = substitution.get(type_.name)
+        if assigned is not None:
+            return substitute(substitution, assigned, to_dyn=to_dyn)
         return DYN if to_dyn else type_
     if not type_.parameters:
         return type_
-    inner = tuple(substitute(known, each, to_dyn=to_dyn) for each in type_.parameters)
+    inner = tuple(substitute(substitution, parameter, to_dyn=to_dyn) for parameter in type_.parameters)
     return type_ if inner == type_.parameters else Type(type_.kind, type_.name, inner)
 
 
-# --- types by schemas -------------------------------------------------------------------------------------------------
+# --- types from schemas -----------------------------------------------------------------------------------------------
 
 MAX_REQUEST_BYTES = 3 * 1024 * 1024
 _MAX_TIME_BYTES, _DATE_BYTES, _MIN_TIME_BYTES, _MIN_DURATION_BYTES = 32, 12, 21, 3
@@ -198,9 +199,9 @@ _MAX_TIME_BYTES, _DATE_BYTES, _MIN_TIME_BYTES, _MIN_DURATION_BYTES = 32, 12, 21,
 
 @dataclass(frozen=True, slots=True)
 class DeclType:
-    """The type of values that have a schema, and how large they may get.
+    """Type and size limits of values of a schema (apiserver's DeclType).
 
-    max_elements: characters, items or entries; 0 where that means nothing. min_size: bytes of the smallest such value.
+    max_elements: maximum characters, items or entries; 0 for other types. min_size: bytes of the smallest value.
     """
 
     type: Type
@@ -212,21 +213,24 @@ class DeclType:
 
 
 def schema_decl_type(schema: Schema, *, root: bool, name: str = "object") -> DeclType | None:
-    """None for values that expressions do not see: those whose type nobody knows. root: of a resource.
+    """Return the type of a schema's values, or None if its type is unknown, which hides the values from expressions.
 
-    name: of the type of objects, which those in it append to.
+    root: the schema of a resource, with apiVersion, kind and metadata. name: of an object type; nested types append to
+    it.
     """
     if schema.get("x-kubernetes-int-or-string"):
-        return DeclType(DYN, 1, _max_text(schema) if "maxLength" not in schema else _bytes_of(schema["maxLength"]))
+        return DeclType(
+            DYN, 1, _max_string_bytes(schema) if "maxLength" not in schema else _utf8_bytes(schema["maxLength"])
+        )
     if root or schema.get("x-kubernetes-embedded-resource"):
         schema = with_object_meta(schema)
     match schema.get("type"):
         case "array":
-            return _declared_list(schema, name)
+            return _list_decl_type(schema, name)
         case "object":
-            return _declared_object(schema, name)
+            return _object_decl_type(schema, name)
         case "string":
-            return _declared_text(schema)
+            return _string_decl_type(schema)
         case "boolean":
             return DeclType(BOOL, 4)
         case "number":
@@ -236,7 +240,7 @@ def schema_decl_type(schema: Schema, *, root: bool, name: str = "object") -> Dec
     return None
 
 
-def _declared_list(schema: Schema, name: str) -> DeclType | None:
+def _list_decl_type(schema: Schema, name: str) -> DeclType | None:
     items = schema.get("items")
     element = schema_decl_type(items, root=False, name=f"{name}.@idx") if items is not None else None
     if element is None:
@@ -246,10 +250,10 @@ def _declared_list(schema: Schema, name: str) -> DeclType | None:
     return DeclType(list_of(element.type), 2, count, element=element)
 
 
-def _declared_object(schema: Schema, name: str) -> DeclType | None:
-    more = schema.get("additionalProperties")
-    if isinstance(more, dict):
-        element = schema_decl_type(more, root=False, name=f"{name}.@elem")
+def _object_decl_type(schema: Schema, name: str) -> DeclType | None:
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        element = schema_decl_type(additional, root=False, name=f"{name}.@elem")
         if element is None:
             return None
         limit = schema.get("maxProperties")
@@ -258,24 +262,26 @@ def _declared_object(schema: Schema, name: str) -> DeclType | None:
         return DeclType(map_of(STRING, element.type), 2, count, key=text, element=element)
     fields: dict[str, DeclType] = {}
     size, required = 2, schema.get("required") or ()
-    for each, below in (schema.get("properties") or {}).items():
-        escaped = escape(each)
-        found = schema_decl_type(below, root=False, name=f"{name}.{escaped if escaped is not None else each}")
-        if found is None:
+    for name_, property_schema in (schema.get("properties") or {}).items():
+        escaped = escape(name_)
+        property_type = schema_decl_type(
+            property_schema, root=False, name=f"{name}.{escaped if escaped is not None else name_}"
+        )
+        if property_type is None:
             continue
         if escaped is not None:
-            fields[escaped] = found
-        if each in required and below.get("default") is None:
-            size += len(each.encode()) + found.min_size + 4
-    types = {each: found.type for each, found in fields.items()}
+            fields[escaped] = property_type
+        if name_ in required and property_schema.get("default") is None:
+            size += len(name_.encode()) + property_type.min_size + 4
+    types = {field_name: property_type.type for field_name, property_type in fields.items()}
     return DeclType(Type("struct", name, fields=types), size, fields=fields)
 
 
-def _declared_text(schema: Schema) -> DeclType:
+def _string_decl_type(schema: Schema) -> DeclType:
     length = schema.get("maxLength")
     match schema.get("format"):
         case "byte":
-            return DeclType(BYTES, 2, max(0, int(length)) if length is not None else _max_text(schema))
+            return DeclType(BYTES, 2, max(0, int(length)) if length is not None else _max_string_bytes(schema))
         case "duration":
             return DeclType(DURATION, _MIN_DURATION_BYTES, _MAX_TIME_BYTES)
         case "date":
@@ -283,30 +289,30 @@ def _declared_text(schema: Schema) -> DeclType:
         case "date-time":
             return DeclType(TIMESTAMP, _MIN_TIME_BYTES, _MAX_TIME_BYTES)
     if length is not None:
-        return DeclType(STRING, 2, _bytes_of(length))
+        return DeclType(STRING, 2, _utf8_bytes(length))
     if schema.get("enum"):
-        longest = max((len(each.encode()) for each in schema["enum"] if isinstance(each, str)), default=0)
+        longest = max((len(value.encode()) for value in schema["enum"] if isinstance(value, str)), default=0)
         return DeclType(STRING, 2, longest)
-    return DeclType(STRING, 2, _max_text(schema))
+    return DeclType(STRING, 2, _max_string_bytes(schema))
 
 
-def _max_text(_schema: Schema) -> int:
+def _max_string_bytes(_schema: Schema) -> int:
     return MAX_REQUEST_BYTES - 2
 
 
-def _bytes_of(length: Any) -> int:
-    """A code point has four bytes at most."""
+def _utf8_bytes(length: Any) -> int:
+    """Return the most bytes of a string of `length` code points (four bytes each)."""
     return max(0, int(length)) * 4
 
 
-_TEXT: Schema = {"type": "string"}
+_STRING_SCHEMA: Schema = {"type": "string"}
 
 
 def with_object_meta(schema: Schema) -> Schema:
-    """A resource's schema with what expressions see of every resource: its apiVersion, kind and names."""
-    meta: Schema = {"type": "object", "properties": {"name": _TEXT, "generateName": _TEXT}}
-    known = {"kind": _TEXT, "apiVersion": _TEXT, "metadata": meta}
-    return {**schema, "type": "object", "properties": {**(schema.get("properties") or {}), **known}}
+    """Return a resource's schema with the properties of every resource: apiVersion, kind, and metadata's names."""
+    meta: Schema = {"type": "object", "properties": {"name": _STRING_SCHEMA, "generateName": _STRING_SCHEMA}}
+    metadata_properties = {"kind": _STRING_SCHEMA, "apiVersion": _STRING_SCHEMA, "metadata": meta}
+    return {**schema, "type": "object", "properties": {**(schema.get("properties") or {}), **metadata_properties}}
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -320,7 +326,7 @@ _NAMES = {"underscores": "__", "dot": ".", "dash": "-", "slash": "/"}
 
 
 def escape(name: str) -> str | None:
-    """A property's name as expressions write it; None if they cannot."""
+    """Return a property's name as an identifier of expressions, or None if it cannot be escaped."""
     if not name or name[0] in "0123456789":
         return None
     if name in RESERVED:
@@ -331,19 +337,19 @@ def escape(name: str) -> str | None:
 
 
 def unescape(name: str) -> str | None:
-    """The property that an expression's name means; None if the escapes in it are none."""
+    """Return the property name of an escaped identifier, or None if an escape is invalid."""
     if "__" not in name:
         return name
-    wrong = False
+    invalid = False
 
     def replaced(match: re.Match[str]) -> str:
-        nonlocal wrong
+        nonlocal invalid
         inner = match[0][2:-2]
         if inner in RESERVED:
-            wrong = wrong or match[0] != name
+            invalid = invalid or match[0] != name
             return inner
-        wrong = wrong or inner not in _NAMES
+        invalid = invalid or inner not in _NAMES
         return _NAMES.get(inner, "")
 
-    found = re.sub(r"_{2}[^_]+_{2}", replaced, name)
-    return None if wrong else found
+    unescaped = re.sub(r"_{2}[^_]+_{2}", replaced, name)
+    return None if invalid else unescaped

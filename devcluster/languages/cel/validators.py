@@ -1,4 +1,4 @@
-"""What is looked at once types are known: literals that would fail whenever the expression runs.
+"""Validators that run after type checking: they report literals that would fail in every evaluation.
 
 Source: cel-go cel/validator.go, ext/formatting.go.
 """
@@ -13,18 +13,18 @@ from kubeloop.devcluster.languages.cel.values import CelError
 
 
 def check_literals(node: Node) -> list[Issue]:
-    """Durations, timestamps and patterns that are none, lists and maps of mixed types, formats that do not fit."""
+    """Return issues for invalid durations, timestamps and patterns, lists and maps of mixed types, and bad formats."""
     issues: list[Issue] = []
-    for each in walk(node):
-        if isinstance(each, Call) and each.args:
-            issues += _argument(each)
-            if each.name == "format" and each.target is not None:
-                issues += _format(each)
-    issues += _mixed(node)
+    for call in walk(node):
+        if isinstance(call, Call) and call.args:
+            issues += _invalid_argument(call)
+            if call.name == "format" and call.target is not None:
+                issues += _invalid_format(call)
+    issues += _mixed_types(node)
     return issues
 
 
-def _argument(call: Call) -> list[Issue]:
+def _invalid_argument(call: Call) -> list[Issue]:
     literal = call.args[0]
     if not isinstance(literal, Literal):
         return []
@@ -34,41 +34,41 @@ def _argument(call: Call) -> list[Issue]:
         elif call.name == "matches" and isinstance(literal.value, str):
             string_functions.compiled_pattern(literal.value)
     except CelError:
-        return [Issue(literal.at, f"invalid {call.name} argument")]
+        return [Issue(literal.offset, f"invalid {call.name} argument")]
     return []
 
 
-def _mixed(node: Node, *, exempt: bool = False) -> list[Issue]:
-    """Arguments of format() may be mixed."""
+def _mixed_types(node: Node, *, exempt: bool = False) -> list[Issue]:
+    """Return issues for list and map literals of mixed types, which only the arguments of format() may be."""
     issues: list[Issue] = []
     if isinstance(node, ListNode) and not exempt:
         types = [
-            (each, unwrap_optional(each.type)[0] if index in node.optional else each.type)
-            for index, each in enumerate(node.elements)
+            (element, unwrap_optional(element.type)[0] if index in node.optional else element.type)
+            for index, element in enumerate(node.elements)
         ]
-        issues += _first_other(types)
+        issues += _first_mismatch(types)
     elif isinstance(node, MapNode) and not exempt:
-        issues += _first_other([(entry.key, entry.key.type) for entry in node.entries])
+        issues += _first_mismatch([(entry.key, entry.key.type) for entry in node.entries])
         values = [
             (entry.value, unwrap_optional(entry.value.type)[0] if entry.optional else entry.value.type)
             for entry in node.entries
         ]
-        issues += _first_other(values)
+        issues += _first_mismatch(values)
     inside = exempt or (isinstance(node, Call) and node.name == "format")
-    for each in children(node):
-        issues += _mixed(each, exempt=inside)
+    for child in children(node):
+        issues += _mixed_types(child, exempt=inside)
     return issues
 
 
-def _first_other(types: list[tuple[Node, Type]]) -> list[Issue]:
-    for node, found in types[1:]:
-        if found != types[0][1]:
-            return [Issue(node.at, f"expected type '{types[0][1]}' but found '{found}'")]
+def _first_mismatch(types: list[tuple[Node, Type]]) -> list[Issue]:
+    for node, type_ in types[1:]:
+        if type_ != types[0][1]:
+            return [Issue(node.offset, f"expected type '{types[0][1]}' but found '{type_}'")]
     return []
 
 
-def _format(call: Call) -> list[Issue]:
-    """A literal text with the literal list of what is put into it."""
+def _invalid_format(call: Call) -> list[Issue]:
+    """Return issues for a literal format string whose literal argument list does not fit."""
     text, arguments = call.target, call.args[0]
     if not isinstance(text, Literal) or type(text.value) is not str or not isinstance(arguments, ListNode):
         return []
@@ -81,13 +81,13 @@ def _format(call: Call) -> list[Issue]:
                 raise CelError(f"index {used} out of range")
             argument = arguments.elements[used]
             used += 1
-            allowed, told = string_functions.ALLOWED[clause.letter.lower()]
+            allowed, message = string_functions.ALLOWED[clause.letter.lower()]
             if not argument.type.is_dyn and argument.type.kind not in allowed:
                 name = argument.type.name
-                return [Issue(argument.at, f"error during formatting: {told}, was given {name}")]
+                return [Issue(argument.offset, f"error during formatting: {message}, was given {name}")]
     except CelError as error:
-        return [Issue(call.at, str(error))]
+        return [Issue(call.offset, str(error))]
     if len(arguments.elements) > used:
-        told = f"too many arguments supplied to string.format (expected {used}, got {len(arguments.elements)})"
-        return [Issue(call.at, told)]
+        message = f"too many arguments supplied to string.format (expected {used}, got {len(arguments.elements)})"
+        return [Issue(call.offset, message)]
     return []

@@ -1,15 +1,15 @@
-"""Values at run time: those that Python has no type for, and what is true of all: type, equality, order, arithmetic.
+"""Run-time values: classes for CEL types that Python lacks; types, equality, ordering and arithmetic of all values.
 
     CEL         Python          CEL         Python
     bool        bool            null        None
-    int         int             list        list or objects.TypedList
-    uint        Uint            map         dict or objects.TypedMap
+    int         int             list        list or schema_values.TypedList
+    uint        Uint            map         dict or schema_values.TypedMap
     double      float           timestamp   Timestamp
     string      str             duration    Duration
     bytes       bytes           type        TypeValue
-    optional    Optional        others      the classes of kubernetes.py
+    optional    Optional        others      the classes of kubernetes_functions
 
-An error is an exception. Sources: cel-go common/types, common/types/overflow.go.
+CEL errors are exceptions. Sources: cel-go common/types, common/types/overflow.go.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SECOND = 1_000_000_000
 
 
 class CelError(Exception):
-    """An expression has no value for what it was given."""
+    """Evaluation error of an expression."""
 
 
 class CostExceeded(Exception):
-    """An expression costs more than it may; nothing in it can catch that."""
+    """The cost limit is exceeded; unlike a CelError, no operator of the expression can absorb it."""
 
 
 class NoOverload(CelError):
-    """A function does not take what it is given."""
+    """No overload of the function accepts these argument types."""
 
 
 def no_overload() -> NoOverload:
@@ -42,23 +42,23 @@ def no_overload() -> NoOverload:
 
 
 def no_operator(operator: str, value: Any) -> CelError:
-    """A value has no such operator; those that have methods hide which one was wanted."""
-    told = no_overload()
-    return told if type(value) in (str, Timestamp, Duration) else CelError(f"{told}: {operator}")
+    """Return the error for an operator that the value's type lacks; types with methods omit the operator's name."""
+    error = no_overload()
+    return error if type(value) in (str, Timestamp, Duration) else CelError(f"{error}: {operator}")
 
 
-_READABLE_DIGITS = 40  # Python refuses to read some thousands
+_READABLE_DIGITS = 40  # int() rejects strings of more than some thousand digits
 
 
 def parse_integer(digits: str) -> int:
-    """Decimal digits with a sign, however many; what no type of Go's could hold is only told to be large."""
+    """Parse decimal digits with a sign; a number of more than 40 digits becomes ±10**40, outside of every Go type."""
     sign = -1 if digits.startswith("-") else 1
     digits = digits.lstrip("+-").lstrip("0") or "0"
     return sign * (int(digits) if len(digits) <= _READABLE_DIGITS else 10**_READABLE_DIGITS)
 
 
 class Uint(int):
-    """An unsigned integer. Results of arithmetic have to be made one again."""
+    """An unsigned integer. Arithmetic returns plain ints, which callers convert back."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Uint(int):
 
 
 class Duration:
-    """Nanoseconds."""
+    """A duration in nanoseconds."""
 
     __slots__ = ("nanoseconds",)
 
@@ -81,12 +81,12 @@ class Duration:
         return hash(self.nanoseconds)
 
     def __str__(self) -> str:
-        """Seconds, as Go writes the shortest number that is the same 64-bit float."""
+        """Return the seconds in the shortest form that is the same 64-bit float, as Go writes them."""
         return f"{decimal_string(self.nanoseconds / _SECOND)}s"
 
 
 class Timestamp:
-    """Nanoseconds since 1970, and the seconds by which its time zone is ahead of UTC, which only texts show."""
+    """Nanoseconds since 1970, and the UTC offset in seconds, which only affects the string form."""
 
     __slots__ = ("nanoseconds", "offset")
 
@@ -100,15 +100,15 @@ class Timestamp:
         return hash(self.nanoseconds)
 
     def date(self, zone: tzinfo = UTC) -> datetime:
-        """Without what is less than a microsecond. Raises OverflowError where that is in year 0 or 10000."""
+        """Return the time with microsecond precision. Raises OverflowError for the years 0 and 10000."""
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.nanoseconds // 1000)
         return moment.astimezone(zone)
 
-    def later(self, seconds: int) -> Timestamp:
+    def plus_seconds(self, seconds: int) -> Timestamp:
         return Timestamp(self.nanoseconds + seconds * _SECOND, self.offset)
 
     def __str__(self) -> str:
-        local = self.later(self.offset).date()
+        local = self.plus_seconds(self.offset).date()
         fraction = f"{self.nanoseconds % _SECOND:09d}".rstrip("0")
         text = f"{local.year:04d}-{local:%m-%dT%H:%M:%S}" + (f".{fraction}" if fraction else "")
         if not self.offset:
@@ -118,7 +118,7 @@ class Timestamp:
 
 
 def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
-    """Raises CelError outside of the years 1 to 9999."""
+    """Return a timestamp. Raises CelError outside of the years 1 to 9999."""
     if not _MIN_UNIX <= nanoseconds // _SECOND <= _MAX_UNIX:
         raise CelError("timestamp overflow")
     return Timestamp(nanoseconds, offset)
@@ -131,7 +131,7 @@ def duration(nanoseconds: int) -> Duration:
 
 
 class TypeValue:
-    """A type as a value."""
+    """A type as a value, the result of type()."""
 
     __slots__ = ("name",)
 
@@ -149,7 +149,7 @@ class TypeValue:
 
 
 class Optional:
-    """A value, or none."""
+    """An optional value (cel-go's optional_type)."""
 
     __slots__ = ("present", "value")
 
@@ -162,14 +162,14 @@ class Optional:
         return self.value
 
     def __str__(self) -> str:
-        return f"optional({shown(self.value)})" if self.present else "optional.none()"
+        return f"optional({display(self.value)})" if self.present else "optional.none()"
 
 
 NONE: Final = Optional(None, present=False)
 
 
 class Opaque(ABC):
-    """What Kubernetes' functions make: equal to none but its own kind. size: what it counts as in costs."""
+    """A value of a type that Kubernetes adds; equal only to values of its own class. `size`: its size in costs."""
 
     __slots__ = ()
     type_name = ""
@@ -179,16 +179,16 @@ class Opaque(ABC):
     def equals(self, other: Any) -> bool: ...
 
     def operate(self, operator: str, other: Any) -> Any:
-        """What an operator makes of it: "+", "-", "*", "/", or "<=>", which is -1, 0 or 1."""
+        """Return the result of "+", "-", "*" or "/", or -1, 0 or 1 for "<=>"."""
         raise no_overload()
 
 
 class Container(ABC):
-    """A list or map that is more than Python's: see objects.py."""
+    """A list or map other than Python's own (schema_values.TypedList and TypedMap)."""
 
     __slots__ = ()
     is_map = False
-    type_name = ""  # of those that are more than that to expressions, too
+    type_name = ""  # set by classes that expressions see as a type of their own
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -197,7 +197,7 @@ class Container(ABC):
     def equals(self, other: Any) -> bool: ...
 
 
-# --- types and texts --------------------------------------------------------------------------------------------------
+# --- type names and string forms --------------------------------------------------------------------------------------
 
 _NAMES: dict[type, str] = {
     bool: "bool",
@@ -217,10 +217,10 @@ _NAMES: dict[type, str] = {
 
 
 def type_name(value: Any) -> str:
-    """The name of a value's type, as `type(value)` and messages have it."""
-    found = _NAMES.get(type(value))
-    if found is not None:
-        return found
+    """Return the name of a value's type, as type() and error messages show it."""
+    name = _NAMES.get(type(value))
+    if name is not None:
+        return name
     if isinstance(value, Container):
         return value.type_name or ("map" if value.is_map else "list")
     return str(value.type_name) if isinstance(value, Opaque) else "unknown"
@@ -235,7 +235,7 @@ def is_map(value: Any) -> bool:
 
 
 def decimal_string(number: float) -> str:
-    """The shortest digits of a float, without an exponent."""
+    """Return the shortest digits of a float, without an exponent."""
     text = repr(number)
     if "e" not in text:
         return text.removesuffix(".0")
@@ -249,7 +249,7 @@ def decimal_string(number: float) -> str:
 
 
 def scalar_string(value: Any) -> str | None:
-    """A truth value or number as a text; None of all else."""
+    """Return a bool or number as a string, or None for other types."""
     kind = type(value)
     if kind is bool:
         return "true" if value else "false"
@@ -259,7 +259,7 @@ def scalar_string(value: Any) -> str | None:
 
 
 def go_float(number: float) -> str:
-    """Go's %g."""
+    """Format a float as Go's %g."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -277,8 +277,8 @@ def go_float(number: float) -> str:
     return f"{sign}{head}e{'-' if power < 0 else '+'}{abs(power):02d}"
 
 
-def shown(value: Any) -> str:
-    """A value inside a message."""
+def display(value: Any) -> str:
+    """Return a value as error messages show it."""
     match value:
         case None:
             return "null"
@@ -291,21 +291,21 @@ def shown(value: Any) -> str:
         case bytes():
             return value.decode(errors="replace")
         case list():
-            return f"[{', '.join(map(shown, value))}]"
+            return f"[{', '.join(map(display, value))}]"
         case dict():
-            return "{" + ", ".join(f"{shown(key)}: {shown(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{display(key)}: {display(element)}" for key, element in value.items()) + "}"
     return str(value)
 
 
 # --- equality and order -----------------------------------------------------------------------------------------------
 
-_SIMPLE = frozenset({bool, int, Uint, float, str, bytes, type(None), Timestamp, Duration, TypeValue})
+_SCALAR_TYPES = frozenset({bool, int, Uint, float, str, bytes, type(None), Timestamp, Duration, TypeValue})
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same. Numbers of different types may be; raises CelError for what has no equality."""
-    kind, theirs = type(one), type(other)
-    if kind is theirs and kind in _SIMPLE:
+    """Return True if two values are equal; numbers of different types may be. Raises CelError if they have no equality."""
+    kind, other_kind = type(one), type(other)
+    if kind is other_kind and kind in _SCALAR_TYPES:
         return bool(one == other)
     if one is None or other is None:
         return one is other
@@ -320,10 +320,10 @@ def equal(one: Any, other: Any) -> bool:
     if isinstance(one, Opaque):
         return one.equals(other)
     if kind is Optional:
-        if theirs is not Optional or one.present != other.present:
+        if other_kind is not Optional or one.present != other.present:
             return False
         return not one.present or equal(one.value, other.value)
-    if kind in _NUMBERS and theirs in _NUMBERS:
+    if kind in _NUMBERS and other_kind in _NUMBERS:
         return bool(one == other)
     return False
 
@@ -332,43 +332,43 @@ _NUMBERS = frozenset({int, Uint, float})
 
 
 def _has_equal(container: Any, key: Any, value: Any) -> bool:
-    found, there = lookup(container, key)
-    return there and equal(value, found)
+    other_value, present = lookup(container, key)
+    return present and equal(value, other_value)
 
 
 def lookup(container: Any, key: Any) -> tuple[Any, bool]:
-    """(the value of a map's key, whether it is there)."""
+    """Return (value of the map's key, True), or (None, False)."""
     if type(container) is dict:
         if type(key) is bool or type(key) not in (str, int, Uint, float):
-            return (container[key], True) if _hashable(key) and _exact(container, key) else (None, False)
-        return (container[key], True) if key in container and _exact(container, key) else (None, False)
-    found: tuple[Any, bool] = container.find(key)
-    return found
+            return (container[key], True) if _hashable(key) and _has_exact_key(container, key) else (None, False)
+        return (container[key], True) if key in container and _has_exact_key(container, key) else (None, False)
+    entry: tuple[Any, bool] = container.find(key)
+    return entry
 
 
 def _hashable(key: Any) -> bool:
-    return type(key) in _SIMPLE
+    return type(key) in _SCALAR_TYPES
 
 
-def _exact(container: dict[Any, Any], key: Any) -> bool:
-    """Python takes True for 1; expressions do not."""
+def _has_exact_key(container: dict[Any, Any], key: Any) -> bool:
+    """Return True if the key is present with the same type: Python equates True with 1, CEL does not."""
     if key not in container:
         return False
     if type(key) is str or (key not in (0, 1)):
         return True
-    return any(each == key and (type(each) is bool) == (type(key) is bool) for each in container)
+    return any(existing == key and (type(existing) is bool) == (type(key) is bool) for existing in container)
 
 
 def compare(one: Any, other: Any) -> int:
-    """-1, 0 or 1. Raises CelError for what has no order."""
-    kind, theirs = type(one), type(other)
-    if kind in _NUMBERS and theirs in _NUMBERS:
+    """Return -1, 0 or 1. Raises CelError if the values have no order."""
+    kind, other_kind = type(one), type(other)
+    if kind in _NUMBERS and other_kind in _NUMBERS:
         if one != one or other != other:  # noqa: PLR0124 # NaN
             raise CelError("NaN values cannot be ordered")
         return int(one > other) - int(one < other)
     if isinstance(one, Opaque):
         return int(one.operate("<=>", other))
-    if kind is not theirs or kind not in (str, bytes, bool, Timestamp, Duration):
+    if kind is not other_kind or kind not in (str, bytes, bool, Timestamp, Duration):
         raise no_overload()
     if kind in (Timestamp, Duration):
         one, other = one.nanoseconds, other.nanoseconds
@@ -384,7 +384,7 @@ def has_order(value: Any) -> bool:
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def _whole(kind: type, result: int) -> Any:
+def _checked_integer(kind: type, result: int) -> Any:
     if kind is Uint:
         if not 0 <= result <= MAX_UINT:
             raise CelError("unsigned integer overflow")
@@ -395,17 +395,17 @@ def _whole(kind: type, result: int) -> Any:
 
 
 def add(one: Any, other: Any) -> Any:
-    kind, theirs = type(one), type(other)
-    if kind is theirs:
+    kind, other_kind = type(one), type(other)
+    if kind is other_kind:
         if kind is int or kind is Uint:
-            return _whole(kind, int(one) + int(other))
+            return _checked_integer(kind, int(one) + int(other))
         if kind in (str, float, bytes):
             return one + other
         if kind is Duration:
             return duration(one.nanoseconds + other.nanoseconds)
-    if kind is Timestamp and theirs is Duration:
+    if kind is Timestamp and other_kind is Duration:
         return timestamp(one.nanoseconds + other.nanoseconds, one.offset)
-    if kind is Duration and theirs is Timestamp:
+    if kind is Duration and other_kind is Timestamp:
         return timestamp(one.nanoseconds + other.nanoseconds, other.offset)
     if is_list(one) and is_list(other):
         joined = getattr(one, "joined", None)
@@ -418,17 +418,17 @@ def add(one: Any, other: Any) -> Any:
 
 
 def subtract(one: Any, other: Any) -> Any:
-    kind, theirs = type(one), type(other)
-    if kind is theirs:
+    kind, other_kind = type(one), type(other)
+    if kind is other_kind:
         if kind is int or kind is Uint:
-            return _whole(kind, int(one) - int(other))
+            return _checked_integer(kind, int(one) - int(other))
         if kind is float:
             return one - other
         if kind is Duration:
             return duration(one.nanoseconds - other.nanoseconds)
         if kind is Timestamp:
             return duration(one.nanoseconds - other.nanoseconds)
-    if kind is Timestamp and theirs is Duration:
+    if kind is Timestamp and other_kind is Duration:
         return timestamp(one.nanoseconds - other.nanoseconds, one.offset)
     if isinstance(one, Opaque):
         return one.operate("-", other)
@@ -438,13 +438,13 @@ def subtract(one: Any, other: Any) -> Any:
 
 
 def _numeric(
-    operator: str, on_whole: Callable[[type, Any, Any], Any], on_float: Callable[[float, float], float] | None
+    operator: str, on_integer: Callable[[type, Any, Any], Any], on_float: Callable[[float, float], float] | None
 ) -> Callable[[Any, Any], Any]:
     def apply(one: Any, other: Any) -> Any:
         kind = type(one)
         if kind is type(other):
             if kind is int or kind is Uint:
-                return on_whole(kind, int(one), int(other))
+                return on_integer(kind, int(one), int(other))
             if kind is float and on_float is not None:
                 return on_float(one, other)
         if isinstance(one, Opaque):
@@ -460,14 +460,14 @@ def _divided(kind: type, one: int, other: int) -> Any:
     if not other:
         raise CelError("division by zero")
     quotient = abs(one) // abs(other)
-    return _whole(kind, quotient if (one < 0) == (other < 0) else -quotient)
+    return _checked_integer(kind, quotient if (one < 0) == (other < 0) else -quotient)
 
 
 def _remainder(kind: type, one: int, other: int) -> Any:
     if not other:
         raise CelError("modulus by zero")
-    rest = abs(one) % abs(other)
-    return _whole(kind, -rest if one < 0 else rest)
+    remainder = abs(one) % abs(other)
+    return _checked_integer(kind, -remainder if one < 0 else remainder)
 
 
 def _float_divided(one: float, other: float) -> float:
@@ -478,7 +478,7 @@ def _float_divided(one: float, other: float) -> float:
     return math.copysign(math.inf, one) * math.copysign(1.0, other)
 
 
-multiply = _numeric("_*_", lambda kind, one, other: _whole(kind, one * other), lambda one, other: one * other)
+multiply = _numeric("_*_", lambda kind, one, other: _checked_integer(kind, one * other), lambda one, other: one * other)
 divide = _numeric("_/_", _divided, _float_divided)
 modulo = _numeric("_%_", _remainder, None)
 
@@ -486,7 +486,7 @@ modulo = _numeric("_%_", _remainder, None)
 def negate(value: Any) -> Any:
     kind = type(value)
     if kind is int:
-        return _whole(int, -value)
+        return _checked_integer(int, -value)
     if kind is float:
         return -value
     if kind is Duration:
