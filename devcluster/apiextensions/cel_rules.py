@@ -87,7 +87,7 @@ class Rule:
         if program.type != BOOL:
             self.error = "cel expression must evaluate to a bool"
             return
-        self.program, self.uses_old = program, "oldSelf" in program.used
+        self.program, self.uses_old = program, "oldSelf" in program.used_variables
         self.cost = estimate_cost(program.node, roots)
         if given.get("messageExpression"):
             self._compile_message(given["messageExpression"], types, roots)
@@ -250,8 +250,8 @@ class RuleTree:
             found.stop(path, self._type, told)
             return
         try:
-            values: JSON = {"self": self._view.of(value)}
-            before = None if old is None else self._view.of(old)
+            values: JSON = {"self": self._view.convert(value)}
+            before = None if old is None else self._view.convert(old)
         except CelError as error:
             found.errors.invalid(path or _NO_PATH, self._type, f"{error} evaluating rule: {self._rules[0].shown}")
             return

@@ -1,29 +1,29 @@
-"""CEL, the Common Expression Language, as kube-apiserver v1.36 has it.
+"""CEL, the Common Expression Language, as in kube-apiserver v1.36.
 
-Imported by those alone who have an expression to compile: rules of custom resources, stages, admission policies. An
-expression is parsed, its macros are expanded, it is checked against declared types and becomes closures:
+Imported only by code that has an expression to compile: validation rules of custom resources, kubelet stages and
+admission policies. Compilation: the text is parsed, macros are expanded, types are checked, and nodes become closures:
 
     text --lexer, parser, macros--> nodes --checker--> typed nodes --program--> Program.run(variables)
 
-    lexer.py         tokens, and what literals stand for
-    syntax.py        the nodes of an expression, and the errors in one
-    parser.py        tokens to nodes
-    macros.py        has(), all(), map(), ... as the comprehensions that they are
-    types.py         types, which of them fit which, and types by OpenAPI schemas
-    declarations.py  every function with its overloads
-    checker.py       which type each node has, and which overloads a call means
-    literals.py      what is looked at after that: literals of times, patterns and formats
-    costs.py         what calls cost, by the values that they were given
-    estimates.py     what an expression costs at most, before it has been run
-    program.py       nodes to closures
-    closures.py      the closures, which count what they cost
-    values.py        values that Python has no type for; equality, order, conversion, arithmetic
-    objects.py       JSON seen through an OpenAPI schema
-    functions.py     the standard functions
-    texts.py         functions of texts, and format()
-    lists.py         functions of lists and sets
-    kubernetes.py    Kubernetes' functions: URLs, addresses, quantities, versions, formats
+    lexer.py                 tokens, and values of literals
+    syntax.py                nodes of the syntax tree, and compile errors
+    parser.py                tokens to nodes
+    macros.py                expansion of has(), all(), map(), ... to comprehensions
+    types.py                 types, assignability, and types of OpenAPI schemas
+    declarations.py          overloads of every function
+    checker.py               types of nodes, and overloads of calls
+    validators.py            checks after the type checker: literal times, patterns and formats
+    program.py               nodes to closures; the cost limit of one evaluation (PER_CALL_LIMIT)
+    closures.py              the closures, which count their cost
+    runtime_costs.py         cost of calls by argument values
+    cost_estimates.py        maximum cost of an expression, before it runs
+    values.py                values without a Python type; equality, ordering, conversion, arithmetic
+    schema_values.py         values of JSON data with an OpenAPI schema
+    standard_functions.py    the standard functions, and the table of all functions
+    string_functions.py      string functions, and format()
+    list_functions.py        list and set functions
+    kubernetes_functions.py  functions that Kubernetes adds: URLs, addresses, quantities, versions, formats
 
-May import devcluster.custom.formats and patterns, devcluster.validation.field and kube. Source: cel-go v0.26 and
-k8s.io/apiserver/pkg/cel of Kubernetes v1.36.
+Limits for the rules of one custom resource (per rule, per schema, per request) are in apiextensions/cel_rules.py.
+Source: cel-go v0.26 and k8s.io/apiserver/pkg/cel of Kubernetes v1.36.
 """

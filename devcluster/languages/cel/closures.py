@@ -38,7 +38,7 @@ MISSING: Any = object()
 
 
 class Run:
-    """State of one evaluation: variable values by slot, cost so far, cost limit, and the context of library functions."""
+    """State of one evaluation: variable values by slot, cost so far, cost limit, and context of library functions."""
 
     __slots__ = ("context", "cost", "limit", "variables")
 

@@ -243,9 +243,11 @@ FORMATS = (
     "dns1035LabelPrefix", "labelValue", "uri", "uuid", "byte", "date", "datetime",
 )  # fmt: skip
 
-_QUALIFIED_NAMES = ("optional.of", "optional.ofNonZeroValue", "optional.none", "optional.unwrap", "strings.quote", "lists.range",
-           "sets.contains", "sets.equivalent", "sets.intersects", "cel.@mapInsert", "ip.isCanonical", "format.named",
-           *(f"format.{name}" for name in FORMATS))  # fmt: skip
+_QUALIFIED_NAMES = (
+    "optional.of", "optional.ofNonZeroValue", "optional.none", "optional.unwrap", "strings.quote", "lists.range",
+    "sets.contains", "sets.equivalent", "sets.intersects", "cel.@mapInsert", "ip.isCanonical", "format.named",
+    *(f"format.{name}" for name in FORMATS),
+)  # fmt: skip
 """Functions with a dot in their name; in other calls, the part before the dot is the target."""
 
 _TYPE_ALIASES = {

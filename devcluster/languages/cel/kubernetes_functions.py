@@ -1,4 +1,4 @@
-"""Kubernetes' own functions: URLs, IP addresses and networks, quantities, versions, named formats.
+"""Functions that Kubernetes adds: URLs, IP addresses, CIDRs, quantities, semantic versions, named formats.
 
 Source: k8s.io/apiserver pkg/cel/library/{urls,ip,cidr,quantity,semverlib,format}.go and pkg/cel.
 """
@@ -29,14 +29,14 @@ from kubeloop.devcluster.languages.string_formats import has_format
 from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
 
 
-def _text(value: Any) -> str:
+def _require_string(value: Any) -> str:
     if type(value) is not str:
         raise no_overload()
     return value
 
 
-def _of(kind: type, *values: Any) -> None:
-    if any(type(each) is not kind for each in values):
+def _require_type(kind: type, *values: Any) -> None:
+    if any(type(value) is not kind for value in values):
         raise no_overload()
 
 
@@ -52,7 +52,7 @@ class Url(Opaque):
         self.parts = urlsplit(text)
 
     def equals(self, other: Any) -> bool:
-        _of(Url, other)
+        _require_type(Url, other)
         return bool(self.text == other.text)
 
 
@@ -60,31 +60,31 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def url_problem(text: str) -> str:
-    """Why a text is no absolute URL or path, in Go's words; "" if it is one."""
-    told = f"parse {quoted(text)}: "
+    """Return Go's error for a string that is not an absolute URL or path, or ""."""
+    prefix = f"parse {quoted(text)}: "
     if re.search(r"[\x00-\x1f\x7f]", text):
-        return f"{told}net/url: invalid control character in URL"
+        return f"{prefix}net/url: invalid control character in URL"
     if not text:
-        return f"{told}empty url"
+        return f"{prefix}empty url"
     if text == "*":
         return ""
     scheme = _SCHEME.match(text)
     rest = text[scheme.end() :] if scheme else text
     if text.startswith(":"):
-        return f"{told}missing protocol scheme"
+        return f"{prefix}missing protocol scheme"
     if scheme is None and not text.startswith("/"):
         first = text.partition("/")[0]
         if ":" in first and not _SCHEME.match(text):
-            return f"{told}first path segment in URL cannot contain colon"
-        return f"{told}invalid URI for request"
+            return f"{prefix}first path segment in URL cannot contain colon"
+        return f"{prefix}invalid URI for request"
     if scheme is not None and not rest.startswith("/") and not rest:
-        return "" if rest else f"{told}invalid URI for request" if not scheme else ""
+        return "" if rest else f"{prefix}invalid URI for request" if not scheme else ""
     escape = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", text)
     if escape:
-        return f"{told}invalid URL escape {quoted(escape[0])}"
+        return f"{prefix}invalid URL escape {quoted(escape[0])}"
     if rest.startswith("//"):
         host = re.split(r"[/?]", rest[2:], maxsplit=1)[0].rpartition("@")[2]
-        return told + wrong if (wrong := _host_problem(host)) else ""
+        return prefix + problem if (problem := _host_problem(host)) else ""
     return ""
 
 
@@ -97,12 +97,12 @@ def _host_problem(host: str) -> str:
         port = host[host.index(":") :] if ":" in host else ""
     if port and not re.fullmatch(r":\d*", port, re.ASCII):
         return f"invalid port {quoted(port)} after host"
-    wrong = re.search(r'[ "<>\\^`{|}]', host)
-    return f"invalid character {quoted(wrong[0])} in host name" if wrong else ""
+    invalid = re.search(r'[ "<>\\^`{|}]', host)
+    return f"invalid character {quoted(invalid[0])} in host name" if invalid else ""
 
 
 def url(text: Any) -> Url:
-    problem = url_problem(_text(text))
+    problem = url_problem(_require_string(text))
     if problem:
         raise CelError(f"URL parse error during conversion from string: {problem}")
     try:
@@ -113,7 +113,7 @@ def url(text: Any) -> Url:
 
 def _url_part(read: Callable[[Url], Any]) -> Callable[[Any], Any]:
     def get(value: Any) -> Any:
-        _of(Url, value)
+        _require_type(Url, value)
         return read(value)
 
     return get
@@ -152,19 +152,19 @@ class Address(Opaque):
         return 4 if self.address.version == 4 else 16
 
     def equals(self, other: Any) -> bool:
-        _of(Address, other)
+        _require_type(Address, other)
         return bool(self.address == other.address)
 
     def __str__(self) -> str:
         return str(self.address)
 
 
-def _parsed_ip(text: str) -> IPv4Address | IPv6Address:
+def _parse_ip(text: str) -> IPv4Address | IPv6Address:
     try:
         address = ip_address(text)
     except ValueError:
-        told = f"ParseAddr({quoted(text)}): {_address_problem(text)}"
-        raise CelError(f"IP Address {quoted(text)} parse error during conversion from string: {told}") from None
+        problem = f"ParseAddr({quoted(text)}): {_address_problem(text)}"
+        raise CelError(f"IP Address {quoted(text)} parse error during conversion from string: {problem}") from None
     if "%" in text:
         raise CelError(f"IP address {quoted(text)} with zone value is not allowed")
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
@@ -173,36 +173,36 @@ def _parsed_ip(text: str) -> IPv4Address | IPv6Address:
 
 
 def ip(value: Any) -> Address:
-    """Of a text, or of a network."""
+    """Return the address of a string, or of a CIDR."""
     if isinstance(value, Network):
         return Address(value.address)
-    return Address(_parsed_ip(_text(value)))
+    return Address(_parse_ip(_require_string(value)))
 
 
 def _address_problem(text: str) -> str:
-    """Why a text is no address, in Go's words as far as IPv4 goes."""
+    """Return Go's error for an invalid address; IPv6 errors have an own text."""
     if ":" in text:
         return "it is no IPv6 address"
     if "." not in text:
         return "unable to parse IP"
     fields = text.split(".")
-    for each in fields:
-        if not each:
+    for octet in fields:
+        if not octet:
             return "IPv4 field must have at least one digit"
-        if wrong := re.search(r"[^0-9]", each):
-            return f"unexpected character (at {quoted(text[text.index(wrong[0]) :])})"
-        if len(each) > 1 and each[0] == "0":
+        if invalid := re.search(r"[^0-9]", octet):
+            return f"unexpected character (at {quoted(text[text.index(invalid[0]) :])})"
+        if len(octet) > 1 and octet[0] == "0":
             return "IPv4 field has octet with leading zero"
-        if int(each) > 255:
+        if int(octet) > 255:
             return "IPv4 field has value >255"
     return "IPv4 address too short" if len(fields) < 4 else "IPv4 address too long"
 
 
-def _succeeds(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    def check(value: Any, *more: Any) -> bool:
-        _text(value)
+def _parses(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    def check(value: Any, *options: Any) -> bool:
+        _require_string(value)
         try:
-            parse(value, *more)
+            parse(value, *options)
         except CelError:
             return False
         return True
@@ -212,14 +212,14 @@ def _succeeds(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 def _address_part(read: Callable[[IPv4Address | IPv6Address], Any]) -> Callable[[Any], Any]:
     def get(value: Any) -> Any:
-        _of(Address, value)
+        _require_type(Address, value)
         return read(value.address)
 
     return get
 
 
 def _is_canonical(text: Any) -> bool:
-    return str(_parsed_ip(_text(text))) == str(text)
+    return str(_parse_ip(_require_string(text))) == str(text)
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
@@ -235,7 +235,7 @@ def _is_link_local_multicast(address: IPv4Address | IPv6Address) -> bool:
 
 
 class Network(Opaque):
-    """A prefix; the bits behind it stay as they were written."""
+    """A CIDR; host bits are kept as written."""
 
     __slots__ = ("address", "bits")
     type_name = "net.CIDR"
@@ -248,7 +248,7 @@ class Network(Opaque):
         return math.ceil(self.bits / 8)
 
     def equals(self, other: Any) -> bool:
-        _of(Network, other)
+        _require_type(Network, other)
         return bool(self.address == other.address and self.bits == other.bits)
 
     def covers(self, address: IPv4Address | IPv6Address) -> bool:
@@ -259,28 +259,28 @@ class Network(Opaque):
 
 
 def cidr(text: Any) -> Network:
-    address, slash, bits = _text(text).partition("/")
-    told = "network address parse error during conversion from string"
-    wrong = f"{told}: {told}: netip.ParsePrefix({quoted(text)})"
+    address, slash, bits = _require_string(text).partition("/")
+    prefix = "network address parse error during conversion from string"
+    prefix_error = f"{prefix}: {prefix}: netip.ParsePrefix({quoted(text)})"
     if not slash:
-        raise CelError(f"{wrong}: no '/'")
+        raise CelError(f"{prefix_error}: no '/'")
     try:
         parsed = ip_address(address)
     except ValueError:
-        raise CelError(f"{wrong}: ParseAddr({quoted(address)}): unable to parse IP") from None
+        raise CelError(f"{prefix_error}: ParseAddr({quoted(address)}): unable to parse IP") from None
     if "%" in address:
-        raise CelError(f"{wrong}: IPv6 zones cannot be present in a prefix")
+        raise CelError(f"{prefix_error}: IPv6 zones cannot be present in a prefix")
     if not re.fullmatch(r"0|[1-9]\d{0,2}", bits, re.ASCII):
-        raise CelError(f"{wrong}: bad bits after slash: {quoted(bits)}")
+        raise CelError(f"{prefix_error}: bad bits after slash: {quoted(bits)}")
     if int(bits) > (32 if parsed.version == 4 else 128):
-        raise CelError(f"{wrong}: prefix length out of range")
+        raise CelError(f"{prefix_error}: prefix length out of range")
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        raise CelError(f"{told}: IPv4-mapped IPv6 address {quoted(text)} is not allowed")
+        raise CelError(f"{prefix}: IPv4-mapped IPv6 address {quoted(text)} is not allowed")
     return Network(parsed, int(bits))
 
 
-def _or_no_overload(parse: Callable[[Any], Any], value: Any) -> Any:
-    """A text that cannot be read is taken for a value of the wrong type."""
+def _parse_or_no_overload(parse: Callable[[Any], Any], value: Any) -> Any:
+    """Parse a string argument; an invalid string gives the error of a value of the wrong type."""
     if type(value) is not str:
         return value
     try:
@@ -290,28 +290,28 @@ def _or_no_overload(parse: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _contains_ip(network: Any, other: Any) -> bool:
-    _of(Network, network)
-    found = _or_no_overload(ip, other)
-    _of(Address, found)
-    return bool(network.covers(found.address))
+    _require_type(Network, network)
+    parsed = _parse_or_no_overload(ip, other)
+    _require_type(Address, parsed)
+    return bool(network.covers(parsed.address))
 
 
 def _contains_cidr(network: Any, other: Any) -> bool:
-    _of(Network, network)
-    found = _or_no_overload(cidr, other)
-    _of(Network, found)
-    return bool(network.covers(found.address) and network.bits <= found.bits)
+    _require_type(Network, network)
+    parsed = _parse_or_no_overload(cidr, other)
+    _require_type(Network, parsed)
+    return bool(network.covers(parsed.address) and network.bits <= parsed.bits)
 
 
 def _masked(network: Any) -> Network:
-    _of(Network, network)
+    _require_type(Network, network)
     masked = ip_interface(f"{network.address}/{network.bits}").network
     assert not isinstance(masked, IPv6Network) or masked.prefixlen == network.bits
     return Network(masked.network_address, network.bits)
 
 
 def _prefix_length(network: Any) -> int:
-    _of(Network, network)
+    _require_type(Network, network)
     return int(network.bits)
 
 
@@ -326,11 +326,11 @@ class QuantityValue(Opaque):
         self.quantity = quantity
 
     def equals(self, other: Any) -> bool:
-        _of(QuantityValue, other)
+        _require_type(QuantityValue, other)
         return bool(self.quantity == other.quantity)
 
-    def whole(self) -> int | None:
-        """As an int, None if it is none."""
+    def integer(self) -> int | None:
+        """Return the value as int64, or None if it is fractional or too large."""
         _, unscaled, exponent, _ = self.quantity.parts
         if exponent < 0:
             unscaled, rest = divmod(unscaled, 10**-exponent)
@@ -346,26 +346,26 @@ class QuantityValue(Opaque):
 
 def quantity(text: Any) -> QuantityValue:
     try:
-        return QuantityValue(parse_quantity(_text(text)))
+        return QuantityValue(parse_quantity(_require_string(text)))
     except QuantityError as error:
         raise CelError(str(error)) from None
 
 
 def _as_integer(value: Any) -> int:
-    _of(QuantityValue, value)
-    found: int | None = value.whole()
-    if found is None:
+    _require_type(QuantityValue, value)
+    integer: int | None = value.integer()
+    if integer is None:
         raise CelError("cannot convert value to integer")
-    return found
+    return integer
 
 
 def _is_integer(value: Any) -> bool:
-    _of(QuantityValue, value)
-    return value.whole() is not None
+    _require_type(QuantityValue, value)
+    return value.integer() is not None
 
 
 def _as_float(value: Any) -> float:
-    _of(QuantityValue, value)
+    _require_type(QuantityValue, value)
     _, unscaled, exponent, _ = value.quantity.parts
     try:
         return float(unscaled) * math.pow(10, exponent)
@@ -374,33 +374,33 @@ def _as_float(value: Any) -> float:
 
 
 def _sign(value: Any) -> int:
-    _of(QuantityValue, value)
+    _require_type(QuantityValue, value)
     return int(value.quantity.sign)
 
 
 def _other_quantity(one: Any, other: Any) -> Quantity:
-    _of(QuantityValue, one)
+    _require_type(QuantityValue, one)
     if type(other) is int:
         return Quantity(other, 0, Format.DECIMAL_EXPONENT)
-    _of(QuantityValue, other)
-    found: Quantity = other.quantity
-    return found
+    _require_type(QuantityValue, other)
+    quantity_: Quantity = other.quantity
+    return quantity_
 
 
 def _add(one: Any, other: Any) -> QuantityValue:
-    more = _other_quantity(one, other)
-    return _reckoned(lambda: one.quantity + more)
+    addend = _other_quantity(one, other)
+    return _checked_quantity(lambda: one.quantity + addend)
 
 
 def _subtract(one: Any, other: Any) -> QuantityValue:
-    less = _other_quantity(one, other)
-    return _reckoned(lambda: one.quantity - less)
+    subtrahend = _other_quantity(one, other)
+    return _checked_quantity(lambda: one.quantity - subtrahend)
 
 
-def _reckoned(reckon: Callable[[], Quantity]) -> QuantityValue:
+def _checked_quantity(operation: Callable[[], Quantity]) -> QuantityValue:
     try:
-        return QuantityValue(reckon())
-    except QuantityError as error:  # they are too far apart
+        return QuantityValue(operation())
+    except QuantityError as error:  # the exponents are too far apart
         raise CelError(str(error)) from None
 
 
@@ -408,20 +408,22 @@ def _reckoned(reckon: Callable[[], Quantity]) -> QuantityValue:
 
 
 class Semver(Opaque):
-    """major.minor.patch-before: numbers before texts, and what comes before a release is less than it."""
+    """A semantic version major.minor.patch-prerelease; numeric identifiers sort before alphanumeric ones."""
 
-    __slots__ = ("before", "numbers", "text")
+    __slots__ = ("numbers", "prerelease", "text")
     type_name = "kubernetes.Semver"
 
-    def __init__(self, numbers: tuple[int, int, int], before: tuple[str, ...], text: str) -> None:
-        self.numbers, self.before, self.text = numbers, before, text
+    def __init__(self, numbers: tuple[int, int, int], prerelease: tuple[str, ...], text: str) -> None:
+        self.numbers, self.prerelease, self.text = numbers, prerelease, text
 
     def rank(self) -> tuple[Any, ...]:
-        parts = tuple((0, int(each), "") if each.isdigit() else (1, 0, each) for each in self.before)
-        return self.numbers, not self.before, parts
+        parts = tuple(
+            (0, int(identifier), "") if identifier.isdigit() else (1, 0, identifier) for identifier in self.prerelease
+        )
+        return self.numbers, not self.prerelease, parts
 
     def equals(self, other: Any) -> bool:
-        _of(Semver, other)
+        _require_type(Semver, other)
         return bool(self.rank() == other.rank())
 
     def __str__(self) -> str:
@@ -432,7 +434,7 @@ _PARTS = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]*))?(?:\+([0-9A-Za-z.
 
 
 def semver(text: Any, normalize: Any = False) -> Semver:  # as it is called in expressions
-    text = _normalized(_text(text)) if normalize else _text(text)
+    text = _normalized(_require_string(text)) if normalize else _require_string(text)
     if not text:
         raise CelError("Version string empty")
     match = _PARTS.fullmatch(text)
@@ -447,22 +449,22 @@ def semver(text: Any, normalize: Any = False) -> Semver:  # as it is called in e
     for name, part in zip(("Major", "Minor", "Patch"), match.group(1, 2, 3), strict=True):
         if len(part) > 1 and part[0] == "0":
             raise CelError(f"{name} number must not contain leading zeroes {quoted(part)}")
-    before = tuple(match[4].split(".")) if match[4] is not None else ()
-    for each in before:
-        if not each:
+    prerelease = tuple(match[4].split(".")) if match[4] is not None else ()
+    for identifier in prerelease:
+        if not identifier:
             raise CelError("Prerelease is empty")
-        if each.isdigit() and len(each) > 1 and each[0] == "0":
-            raise CelError(f"Numeric PreRelease version must not contain leading zeroes {quoted(each)}")
+        if identifier.isdigit() and len(identifier) > 1 and identifier[0] == "0":
+            raise CelError(f"Numeric PreRelease version must not contain leading zeroes {quoted(identifier)}")
     if match[5] is not None and "" in match[5].split("."):
         raise CelError("Build meta data is empty")
-    for each in (*match.group(1, 2, 3), *before):
-        if each.isdigit() and parse_integer(each) > MAX_UINT:
-            raise CelError(f"strconv.ParseUint: parsing {quoted(each)}: value out of range")
-    return Semver((int(match[1]), int(match[2]), int(match[3])), before, text)
+    for identifier in (*match.group(1, 2, 3), *prerelease):
+        if identifier.isdigit() and parse_integer(identifier) > MAX_UINT:
+            raise CelError(f"strconv.ParseUint: parsing {quoted(identifier)}: value out of range")
+    return Semver((int(match[1]), int(match[2]), int(match[3])), prerelease, text)
 
 
 def _normalized(text: str) -> str:
-    """Without a v and zeros in front, and with minor and patch."""
+    """Return the version without a leading v and leading zeros, and with minor and patch."""
     parts = text.removeprefix("v").split(".", 2)
     for index, part in enumerate(parts):
         if len(part) > 1:
@@ -474,18 +476,18 @@ def _normalized(text: str) -> str:
 
 
 def _compared(one: Any, other: Any) -> int:
-    """Quantities or versions: -1, 0 or 1."""
+    """Compare two quantities or two versions: -1, 0 or 1."""
     if type(one) is QuantityValue and type(other) is QuantityValue:
         return one.quantity.compare(other.quantity)
     if type(one) is Semver and type(other) is Semver:
-        mine, theirs = one.rank(), other.rank()
-        return (mine > theirs) - (mine < theirs)
+        rank, other_rank = one.rank(), other.rank()
+        return (rank > other_rank) - (rank < other_rank)
     raise no_overload()
 
 
-def _number(index: int) -> Callable[[Any], int]:
+def _version_number(index: int) -> Callable[[Any], int]:
     def get(value: Any) -> int:
-        _of(Semver, value)
+        _require_type(Semver, value)
         return int(value.numbers[index])
 
     return get
@@ -495,7 +497,7 @@ def _number(index: int) -> Callable[[Any], int]:
 
 
 class NamedFormat(Opaque):
-    """regex_size: what its pattern counts as in costs."""
+    """A named format of strings. `regex_size`: length of its pattern in costs."""
 
     __slots__ = ("check", "name", "regex_size")
     type_name = "kubernetes.NamedFormat"
@@ -504,7 +506,7 @@ class NamedFormat(Opaque):
         self.name, self.check, self.regex_size = name, check, regex_size
 
     def equals(self, other: Any) -> bool:
-        _of(NamedFormat, other)
+        _require_type(NamedFormat, other)
         return bool(self.name == other.name)
 
 
@@ -512,8 +514,8 @@ def _prefix(check: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[st
     return lambda text: tuple(name_checks.prefix_of(check, text))
 
 
-def _like(name: str, told: str) -> Callable[[str], tuple[str, ...]]:
-    return lambda text: () if has_format(name, text) else (told,)
+def _format_check(name: str, message: str) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: () if has_format(name, text) else (message,)
 
 
 def _uri(text: str) -> tuple[str, ...]:
@@ -531,31 +533,31 @@ _FORMATS = {
     "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix(name_checks.dns_1035_label), 30),
     "labelValue": NamedFormat("LabelValue", name_checks.label_value, 40),
     "uri": NamedFormat("URI", _uri, 1103),
-    "uuid": NamedFormat("uuid", _like("uuid", "does not match the UUID format"), 83),
-    "byte": NamedFormat("byte", _like("byte", "invalid base64"), 84),
-    "date": NamedFormat("date", _like("date", "invalid date"), 140),
-    "datetime": NamedFormat("datetime", _like("datetime", "invalid datetime"), 140),
+    "uuid": NamedFormat("uuid", _format_check("uuid", "does not match the UUID format"), 83),
+    "byte": NamedFormat("byte", _format_check("byte", "invalid base64"), 84),
+    "date": NamedFormat("date", _format_check("date", "invalid date"), 140),
+    "datetime": NamedFormat("datetime", _format_check("datetime", "invalid datetime"), 140),
 }
 
 
-def _named(name: Any) -> Optional:
-    found = _FORMATS.get(_text(name))
-    return Optional(found) if found is not None else NONE
+def _find_format(name: Any) -> Optional:
+    form = _FORMATS.get(_require_string(name))
+    return Optional(form) if form is not None else NONE
 
 
 def _validate(form: Any, text: Any) -> Optional:
-    _of(NamedFormat, form)
-    wrong = list(form.check(_text(text)))
-    return Optional(wrong) if wrong else NONE
+    _require_type(NamedFormat, form)
+    errors = list(form.check(_require_string(text)))
+    return Optional(errors) if errors else NONE
 
 
-def _constant(form: NamedFormat) -> Callable[[], NamedFormat]:
+def _format_getter(form: NamedFormat) -> Callable[[], NamedFormat]:
     return lambda: form
 
 
 KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "url": url,
-    "isURL": _succeeds(url),
+    "isURL": _parses(url),
     "getScheme": _url_part(lambda value: value.parts.scheme),
     "getHost": _url_part(_host),
     "getHostname": _url_part(_host_name),
@@ -563,7 +565,7 @@ KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getEscapedPath": _url_part(_path),
     "getQuery": _url_part(lambda value: parse_qs(value.parts.query, keep_blank_values=True)),
     "ip": ip,
-    "isIP": _succeeds(ip),
+    "isIP": _parses(ip),
     "ip.isCanonical": _is_canonical,
     "family": _address_part(lambda address: address.version),
     "isUnspecified": _address_part(lambda address: address.is_unspecified),
@@ -572,13 +574,13 @@ KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isLinkLocalUnicast": _address_part(lambda address: address.is_link_local),
     "isGlobalUnicast": _address_part(_is_global),
     "cidr": cidr,
-    "isCIDR": _succeeds(cidr),
+    "isCIDR": _parses(cidr),
     "containsIP": _contains_ip,
     "containsCIDR": _contains_cidr,
     "prefixLength": _prefix_length,
     "masked": _masked,
     "quantity": quantity,
-    "isQuantity": _succeeds(quantity),
+    "isQuantity": _parses(quantity),
     "sign": _sign,
     "isGreaterThan": lambda one, other: _compared(one, other) == 1,
     "isLessThan": lambda one, other: _compared(one, other) == -1,
@@ -589,11 +591,11 @@ KUBERNETES_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": _add,
     "sub": _subtract,
     "semver": semver,
-    "isSemver": _succeeds(semver),
-    "major": _number(0),
-    "minor": _number(1),
-    "patch": _number(2),
+    "isSemver": _parses(semver),
+    "major": _version_number(0),
+    "minor": _version_number(1),
+    "patch": _version_number(2),
     "validate": _validate,
-    "format.named": _named,
-    **{f"format.{name}": _constant(form) for name, form in _FORMATS.items()},
+    "format.named": _find_format,
+    **{f"format.{name}": _format_getter(form) for name, form in _FORMATS.items()},
 }

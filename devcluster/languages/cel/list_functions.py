@@ -1,4 +1,4 @@
-"""Functions of lists and sets. Sources: cel-go ext/lists.go, ext/sets.go; k8s.io/apiserver pkg/cel/library/lists.go."""
+"""List and set functions. Sources: cel-go ext/lists.go, ext/sets.go; k8s.io/apiserver pkg/cel/library/lists.go."""
 
 from __future__ import annotations
 
@@ -44,36 +44,36 @@ def _ordered_items(values: Any) -> list[Any]:
 
 
 def contains(values: Any, value: Any) -> bool:
-    """`value in values`"""
-    return values.holds(value) if isinstance(values, TypedList) else any(equal(each, value) for each in values)
+    """Return the value of `value in values`."""
+    return values.contains(value) if isinstance(values, TypedList) else any(equal(element, value) for element in values)
 
 
-def _in_order(one: Any, other: Any, wanted: int) -> bool:
-    """Is this their order? Values of two types have none."""
+def _compares_as(one: Any, other: Any, order: int) -> bool:
+    """Return True if compare() returns `order`; False for values of different types, which have no order."""
     if not has_order(other):
         raise CelError(str(no_overload()))
     try:
-        return compare(one, other) == wanted
+        return compare(one, other) == order
     except CelError:
         return False
 
 
 def is_sorted(values: Any) -> bool:
-    return not any(_in_order(one, other, 1) for one, other in pairwise(_ordered_items(values)))
+    return not any(_compares_as(one, other, 1) for one, other in pairwise(_ordered_items(values)))
 
 
 _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 
 
-def total(overload: str, values: Any) -> Any:
-    """The zero to begin with is that of the overload that was chosen."""
+def sum_values(overload: str, values: Any) -> Any:
+    """Return the sum. The resolved overload decides the type of the zero that it starts with."""
     items = _items(values)
     if items and type(items[0]) not in (int, Uint, float, Duration):
         raise no_overload()
     result = _ZEROS.get(overload.split("_")[1] if overload else type_name(items[0]) if items else "int", 0)
     try:
-        for each in items:
-            result = add(result, each)
+        for item in items:
+            result = add(result, item)
     except NoOverload as error:
         raise CelError(str(error)) from None
     return result
@@ -85,9 +85,9 @@ def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
         if not items:
             raise CelError(f"{name} called on empty list")
         best = items[0]
-        for each in items[1:]:
-            if _in_order(best, each, sign):
-                best = each
+        for item in items[1:]:
+            if _compares_as(best, item, sign):
+                best = item
         return best
 
     return find
@@ -96,7 +96,7 @@ def _extreme(name: str, sign: int) -> Callable[[Any], Any]:
 def index_of(values: Any, value: Any, *offset: Any) -> int:
     if type(values) is str:
         return string_functions.index_of(values, value, *offset)
-    return next((index for index, each in enumerate(_items(values)) if equal(each, value)), -1)
+    return next((index for index, item in enumerate(_items(values)) if equal(item, value)), -1)
 
 
 def last_index_of(values: Any, value: Any, *offset: Any) -> int:
@@ -106,7 +106,7 @@ def last_index_of(values: Any, value: Any, *offset: Any) -> int:
     return next((index for index in range(len(items) - 1, -1, -1) if equal(items[index], value)), -1)
 
 
-def cut(values: Any, start: Any, end: Any) -> list[Any]:
+def slice_list(values: Any, start: Any, end: Any) -> list[Any]:
     items = _items(values)
     if start < 0 or end < 0:
         raise CelError(f"cannot slice({start}, {end}), negative indexes not supported")
@@ -120,16 +120,16 @@ def cut(values: Any, start: Any, end: Any) -> list[Any]:
 def flatten(values: Any, depth: Any = 1) -> list[Any]:
     if depth < 0:
         raise CelError("level must be non-negative")
-    found = []
-    for each in _items(values):
-        if depth and is_list(each):
-            found += flatten(each, depth - 1)
+    flat = []
+    for item in _items(values):
+        if depth and is_list(item):
+            flat += flatten(item, depth - 1)
         else:
-            found.append(each)
-    return found
+            flat.append(item)
+    return flat
 
 
-def count_up(limit: Any) -> list[int]:
+def list_range(limit: Any) -> list[int]:
     if limit > _MAX_RANGE:
         raise CelError("lists.range: too many elements")
     return list(range(limit))
@@ -140,11 +140,11 @@ def reverse(values: Any) -> list[Any]:
 
 
 def distinct(values: Any) -> list[Any]:
-    found: list[Any] = []
-    for each in _items(values):
-        if not contains(found, each):
-            found.append(each)
-    return found
+    unique: list[Any] = []
+    for item in _items(values):
+        if not contains(unique, item):
+            unique.append(item)
+    return unique
 
 
 def sort(values: Any) -> list[Any]:
@@ -152,20 +152,20 @@ def sort(values: Any) -> list[Any]:
 
 
 def sort_by_keys(values: Any, keys: Any) -> list[Any]:
-    """The values in the order of their keys."""
-    items, by = _items(values), _items(keys)
-    if len(items) != len(by):
-        told = "expected a list of the same size as the associated keys list, but got"
-        raise CelError(f"@sortByAssociatedKeys() {told} {len(items)} and {len(by)} elements respectively")
+    """Return the values in the order of their keys."""
+    items, sort_keys = _items(values), _items(keys)
+    if len(items) != len(sort_keys):
+        message = "expected a list of the same size as the associated keys list, but got"
+        raise CelError(f"@sortByAssociatedKeys() {message} {len(items)} and {len(sort_keys)} elements respectively")
     if not items:
         return items
-    if not has_order(by[0]):
+    if not has_order(sort_keys[0]):
         raise CelError("list elements must be comparable")
-    if any(type(each) is not type(by[0]) for each in by):
+    if any(type(key) is not type(sort_keys[0]) for key in sort_keys):
         raise CelError("list elements must have the same type")
 
     def in_order(one: int, other: int) -> int:
-        return compare(by[one], by[other])
+        return compare(sort_keys[one], sort_keys[other])
 
     order = sorted(range(len(items)), key=cmp_to_key(in_order))
     return [items[index] for index in order]
@@ -173,7 +173,7 @@ def sort_by_keys(values: Any, keys: Any) -> list[Any]:
 
 def sets_contain(values: Any, part: Any) -> bool:
     items = _items(values)
-    return all(contains(items, each) for each in _items(part))
+    return all(contains(items, item) for item in _items(part))
 
 
 def sets_equivalent(one: Any, other: Any) -> bool:
@@ -182,7 +182,7 @@ def sets_equivalent(one: Any, other: Any) -> bool:
 
 def sets_intersect(one: Any, other: Any) -> bool:
     items = _items(other)
-    return any(contains(items, each) for each in _items(one))
+    return any(contains(items, item) for item in _items(one))
 
 
 def first(values: Any) -> Optional:
@@ -196,18 +196,18 @@ def last(values: Any) -> Optional:
 
 
 def unwrap(values: Any) -> list[Any]:
-    found = []
-    for each in _items(values):
-        if not isinstance(each, Optional):
-            raise CelError(f"value {display(each)} is not optional")
-        if each.present:
-            found.append(each.value)
-    return found
+    present = []
+    for item in _items(values):
+        if not isinstance(item, Optional):
+            raise CelError(f"value {display(item)} is not optional")
+        if item.present:
+            present.append(item.value)
+    return present
 
 
-def insert(into: Any, *what: Any) -> dict[Any, Any]:
-    """A map with one more entry, or with those of another map. Raises CelError for keys that are there."""
-    entries = [what] if len(what) == 2 else [(key, lookup(what[0], key)[0]) for key in what[0]]
+def insert(into: Any, *entry: Any) -> dict[Any, Any]:
+    """Return a map with one entry or the entries of a map added. Raises CelError for a key that exists."""
+    entries = [entry] if len(entry) == 2 else [(key, lookup(entry[0], key)[0]) for key in entry[0]]
     result = dict(into)
     for key, value in entries:
         if key in result:
@@ -222,9 +222,9 @@ LIST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": _extreme("min", 1),
     "indexOf": index_of,
     "lastIndexOf": last_index_of,
-    "slice": cut,
+    "slice": slice_list,
     "flatten": flatten,
-    "lists.range": count_up,
+    "lists.range": list_range,
     "reverse": reverse,
     "distinct": distinct,
     "sort": sort,

@@ -1,7 +1,7 @@
-"""Expressions that can be run: nodes become closures, which count what they cost.
+"""Compiled expressions: nodes become closures that count their cost.
 
-An error ends an expression as an exception, but for && and ||, which look whether the other side decides, and so do
-all() and exists(). A cost above the limit ends it whatever stands around. Source: cel-go interpreter.
+A CelError ends the evaluation, except that &&, ||, all() and exists() absorb it if another operand decides. Exceeding
+the cost limit always ends it. Source: cel-go interpreter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kubeloop.devcluster.languages.cel.closures import (
     single_elements,
 )
 from kubeloop.devcluster.languages.cel.declarations import Overload
-from kubeloop.devcluster.languages.cel.list_functions import total
+from kubeloop.devcluster.languages.cel.list_functions import sum_values
 from kubeloop.devcluster.languages.cel.parser import parse
 from kubeloop.devcluster.languages.cel.schema_values import TypedMap
 from kubeloop.devcluster.languages.cel.standard_functions import FUNCTIONS
@@ -78,14 +78,14 @@ COST_LIMIT_EXCEEDED = "operation cancelled: actual cost limit exceeded"
 
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
-_WITH_PATTERNS = frozenset({"matches", "find", "findAll"})
-_TELL_NO_TYPES = frozenset({"contains", "endsWith", "matches", "startsWith"})
-"""Functions that do not say to whom they do not apply; nor do operators."""
+_REGEX_FUNCTIONS = frozenset({"matches", "find", "findAll"})
+_ERROR_OMITS_TYPES = frozenset({"contains", "endsWith", "matches", "startsWith"})
+"""Functions whose "no such overload" error names neither the function nor the types; the same holds for operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """value: if `error` is "". cost: also of what has failed."""
+    """Result of an evaluation. `value` is valid if `error` is ""; `cost` is counted for failed evaluations, too."""
 
     value: Any
     error: str
@@ -94,27 +94,27 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Functions of one's own. They are called with the context that a run is given, and then the arguments.
+    """Additional functions. They are called with the run's context, followed by the arguments.
 
-    costs: what calls cost, by arguments and result; 1 for those that are not here. structs: types of structs that
-    expressions may make, by their names; make: what is made, by that name and the fields.
+    costs: cost functions of (arguments, result); calls of other functions cost 1. structs: returns the type of a struct
+    that expressions may create, by name. create_struct: creates a struct from its name and fields.
     """
 
     overloads: Mapping[str, list[Overload]]
     functions: Mapping[str, Callable[..., Any]]
     costs: Mapping[str, Callable[[tuple[Any, ...], Any], int]] = field(default_factory=dict)
     structs: Callable[[str], Type | None] = lambda _name: None
-    make: Callable[[str, dict[str, Any]], Any] | None = None
+    create_struct: Callable[[str, dict[str, Any]], Any] | None = None
 
 
-_NONE_MORE = Library({}, {})
+_EMPTY_LIBRARY = Library({}, {})
 
 
 class Program:
-    """A checked expression. type: of what it makes; node: its tree, for estimates."""
+    """A compiled expression. `type`: result type; `node`: syntax tree, for cost estimates."""
 
-    def __init__(self, source: str, variables: Mapping[str, Type], library: Library = _NONE_MORE) -> None:
-        """Raises ExpressionError and InstantiationError."""
+    def __init__(self, source: str, variables: Mapping[str, Type], library: Library = _EMPTY_LIBRARY) -> None:
+        """Compile the expression. Raises ExpressionError and InstantiationError."""
         self.source = source
         try:
             self.node = parse(source)
@@ -125,13 +125,13 @@ class Program:
         except RecursionError:
             raise ExpressionError(source, [Issue(-1, "expression recursion limit exceeded: 250")]) from None
         self._slots = compiler.count
-        self.used = frozenset(compiler.used)
-        """The variables that it names."""
+        self.used_variables = frozenset(compiler.used_variables)
+        """Names of the variables that the expression refers to."""
 
     def run(self, values: Mapping[str, Any], limit: float = PER_CALL_LIMIT, context: Any = None) -> EvaluationResult:
-        """Evaluate with these values of the variables; those that are left out have none.
+        """Evaluate with these variable values; a reference to a missing one is an error.
 
-        limit: of the cost, where it is lower than PER_CALL_LIMIT.
+        limit: cost limit; at most PER_CALL_LIMIT applies.
         """
         limit = min(limit, PER_CALL_LIMIT)
         variables = [values.get(name, MISSING) for name in self._names]
@@ -155,7 +155,7 @@ class _Compiler:
         self._library = library
         self._scopes: list[dict[str, int]] = [{name: number for number, name in enumerate(names)}]
         self.count = len(names)
-        self.used: set[str] = set()
+        self.used_variables: set[str] = set()
 
     def compile(self, node: Node) -> Closure:
         match node:
@@ -190,7 +190,7 @@ class _Compiler:
             assert node.type_value is not None
             return Constant(TypeValue(node.type_value.name))
         if number == self._scopes[0].get(name):
-            self.used.add(name)
+            self.used_variables.add(name)
         slot = number
 
         def ident(run: Run) -> Any:
@@ -217,7 +217,7 @@ class _Compiler:
         def select(run: Run) -> Any:
             value = operand(run)
             run.cost += extra
-            if type(value) is TypedMap and (reader := value.view.reader(field)) is not None:
+            if type(value) is TypedMap and (reader := value.view.field_reader(field)) is not None:
                 data = value.data.get(reader[0])
                 if data is None:
                     raise CelError(f"no such key: {field}")
@@ -231,11 +231,11 @@ class _Compiler:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def _call(self, node: Call) -> Closure:
-        args = [self.compile(each) for each in ([node.target] if node.target is not None else []) + node.args]
+        args = [self.compile(argument) for argument in ([node.target] if node.target is not None else []) + node.args]
         if node.name in self._library.functions:
             function, cost = self._library.functions[node.name], self._library.costs.get(node.name)
             return library_call(function, args, cost, node.name)
-        kinds = [each.type.kind for each in node.args] if node.target is None and len(args) == 2 else []
+        kinds = [argument.type.kind for argument in node.args] if node.target is None and len(args) == 2 else []
         if kinds in SAME_NUMBERS and node.name in NUMBER_COMPARISONS:
             return number_comparison(args, NUMBER_COMPARISONS[node.name])
         if kinds == ["int", "int"] and node.name in INT_ARITHMETIC:
@@ -246,10 +246,10 @@ class _Compiler:
         if special is not None and (node.name not in ("or", "orValue") or len(args) == 2):
             return special(args)
         if node.name == "@in" and isinstance(node.args[1], ListNode):
-            known = _texts_of(node.args[1])
-            if known is not None:
-                return in_string_set(args[0], known)
-        function = FUNCTIONS[node.name] if node.name != "sum" else _total(node)
+            strings = _string_elements(node.args[1])
+            if strings is not None:
+                return in_string_set(args[0], strings)
+        function = FUNCTIONS[node.name] if node.name != "sum" else _sum_function(node)
         if args and isinstance(args[0], Constant) and node.name in _CONVERSIONS:
             try:
                 return Constant(function(args[0].value))
@@ -257,8 +257,8 @@ class _Compiler:
                 raise InstantiationError(str(no_matching_overload(node.name, args[0].value))) from None
             except CelError as error:
                 raise InstantiationError(str(error)) from None
-        name = "" if node.name in _TELL_NO_TYPES or not node.name[0].isalpha() else node.name
-        if node.name in _WITH_PATTERNS and isinstance(args[1], Constant) and type(args[1].value) is str:
+        name = "" if node.name in _ERROR_OMITS_TYPES or not node.name[0].isalpha() else node.name
+        if node.name in _REGEX_FUNCTIONS and isinstance(args[1], Constant) and type(args[1].value) is str:
             try:
                 pattern = compiled_pattern(args[1].value)
             except CelError as error:
@@ -271,22 +271,22 @@ class _Compiler:
     # --- aggregates -----------------------------------------------------------------------------------------------
 
     def _list(self, node: ListNode) -> Closure:
-        elements, optional = [self.compile(each) for each in node.elements], node.optional
+        elements, optional = [self.compile(element) for element in node.elements], node.optional
         if not optional:
-            if all(isinstance(each, Constant) for each in elements):
-                return Constant([each.value for each in elements if isinstance(each, Constant)])
+            if all(isinstance(element, Constant) for element in elements):
+                return Constant([element.value for element in elements if isinstance(element, Constant)])
 
-            def make(run: Run) -> Any:
+            def create_struct(run: Run) -> Any:
                 run.cost += runtime_costs.LIST_CREATE_COST
-                return [each(run) for each in elements]
+                return [element(run) for element in elements]
 
-            return make
+            return create_struct
 
         def make_some(run: Run) -> Any:
             run.cost += runtime_costs.LIST_CREATE_COST
-            found = []
-            for index, each in enumerate(elements):
-                value = each(run)
+            result = []
+            for index, element in enumerate(elements):
+                value = element(run)
                 if index in optional:
                     if type(value) is not Optional:
                         raise CelError(
@@ -295,54 +295,54 @@ class _Compiler:
                     if not value.present:
                         continue
                     value = value.value
-                found.append(value)
-            return found
+                result.append(value)
+            return result
 
         return make_some
 
     def _map(self, node: MapNode) -> Closure:
-        entries = [(self.compile(each.key), self.compile(each.value), each.optional) for each in node.entries]
+        entries = [(self.compile(entry.key), self.compile(entry.value), entry.optional) for entry in node.entries]
 
-        def make(run: Run) -> Any:
+        def create_struct(run: Run) -> Any:
             run.cost += runtime_costs.MAP_CREATE_COST
-            found: dict[Any, Any] = {}
+            result: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
                 key, value = key_of(run), value_of(run)
                 if type(key) not in (str, int, Uint, bool, float, type(None)):
                     raise CelError(f"unsupported key type: {type_name(key)}")
                 if optional:
                     if type(value) is not Optional:
-                        told = "cannot initialize optional entry"
-                        raise CelError(f"{told} '{display(key)}' from non-optional value {display(value)}")
+                        message = "cannot initialize optional entry"
+                        raise CelError(f"{message} '{display(key)}' from non-optional value {display(value)}")
                     if not value.present:
                         continue
                     value = value.value
-                found[key] = value
-            return found
+                result[key] = value
+            return result
 
-        return make
+        return create_struct
 
     def _struct(self, node: Struct) -> Closure:
-        create, name = self._library.make, node.type.name
+        create, name = self._library.create_struct, node.type.name
         assert create is not None, "a library that knows structs makes them"
-        fields = [(str(_literal(each.key)), self.compile(each.value), each.optional) for each in node.fields]
+        fields = [(str(_literal(entry.key)), self.compile(entry.value), entry.optional) for entry in node.fields]
 
-        def make(run: Run) -> Any:
+        def create_struct(run: Run) -> Any:
             run.cost += runtime_costs.STRUCT_CREATE_COST
-            found: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             for key, value_of, optional in fields:
                 value = value_of(run)
                 if optional:
                     if type(value) is not Optional:
-                        told = f"cannot initialize optional entry '{key}' from non-optional value {display(value)}"
-                        raise CelError(told)
+                        message = f"cannot initialize optional entry '{key}' from non-optional value {display(value)}"
+                        raise CelError(message)
                     if not value.present:
                         continue
                     value = value.value
-                found[key] = value
-            return create(name, found)
+                values[key] = value
+            return create(name, values)
 
-        return make
+        return create_struct
 
     # --- comprehensions -------------------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class _Compiler:
         over = self.compile(node.range)
         init = self.compile(node.init)
         if node.binds:
-            return self._bound(node, init)
+            return self._bind(node, init)
         self._scopes.append({node.accumulator: self._slot()})
         accumulated = self._scopes[-1][node.accumulator]
         names = {node.var: self._slot()} | ({node.var2: self._slot()} if node.var2 else {})
@@ -363,13 +363,13 @@ class _Compiler:
             predicate = self.compile(step.args[1])
             self._leave(2)
             return all_or_exists(over, elements, slots, predicate, ends_at=step.name == "_||_")
-        only, step = (step.args[0], step.args[1]) if step.name == "_?_:_" else (None, step)
+        filter_, step = (step.args[0], step.args[1]) if step.name == "_?_:_" else (None, step)
         assert isinstance(step, Call)
-        condition = self.compile(only) if only is not None else None
+        condition = self.compile(filter_) if filter_ is not None else None
         if step.name == "_+_" and isinstance(step.args[1], ListNode):
-            made = self.compile(step.args[1].elements[0])
+            transform = self.compile(step.args[1].elements[0])
             self._leave(2)
-            return map_or_filter(over, elements, slots, condition, made)
+            return map_or_filter(over, elements, slots, condition, transform)
         if step.name == "_+_":
             self._leave(2)
             assert condition is not None
@@ -381,7 +381,7 @@ class _Compiler:
     def _leave(self, count: int) -> None:
         del self._scopes[-count:]
 
-    def _bound(self, node: Comprehension, init: Closure) -> Closure:
+    def _bind(self, node: Comprehension, init: Closure) -> Closure:
         slot = self._slot()
         self._scopes.append({node.accumulator: slot})
         result = self.compile(node.result)
@@ -404,12 +404,12 @@ def _is_index(node: Node) -> bool:
     return isinstance(node, Call) and node.name in ("_[_]", "_[?_]", "_?._")
 
 
-def _texts_of(node: ListNode) -> frozenset[str] | None:
-    """The elements, if all are literal texts."""
-    values = [each.value for each in node.elements if isinstance(each, Literal) and type(each.value) is str]
+def _string_elements(node: ListNode) -> frozenset[str] | None:
+    """Return the elements if all are string literals, else None."""
+    values = [element.value for element in node.elements if isinstance(element, Literal) and type(element.value) is str]
     return frozenset(values) if len(values) == len(node.elements) and not node.optional else None
 
 
-def _total(node: Call) -> Callable[[Any], Any]:
+def _sum_function(node: Call) -> Callable[[Any], Any]:
     overload = node.overloads[0] if len(node.overloads) == 1 else ""
-    return lambda values: total(overload, values)
+    return lambda values: sum_values(overload, values)

@@ -1,7 +1,7 @@
-"""JSON seen through an OpenAPI schema, without copying it: what expressions about custom resources are given.
+"""CEL values of JSON data with an OpenAPI schema, converted lazily and without copies: `self` of CRD validation rules.
 
-A schema makes a date of a text and a double of an integer, hides fields whose type nobody knows, has lists that are
-compared as sets or by keys, and writes names of fields so that they are identifiers. Source: k8s.io/apiserver
+The schema decides the types: a string may be a timestamp, an integer a double. It hides fields of unknown type, makes
+lists compare as sets or by keys, and escapes field names to identifiers. Source: k8s.io/apiserver
 pkg/cel/common/valuesunstructured.go.
 """
 
@@ -30,72 +30,73 @@ _GO_TYPES = {bool: "bool", str: "string", int: "int64", float: "float64", list: 
 
 
 class SchemaView:
-    """A schema, ready to be looked through. What is below it is made ready when it is first needed."""
+    """Converts JSON data of one schema to CEL values. Views of nested schemas are created when first needed."""
 
     __slots__ = (
-        "_below", "_convert", "_element", "_is_plain", "_readers", "fields", "keys", "list_type", "nullable", "schema",
+        "_convert_non_null", "_element", "_is_plain", "_property_views", "_readers",
+        "fields", "keys", "list_type", "nullable", "schema",
     )  # fmt: skip
 
     def __init__(self, schema: Schema, *, root: bool = False) -> None:
-        """root: of a resource, whose metadata is seen whether the schema tells of it or not."""
+        """root: the schema of a resource, whose metadata is visible even if the schema does not declare it."""
         self._is_plain: bool | None = None
         if root or schema.get("x-kubernetes-embedded-resource"):
             schema = with_object_meta(schema)
-            self._is_plain = False  # there is more in metadata than is seen
+            self._is_plain = False  # metadata has fields that expressions do not see
         self.schema = schema
         self.nullable = bool(schema.get("nullable"))
         self.list_type = schema.get("x-kubernetes-list-type") or "atomic"
         self.keys: list[str] = list(schema.get("x-kubernetes-list-map-keys") or ())
-        self._below: dict[str, SchemaView] = {}
+        self._property_views: dict[str, SchemaView] = {}
         self._element: SchemaView | None = None
         self._readers: dict[str, tuple[str, Callable[[Any], Any]]] = {}
         properties = schema.get("properties")
         self.fields: dict[str, str] | None = None
-        """Of an object with properties: their names, by what they are called in expressions."""
+        """For an object with properties: JSON field names by identifier."""
         if properties is not None:
             self.fields = {name: name for name in properties if name in RESERVED}
             self.fields |= {escaped: name for name in properties if (escaped := escape(name)) is not None}
-        self._convert = self._converter()
+        self._convert_non_null = self._converter()
 
-    def of(self, data: Any) -> Any:
-        """The value that data of this schema is. Raises CelError for data that is not of it."""
+    def convert(self, data: Any) -> Any:
+        """Return the value of data. Raises CelError for data that does not match the schema."""
         if data is None:
             if self.nullable:
                 return None
             raise CelError("invalid data, got null for schema with nullable=false")
-        return self._convert(data)
+        return self._convert_non_null(data)
 
-    def below(self, name: str) -> SchemaView:
-        found = self._below.get(name)
-        if found is None:
-            found = self._below[name] = SchemaView(self.schema["properties"][name])
-        return found
+    def property_view(self, name: str) -> SchemaView:
+        view = self._property_views.get(name)
+        if view is None:
+            view = self._property_views[name] = SchemaView(self.schema["properties"][name])
+        return view
 
-    def reader(self, key: str) -> tuple[str, Callable[[Any], Any]] | None:
-        """(name in JSON, what makes a value of its data, unless it is null) of a field by its name in expressions."""
-        found = self._readers.get(key)
-        if found is None and self.fields is not None and key in self.fields:
+    def field_reader(self, key: str) -> tuple[str, Callable[[Any], Any]] | None:
+        """Return (JSON name, converter of non-null data) of the field with this identifier."""
+        reader = self._readers.get(key)
+        if reader is None and self.fields is not None and key in self.fields:
             name = self.fields[key]
-            found = self._readers[key] = name, self.below(name)._convert
-        return found
+            reader = self._readers[key] = name, self.property_view(name)._convert_non_null
+        return reader
 
-    def knows(self, name: str) -> bool:
-        """Has a map of this schema, by the name it has in JSON, this field?"""
+    def has_field(self, name: str) -> bool:
+        """Return True if objects of this schema can have the JSON field `name`."""
         if self.fields is not None:
             return name in self.schema["properties"]
         return self.element is not None
 
     @property
     def element(self) -> SchemaView | None:
-        """What items, or fields beyond properties, are."""
+        """View of list items or additional properties."""
         if self._element is None:
-            more = self.schema.get("items" if self.schema.get("type") == "array" else "additionalProperties")
-            self._element = SchemaView(more) if isinstance(more, dict) else None
+            element_schema = self.schema.get("items" if self.schema.get("type") == "array" else "additionalProperties")
+            self._element = SchemaView(element_schema) if isinstance(element_schema, dict) else None
         return self._element
 
     @property
     def is_plain(self) -> bool:
-        """Are values equal if, and only if, their data are? Python compares data a hundred times faster."""
+        """True if values are equal exactly if their data are; comparing data is a hundred times faster."""
         if self._is_plain is None:
             self._is_plain = _is_plain(self.schema)
         return self._is_plain
@@ -111,14 +112,14 @@ class SchemaView:
             case "array":
                 return self._array
             case "string":
-                return _TEXTS.get(self.schema.get("format") or "", _text)
+                return _STRING_FORMATS.get(self.schema.get("format") or "", _string)
             case "number":
                 return _number
             case "integer":
                 return _integer
             case "boolean":
                 return _boolean
-        return Unknown
+        return UnknownPreserved
 
     def _object(self, data: Any) -> TypedMap:
         if type(data) is not dict:
@@ -131,17 +132,25 @@ class SchemaView:
         return TypedList(data, self)
 
 
-_MORE_THAN_SEEN = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource")
+_HIDDEN_CONTENT = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource")
 
 
 def _is_plain(schema: Schema) -> bool:
     if schema.get("x-kubernetes-int-or-string"):
         return True
-    if schema.get("x-kubernetes-list-type") in ("set", "map") or any(schema.get(each) for each in _MORE_THAN_SEEN):
+    if schema.get("x-kubernetes-list-type") in ("set", "map") or any(schema.get(field) for field in _HIDDEN_CONTENT):
         return False
-    more, items = schema.get("additionalProperties"), schema.get("items")
-    below = [*(schema.get("properties") or {}).values(), *(each for each in (more, items) if isinstance(each, dict))]
-    return "type" in schema and more is not True and schema.get("format") not in _TEXTS and all(map(_is_plain, below))
+    additional, items = schema.get("additionalProperties"), schema.get("items")
+    nested = [
+        *(schema.get("properties") or {}).values(),
+        *(schema_ for schema_ in (additional, items) if isinstance(schema_, dict)),
+    ]
+    return (
+        "type" in schema
+        and additional is not True
+        and schema.get("format") not in _STRING_FORMATS
+        and all(map(_is_plain, nested))
+    )
 
 
 def _go_type(data: Any) -> str:
@@ -154,7 +163,7 @@ def _int_or_string(data: Any) -> Any:
     raise CelError("invalid data, expected XIntOrString value to be either a string or integer")
 
 
-def _text(data: Any) -> str:
+def _string(data: Any) -> str:
     if type(data) is not str:
         raise CelError(f"invalid data, expected string, got {_go_type(data)}")
     return data
@@ -180,13 +189,13 @@ def _boolean(data: Any) -> bool:
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _LONG_UNITS = {"d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
-_FRACTION_DIGITS = 18  # Go drops the rest
+_FRACTION_DIGITS = 18  # Go ignores further digits
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_WORDS = re.compile(r"([0-9]+)\s*([A-Za-zµ]+)\s*")
+_UNIT_WORDS = re.compile(r"([0-9]+)\s*([A-Za-zµ]+)\s*")
 
 
 def parse_go_duration(text: str) -> int | None:
-    """Nanoseconds of a duration as Go writes it; None if it is none."""
+    """Return the nanoseconds of a Go duration string, or None if it is invalid."""
     sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
     if rest == "0":
         return 0
@@ -195,28 +204,30 @@ def parse_go_duration(text: str) -> int | None:
         match = _PART.match(rest, at)
         if match is None:
             return None
-        whole, _, fraction = match[1].partition(".")
+        integer, _, fraction = match[1].partition(".")
         unit, fraction = _UNITS[match[2]], fraction[:_FRACTION_DIGITS]
-        total += parse_integer(whole) * unit + int(float(fraction or 0) * (unit / 10 ** len(fraction)))  # as Go rounds
+        total += parse_integer(integer) * unit + int(
+            float(fraction or 0) * (unit / 10 ** len(fraction))
+        )  # as Go rounds
         at = match.end()
     return sign * total if at and -(1 << 63) <= sign * total < 1 << 63 else None
 
 
 def _duration(data: Any) -> Duration:
-    text = _text(data)
-    found = parse_go_duration(text)
-    if found is None:  # "2 days", as Scala writes it
+    text = _string(data)
+    nanoseconds = parse_go_duration(text)
+    if nanoseconds is None:  # "2 days", Scala's form, which go-openapi/strfmt accepts
         total = 0
-        for number, word in _WORDS.findall(text):
-            unit = word.lower() if len(word) < 3 else _short(word.lower())
+        for number, word in _UNIT_WORDS.findall(text):
+            unit = word.lower() if len(word) < 3 else _short_unit(word.lower())
             total += parse_integer(number) * (_UNITS.get(unit) or _LONG_UNITS.get(unit, 0))
         if not total:
             raise CelError(f"Invalid duration {text}: unable to parse {text} as duration")
-        found = total
-    return Duration(found)
+        nanoseconds = total
+    return Duration(nanoseconds)
 
 
-def _short(word: str) -> str:
+def _short_unit(word: str) -> str:
     for start, unit in (("mil", "ms"), ("mic", "us"), ("nan", "ns"), ("sec", "s"), ("min", "m"), ("h", "h")):
         if word.startswith(start):
             return unit
@@ -229,11 +240,11 @@ _TIME = re.compile(
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
-    """RFC 3339, or a date alone; None for anything else."""
+    """Parse an RFC 3339 time or a date; None for anything else."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second = (int(each or 0) for each in match.group(1, 2, 3, 4, 5, 6))
+    year, month, day, hour, minute, second = (int(group or 0) for group in match.group(1, 2, 3, 4, 5, 6))
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
@@ -250,30 +261,30 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 
 def _date(data: Any) -> Timestamp:
-    text = _text(data)
-    found = parse_timestamp(text) if len(text) == len("2006-01-02") else None
-    if found is None:
+    text = _string(data)
+    timestamp = parse_timestamp(text) if len(text) == len("2006-01-02") else None
+    if timestamp is None:
         raise CelError(f"Invalid date formatted string {text}: it is no date")
-    return found
+    return timestamp
 
 
 def _date_time(data: Any) -> Timestamp:
-    text = _text(data)
-    found = parse_timestamp(text)
-    if found is None:
+    text = _string(data)
+    timestamp = parse_timestamp(text)
+    if timestamp is None:
         raise CelError(f"Invalid date-time formatted string {text}: it is no time")
-    return found
+    return timestamp
 
 
 def _bytes(data: Any) -> bytes:
-    text = _text(data)
+    text = _string(data)
     try:
         return b64decode(text, validate=True)
     except ValueError as error:
         raise CelError(f"Invalid byte formatted string {text}: {error}") from None
 
 
-_TEXTS: dict[str, Callable[[Any], Any]] = {
+_STRING_FORMATS: dict[str, Callable[[Any], Any]] = {
     "duration": _duration,
     "date": _date,
     "date-time": _date_time,
@@ -281,8 +292,8 @@ _TEXTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Unknown(Container):
-    """What is preserved without a type: it can be compared, and no more."""
+class UnknownPreserved(Container):
+    """A value that is preserved without a type; it only supports equality."""
 
     __slots__ = ("data",)
 
@@ -290,14 +301,14 @@ class Unknown(Container):
         self.data = data
 
     def equals(self, other: Any) -> bool:
-        return bool(self.data == (other.data if isinstance(other, Unknown | TypedList | TypedMap) else other))
+        return bool(self.data == (other.data if isinstance(other, UnknownPreserved | TypedList | TypedMap) else other))
 
     def __len__(self) -> int:
         return 1
 
 
 class TypedMap(Container):
-    """An object, or a map, of a schema."""
+    """An object or map with a schema."""
 
     __slots__ = ("data", "view")
     is_map = True
@@ -309,22 +320,24 @@ class TypedMap(Container):
         return len(self.data)
 
     def __iter__(self) -> Iterator[str]:
-        """Keys, those of fields as expressions write them."""
+        """Iterate over the keys; field names are identifiers."""
         for name in self.data:
-            if self.view.knows(name):
+            if self.view.has_field(name):
                 yield (escape(name) or name) if self.view.fields is not None else name
 
     def find(self, key: Any) -> tuple[Any, bool]:
-        """(value, is it there). A field that is null counts as absent."""
+        """Return (value, True) or (None, False). A field that is null counts as absent."""
         if type(key) is not str:
             raise CelError("no such overload")
         fields = self.view.fields
         if fields is None:
             element = self.view.element
-            return (element.of(self.data[key]), True) if key in self.data and element is not None else (None, False)
+            return (
+                (element.convert(self.data[key]), True) if key in self.data and element is not None else (None, False)
+            )
         name = fields.get(key)
         data = self.data.get(name) if name is not None else None
-        return (None, False) if data is None or name is None else (self.view.below(name).of(data), True)
+        return (None, False) if data is None or name is None else (self.view.property_view(name).convert(data), True)
 
     def equals(self, other: Any) -> bool:
         if isinstance(other, TypedMap) and other.view is self.view and self.view.is_plain:
@@ -332,11 +345,11 @@ class TypedMap(Container):
         if not is_map(other) or len(self) != len(other):
             return False
         for name, data in self.data.items():
-            if self.view.knows(name):
+            if self.view.has_field(name):
                 key = (escape(name) or name) if self.view.fields is not None else name
-                mine, there = self.find(key)
-                theirs, also = lookup(other, key)
-                if there != also or (there and not equal(mine, theirs)):
+                value, present = self.find(key)
+                other_value, other_present = lookup(other, key)
+                if present != other_present or (present and not equal(value, other_value)):
                     return False
             elif isinstance(other, TypedMap) and name in other.data and other.data[name] != data:
                 return False
@@ -344,7 +357,7 @@ class TypedMap(Container):
 
 
 class TypedList(Container):
-    """A list of a schema. Sets and lists with keys are the same in any order."""
+    """A list with a schema. Sets and lists of type map are equal in any order."""
 
     __slots__ = ("data", "view")
 
@@ -358,25 +371,27 @@ class TypedList(Container):
         element = self.view.element
         if element is None:
             raise CelError("invalid array type, expected Items with a non-empty Schema")
-        return map(element.of, self.data)
+        return map(element.convert, self.data)
 
     def __getitem__(self, index: int) -> Any:
         element = self.view.element
         if element is None:
             raise CelError("invalid array type, expected Items with a non-empty Schema")
-        return element.of(self.data[index])
+        return element.convert(self.data[index])
 
     def _key(self, data: Any) -> Any:
         if self.view.list_type == "set":
-            return _frozen(data)
-        return tuple(_frozen(data.get(name)) for name in self.view.keys) if isinstance(data, dict) else _frozen(data)
+            return _hashable(data)
+        return (
+            tuple(_hashable(data.get(name)) for name in self.view.keys) if isinstance(data, dict) else _hashable(data)
+        )
 
-    def holds(self, value: Any) -> bool:
-        """Is the value one of the elements?"""
+    def contains(self, value: Any) -> bool:
+        """Return True if the value is one of the elements."""
         element = self.view.element
         if isinstance(value, TypedMap) and value.view is element and element.is_plain:
             return value.data in self.data
-        return any(equal(each, value) for each in self)
+        return any(equal(element, value) for element in self)
 
     def equals(self, other: Any) -> bool:
         if isinstance(other, TypedList) and other.view is self.view and self.view.is_plain:
@@ -385,35 +400,35 @@ class TypedList(Container):
             return False
         if self.view.list_type == "atomic" or not isinstance(other, TypedList):
             if self.view.list_type == "set":
-                return all(any(equal(mine, theirs) for mine in self) for theirs in other)
-            return all(equal(mine, theirs) for mine, theirs in zip(self, other, strict=True))
-        known = {self._key(each): each for each in self.data}
+                return all(any(equal(value, other_value) for value in self) for other_value in other)
+            return all(equal(value, other_value) for value, other_value in zip(self, other, strict=True))
+        items_by_key = {self._key(item): item for item in self.data}
         if self.view.list_type == "set":
-            return all(self._key(each) in known for each in other.data)
+            return all(self._key(item) in items_by_key for item in other.data)
         element = self.view.element
         assert element is not None
         return all(
-            self._key(data) in known and equal(element.of(known[self._key(data)]), value)
+            self._key(data) in items_by_key and equal(element.convert(items_by_key[self._key(data)]), value)
             for data, value in zip(other.data, other, strict=True)
         )
 
-    def joined(self, other: Any) -> Any:
-        """self + other: a set has each element once, and of items with the same keys the second one counts."""
+    def concatenate(self, other: Any) -> Any:
+        """Return self + other. Elements of a set stay unique; an item replaces the one with the same keys."""
         if self.view.list_type == "atomic":
             return [*self, *other]
         added = other.data if isinstance(other, TypedList) else list(other)
-        result = {self._key(each): each for each in self.data}
+        result = {self._key(item): item for item in self.data}
         if self.view.list_type == "set":
-            result |= {self._key(each): each for each in added if self._key(each) not in result}
+            result |= {self._key(item): item for item in added if self._key(item) not in result}
         else:
-            result |= {self._key(each): each for each in added}
+            result |= {self._key(item): item for item in added}
         return TypedList(list(result.values()), self.view)
 
 
-def _frozen(data: Any) -> Any:
-    """Something that can stand in a set, and is as equal as the data."""
+def _hashable(data: Any) -> Any:
+    """Return a hashable form of JSON data with the same equality."""
     if isinstance(data, list):
-        return tuple(map(_frozen, data))
+        return tuple(map(_hashable, data))
     if isinstance(data, dict):
-        return frozenset((name, _frozen(each)) for name, each in data.items())
+        return frozenset((name, _hashable(value)) for name, value in data.items())
     return (type(data) is bool, data)

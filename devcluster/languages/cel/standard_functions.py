@@ -1,6 +1,6 @@
 """Standard functions, and the table of all functions by name.
 
-The checker guarantees little about arguments of type dyn, so functions raise CelError for values that they do not accept.
+The checker guarantees little about arguments of type dyn: functions raise CelError for values that they do not accept.
 Source: cel-go common/stdlib, common/types.
 """
 

@@ -1,4 +1,4 @@
-"""Functions of texts, and format(). Sources: cel-go ext/strings.go, ext/formatting.go; k8s.io/apiserver regex.go."""
+"""String functions, and format(). Sources: cel-go ext/strings.go, ext/formatting.go; k8s.io/apiserver regex.go."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from kubeloop.devcluster.languages.regex.go_syntax import PatternError
 from kubeloop.devcluster.languages.regex.patterns import Pattern, pattern
 
 
-def _texts(*values: Any) -> None:
-    if any(type(each) is not str for each in values):
+def _require_strings(*values: Any) -> None:
+    if any(type(value) is not str for value in values):
         raise no_overload()
 
 
 def contains(text: Any, part: Any) -> bool:
-    _texts(text, part)
+    _require_strings(text, part)
     return part in text
 
 
 def starts_with(text: Any, part: Any) -> bool:
-    _texts(text, part)
+    _require_strings(text, part)
     return bool(text.startswith(part))
 
 
 def ends_with(text: Any, part: Any) -> bool:
-    _texts(text, part)
+    _require_strings(text, part)
     return bool(text.endswith(part))
 
 
 def compiled_pattern(regex: str) -> Pattern:
-    """Raises CelError for what is no regular expression."""
+    """Compile a regular expression. Raises CelError if it is invalid."""
     try:
         return pattern(regex)
     except PatternError as error:
@@ -61,26 +61,26 @@ def compiled_pattern(regex: str) -> Pattern:
 
 
 def matches(text: Any, regex: Any) -> bool:
-    _texts(text, regex)
+    _require_strings(text, regex)
     return compiled_pattern(regex).occurs_in(text)
 
 
 def find(text: Any, regex: Any) -> str:
-    _texts(text, regex)
-    return next(_legal(regex).all_in(text), "")
+    _require_strings(text, regex)
+    return next(_compiled_or_illegal(regex).all_in(text), "")
 
 
 def find_all(text: Any, regex: Any, limit: Any = -1) -> list[str]:
-    _texts(text, regex)
-    found: list[str] = []
-    for each in _legal(regex).all_in(text):
-        if 0 <= limit <= len(found):
+    _require_strings(text, regex)
+    matches_: list[str] = []
+    for match in _compiled_or_illegal(regex).all_in(text):
+        if 0 <= limit <= len(matches_):
             break
-        found.append(each)
-    return found
+        matches_.append(match)
+    return matches_
 
 
-def _legal(regex: str) -> Pattern:
+def _compiled_or_illegal(regex: str) -> Pattern:
     try:
         return compiled_pattern(regex)
     except CelError as error:
@@ -88,14 +88,14 @@ def _legal(regex: str) -> Pattern:
 
 
 def char_at(text: Any, index: Any) -> str:
-    _texts(text)
+    _require_strings(text)
     if not 0 <= index <= len(text):
         raise CelError(f"index out of range: {index}")
     return str(text[index : index + 1])
 
 
 def index_of(text: Any, part: Any, offset: Any = 0) -> int:
-    _texts(text, part)
+    _require_strings(text, part)
     if not part:
         return int(offset)
     if offset < 0:
@@ -104,7 +104,7 @@ def index_of(text: Any, part: Any, offset: Any = 0) -> int:
 
 
 def last_index_of(text: Any, part: Any, offset: Any = None) -> int:
-    _texts(text, part)
+    _require_strings(text, part)
     if offset is None:
         return int(text.rfind(part)) if part else len(text)
     if not part:
@@ -119,28 +119,28 @@ _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 
 
 def lower_ascii(text: Any) -> str:
-    _texts(text)
+    _require_strings(text)
     return str(text.translate(_LOWER))
 
 
 def upper_ascii(text: Any) -> str:
-    _texts(text)
+    _require_strings(text)
     return str(text.translate(_UPPER))
 
 
-_MAX_TEXT = 1 << 26  # characters; costs know nothing of how long a text gets
+_MAX_REPLACED_LENGTH = 1 << 26  # characters; the cost limit does not bound the length of the result
 
 
 def replace(text: Any, old: Any, new: Any, limit: Any = -1) -> str:
-    _texts(text, old, new)
+    _require_strings(text, old, new)
     count = text.count(old)
-    if (count if limit < 0 else min(count, limit)) * len(new) > _MAX_TEXT:
+    if (count if limit < 0 else min(count, limit)) * len(new) > _MAX_REPLACED_LENGTH:
         raise CostExceeded
     return str(text.replace(old, new, limit if limit >= 0 else -1))
 
 
 def split(text: Any, separator: Any, limit: Any = -1) -> list[str]:
-    _texts(text, separator)
+    _require_strings(text, separator)
     if limit == 0:
         return []
     if separator:
@@ -152,17 +152,17 @@ def split(text: Any, separator: Any, limit: Any = -1) -> list[str]:
 
 
 def substring(text: Any, start: Any, end: Any = None) -> str:
-    _texts(text)
+    _require_strings(text)
     if end is not None and start > end:
         raise CelError(f"invalid substring range. start: {start}, end: {end}")
-    for each in (start, end):
-        if each is not None and not 0 <= each <= len(text):
-            raise CelError(f"index out of range: {each}")
+    for index in (start, end):
+        if index is not None and not 0 <= index <= len(text):
+            raise CelError(f"index out of range: {index}")
     return str(text[start:end])
 
 
 def trim(text: Any) -> str:
-    _texts(text)
+    _require_strings(text)
     return str(
         text.strip(" \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
     )
@@ -171,13 +171,13 @@ def trim(text: Any) -> str:
 def join(values: Any, separator: Any = "") -> str:
     if not is_list(values):
         raise no_overload()
-    _texts(separator, *islice(values, 1))
-    found = []
-    for each in values:
-        if type(each) is not str:
-            raise CelError(f"join: invalid input: {display(each)}")
-        found.append(each)
-    return str(separator.join(found))
+    _require_strings(separator, *islice(values, 1))
+    strings = []
+    for value in values:
+        if type(value) is not str:
+            raise CelError(f"join: invalid input: {display(value)}")
+        strings.append(value)
+    return str(separator.join(strings))
 
 
 _QUOTES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\",
@@ -185,7 +185,7 @@ _QUOTES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t"
 
 
 def quote(text: Any) -> str:
-    _texts(text)
+    _require_strings(text)
     return '"' + "".join(_QUOTES.get(char, char) for char in text) + '"'
 
 
@@ -194,19 +194,19 @@ def quote(text: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """%.2f: its letter and the digits it asks for, -1 if it does not."""
+    """A formatting clause such as %.2f: its letter and precision, -1 if unset."""
 
     letter: str
     precision: int = -1
 
 
 _ANY = ("list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null")
-_STRING_TOLD = (
+_STRING_CLAUSE_ERROR = (
     "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and "
     "timestamps"
 )
-ALLOWED: dict[str, tuple[tuple[str, ...], str]] = {
-    "s": (_ANY, _STRING_TOLD),
+CLAUSE_TYPES: dict[str, tuple[tuple[str, ...], str]] = {
+    "s": (_ANY, _STRING_CLAUSE_ERROR),
     "d": (("int", "uint"), "decimal clause can only be used on integers"),
     "f": (("double", "string"), "fixed-point clause can only be used on doubles"),
     "e": (("double", "string"), "scientific clause can only be used on doubles"),
@@ -214,14 +214,14 @@ ALLOWED: dict[str, tuple[tuple[str, ...], str]] = {
     "x": (("int", "uint", "string", "bytes"), "only integers, byte buffers, and strings can be formatted as hex"),
     "o": (("int", "uint"), "octal clause can only be used on integers"),
 }
-"""Kinds of types that a clause takes, and what is told of others."""
+"""Kinds of types that a clause accepts, and the error message for others."""
 
 _CLAUSE = re.compile(r"%(?:%|(\.\d*)?(.?))", re.S)
 _DEFAULT_PRECISION = 6
 
 
 def clauses(text: str) -> Iterator[str | Clause]:
-    """Plain text and clauses in turn. Raises CelError for clauses that are none."""
+    """Yield literal text and formatting clauses. Raises CelError for an invalid clause."""
     at = 0
     for match in _CLAUSE.finditer(text):
         yield text[at : match.start()]
@@ -229,18 +229,18 @@ def clauses(text: str) -> Iterator[str | Clause]:
         if match[0] == "%%":
             yield "%"
             continue
-        told = "could not parse formatting clause: "
+        prefix = "could not parse formatting clause: "
         if not match[2]:
             if match[1]:
-                raise CelError(f"{told}error while parsing precision: could not find end of precision specifier")
+                raise CelError(f"{prefix}error while parsing precision: could not find end of precision specifier")
             raise CelError("unexpected end of string")
         if match[1] == ".":
-            wrong = (
+            problem = (
                 'error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing ""'
             )
-            raise CelError(f"{told}{wrong}: invalid syntax")
+            raise CelError(f"{prefix}{problem}: invalid syntax")
         if match[2] not in "sdfebxXo":
-            raise CelError(f'{told}unrecognized formatting clause "{match[2]}"')
+            raise CelError(f'{prefix}unrecognized formatting clause "{match[2]}"')
         yield Clause(match[2], _precision(match[1][1:]) if match[1] else -1)
     yield text[at:]
 
@@ -248,16 +248,16 @@ def clauses(text: str) -> Iterator[str | Clause]:
 def _precision(digits: str) -> int:
     precision = parse_integer(digits)
     if precision > MAX_INT:
-        wrong = "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "
-        raise CelError(f"could not parse formatting clause: {wrong}{quoted(digits)}: value out of range")
+        problem = "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "
+        raise CelError(f"could not parse formatting clause: {problem}{quoted(digits)}: value out of range")
     return precision
 
 
-_MAX_PRECISION = 100_000  # see _MAX_TEXT
+_MAX_PRECISION = 100_000  # see _MAX_REPLACED_LENGTH
 
 
 def format_text(text: Any, arguments: Any) -> str:
-    """'%s of %d'.format([...])"""
+    """Return '%s of %d'.format([...])."""
     if type(text) is not str or not is_list(arguments):
         raise no_overload()
     values, used, out = list(arguments), 0, []
@@ -277,20 +277,20 @@ def format_text(text: Any, arguments: Any) -> str:
     return "".join(out)
 
 
-def _refused(letter: str, value: Any) -> CelError:
-    return CelError(f"{ALLOWED[letter][1]}, was given {type_name(value)}")
+def _clause_error(letter: str, value: Any) -> CelError:
+    return CelError(f"{CLAUSE_TYPES[letter][1]}, was given {type_name(value)}")
 
 
-def text_of(value: Any) -> str:
-    """%s"""
+def format_string(value: Any) -> str:
+    """Format the %s clause."""
     if value is None:
         return "null"
     kind = type(value)
     if is_list(value):
-        return f"[{', '.join(_inner(each) for each in value)}]"
+        return f"[{', '.join(_nested_string(element) for element in value)}]"
     if is_map(value):
-        pairs = sorted((_inner(key), _inner(lookup(value, key)[0])) for key in value)
-        return "{" + ", ".join(f"{key}:{each}" for key, each in pairs) + "}"
+        pairs = sorted((_nested_string(key), _nested_string(lookup(value, key)[0])) for key in value)
+        return "{" + ", ".join(f"{key}:{element}" for key, element in pairs) + "}"
     if (text := scalar_string(value)) is not None:
         return text
     if kind is bytes:
@@ -302,16 +302,16 @@ def text_of(value: Any) -> str:
             ) from None
     if kind in (str, Timestamp, Duration, TypeValue):
         return str(value)
-    raise _refused("s", value)
+    raise _clause_error("s", value)
 
 
-def _inner(value: Any) -> str:
-    """What stands inside of a list or map: a literal of the language."""
+def _nested_string(value: Any) -> str:
+    """Return a value nested in a list or map as a CEL literal."""
     kind = type(value)
     if kind is str:
         return quoted(value)
     if kind is bytes:
-        return f"b{quoted(text_of(value))}"
+        return f"b{quoted(format_string(value))}"
     if kind is float:
         if math.isnan(value) or math.isinf(value):
             return quoted(go_float(value))
@@ -321,13 +321,13 @@ def _inner(value: Any) -> str:
     if kind is Duration:
         return f"duration({quoted(str(value))})"
     if kind in (bool, int, Uint, type(None), TypeValue) or is_list(value) or is_map(value):
-        return text_of(value)
+        return format_string(value)
     raise CelError(f"no formatting function for {type_name(value)}")
 
 
 def _decimal(value: Any, clause: Clause) -> str:
     if type(value) not in (int, Uint):
-        raise _refused("d", value)
+        raise _clause_error("d", value)
     return str(int(value))
 
 
@@ -335,7 +335,7 @@ def _float(value: Any, letter: str) -> float:
     if value in ("NaN", "Infinity", "-Infinity") and type(value) is str:
         return float(value)
     if type(value) is not float:
-        raise _refused(letter, value)
+        raise _clause_error(letter, value)
     return value
 
 
@@ -363,7 +363,7 @@ def _special(number: float) -> str:
 
 def _binary(value: Any, clause: Clause) -> str:
     if type(value) not in (int, Uint, bool):
-        raise _refused("b", value)
+        raise _clause_error("b", value)
     return f"{int(value):b}"
 
 
@@ -374,18 +374,18 @@ def _hexadecimal(value: Any, clause: Clause) -> str:
     elif kind in (int, Uint):
         digits = f"{int(value):x}"
     else:
-        raise _refused("x", value)
+        raise _clause_error("x", value)
     return str(digits.upper() if clause.letter == "X" else digits)
 
 
 def _octal(value: Any, clause: Clause) -> str:
     if type(value) not in (int, Uint):
-        raise _refused("o", value)
+        raise _clause_error("o", value)
     return f"{int(value):o}"
 
 
 _CLAUSES: dict[str, Callable[[Any, Clause], str]] = {
-    "s": lambda value, _clause: text_of(value),
+    "s": lambda value, _clause: format_string(value),
     "d": _decimal,
     "f": _fixed,
     "e": _scientific,

@@ -262,17 +262,17 @@ def _object_decl_type(schema: Schema, name: str) -> DeclType | None:
         return DeclType(map_of(STRING, element.type), 2, count, key=text, element=element)
     fields: dict[str, DeclType] = {}
     size, required = 2, schema.get("required") or ()
-    for name_, property_schema in (schema.get("properties") or {}).items():
-        escaped = escape(name_)
+    for property_name, property_schema in (schema.get("properties") or {}).items():
+        escaped = escape(property_name)
         property_type = schema_decl_type(
-            property_schema, root=False, name=f"{name}.{escaped if escaped is not None else name_}"
+            property_schema, root=False, name=f"{name}.{escaped if escaped is not None else property_name}"
         )
         if property_type is None:
             continue
         if escaped is not None:
             fields[escaped] = property_type
-        if name_ in required and property_schema.get("default") is None:
-            size += len(name_.encode()) + property_type.min_size + 4
+        if property_name in required and property_schema.get("default") is None:
+            size += len(property_name.encode()) + property_type.min_size + 4
     types = {field_name: property_type.type for field_name, property_type in fields.items()}
     return DeclType(Type("struct", name, fields=types), size, fields=fields)
 

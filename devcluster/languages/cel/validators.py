@@ -81,7 +81,7 @@ def _invalid_format(call: Call) -> list[Issue]:
                 raise CelError(f"index {used} out of range")
             argument = arguments.elements[used]
             used += 1
-            allowed, message = string_functions.ALLOWED[clause.letter.lower()]
+            allowed, message = string_functions.CLAUSE_TYPES[clause.letter.lower()]
             if not argument.type.is_dyn and argument.type.kind not in allowed:
                 name = argument.type.name
                 return [Issue(argument.offset, f"error during formatting: {message}, was given {name}")]

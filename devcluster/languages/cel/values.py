@@ -303,7 +303,7 @@ _SCALAR_TYPES = frozenset({bool, int, Uint, float, str, bytes, type(None), Times
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Return True if two values are equal; numbers of different types may be. Raises CelError if they have no equality."""
+    """Return True if the values are equal; numbers of different types may be. Raises CelError if undefined."""
     kind, other_kind = type(one), type(other)
     if kind is other_kind and kind in _SCALAR_TYPES:
         return bool(one == other)
@@ -408,8 +408,8 @@ def add(one: Any, other: Any) -> Any:
     if kind is Duration and other_kind is Timestamp:
         return timestamp(one.nanoseconds + other.nanoseconds, other.offset)
     if is_list(one) and is_list(other):
-        joined = getattr(one, "joined", None)
-        return joined(other) if joined is not None else [*one, *other]
+        concatenate = getattr(one, "concatenate", None)
+        return concatenate(other) if concatenate is not None else [*one, *other]
     if isinstance(one, Opaque):
         return one.operate("+", other)
     if is_map(one) or kind in (bool, type(None), Optional, TypeValue):

@@ -1,4 +1,4 @@
-"""Expressions at the limits of numbers, times and sizes: they have a value, an error or a cost, and never crash."""
+"""Expressions at the limits of numbers, times and sizes return a value, an error or a cost, and never crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeloop.devcluster.languages.cel.schema_values import SchemaView
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import STRING, schema_decl_type
 
-DIGITS = "9" * 5000  # more than Python reads
+DIGITS = "9" * 5000  # int() rejects that many
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,12 @@ DIGITS = "9" * 5000  # more than Python reads
         ("[1, 2, 3].slice(0, 99999999999)", "cannot slice(0, 99999999999), list is length 3"),
     ],
 )
-def test_what_is_too_large_is_an_error_and_no_crash(expression: str, error: str):
+def test_oversized_arguments_return_an_error(expression: str, error: str):
     assert Program(expression, {"x": STRING}).run({"x": DIGITS}).error == error
 
 
 @pytest.mark.parametrize("expression", [f"{DIGITS} > 0", f"{DIGITS}u > 0u", f"'%.{DIGITS}f'.format([1.0])"])
-def test_literals_that_are_too_large_are_refused(expression: str):
+def test_oversized_literals_are_rejected(expression: str):
     with pytest.raises((ExpressionError, InstantiationError)):
         Program(expression, {})
 
@@ -59,37 +59,38 @@ def test_literals_that_are_too_large_are_refused(expression: str):
         ("'aXbX'.replace('X', 'y', 1)", "aybX"),
     ],
 )
-def test_what_only_python_finds_too_large_has_a_value(expression: str, value: object):
-    outcome = Program(expression, {}).run({})
-    assert (outcome.value, outcome.error) == (value, "")
+def test_values_beyond_limits_of_python_types_are_supported(expression: str, value: object):
+    result = Program(expression, {}).run({})
+    assert (result.value, result.error) == (value, "")
 
 
 @pytest.mark.parametrize("expression", ["self.distinct()", "self.sort()", "sets.contains(self, self)"])
-def test_what_compares_each_with_each_is_not_begun_if_it_costs_too_much(expression: str):
+def test_pairwise_functions_stop_at_the_cost_limit_before_they_run(expression: str):
     items = {"type": "array", "items": {"type": "string"}}
-    of = schema_decl_type(items, root=False)
-    assert of is not None
-    many = [str(number) for number in range(200_000)]  # of which each with each would take hours
-    assert Program(expression, {"self": of.type}).run({"self": SchemaView(items).of(many)}).error == COST_LIMIT_EXCEEDED
+    decl_type = schema_decl_type(items, root=False)
+    assert decl_type is not None
+    values = [str(number) for number in range(200_000)]  # comparing all pairs would take hours
+    result = Program(expression, {"self": decl_type.type}).run({"self": SchemaView(items).convert(values)})
+    assert result.error == COST_LIMIT_EXCEEDED
 
 
-def test_objects_of_a_schema_are_equal_as_their_values_are():
+def test_objects_with_a_schema_compare_by_value():
     plain = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}
     timed = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
     schema = {"type": "object", "properties": {}}
     schema["properties"] = {"a": {"type": "array", "items": plain}, "b": {"type": "array", "items": timed}}
-    of = schema_decl_type(schema, root=False)
-    assert of is not None
+    decl_type = schema_decl_type(schema, root=False)
+    assert decl_type is not None
     data = {
         "a": [{"name": "x", "size": 1}, {"name": "x", "size": 2}, {"size": 1, "name": "x"}],
         "b": [{"at": "2026-01-01T00:00:00Z"}, {"at": "2026-01-01T01:00:00+01:00"}],
     }
-    values = {"self": SchemaView(schema).of(data)}
+    values = {"self": SchemaView(schema).convert(data)}
     for expression in (
         "self.a[0] == self.a[2]",
         "self.a[0] != self.a[1]",
         "self.a[2] in self.a",
         "self.b[0] == self.b[1]",
     ):
-        assert Program(expression, {"self": of.type}).run(values).value is True, expression
-    assert Program("self.a.distinct().size()", {"self": of.type}).run(values).value == 2
+        assert Program(expression, {"self": decl_type.type}).run(values).value is True, expression
+    assert Program("self.a.distinct().size()", {"self": decl_type.type}).run(values).value == 2
