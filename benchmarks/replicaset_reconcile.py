@@ -112,7 +112,7 @@ async def measure(pods: int) -> tuple[float, float]:
         raise AssertionError("a reconcile with nothing to do sent a request")
 
     smaller = convert(ReplicaSet, replica_set("new", max(0, pods - BURST_REPLICAS)))
-    groups = {**controller._groups.of(controller_index_key(smaller))}
+    groups = {**controller._groups.get(controller_index_key(smaller))}
 
     def choose() -> None:
         plan = plan_replicas(smaller, groups, lambda: controller.related_per_node(smaller), NOW, burst=BURST_REPLICAS)

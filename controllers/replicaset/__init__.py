@@ -1,1 +1,1 @@
-"""The ReplicaSet controller, which also serves ReplicationControllers."""
+"""The ReplicaSet controller, which also reconciles ReplicationControllers."""

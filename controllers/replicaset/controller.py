@@ -1,6 +1,6 @@
-"""The ReplicaSet controller, which serves ReplicationControllers too: what wakes one, and the reconcile.
+"""ReplicaSet controller, also for ReplicationControllers: the events that enqueue an object, and its reconcile.
 
-Reads the informers' stores, decides with `plan` and `status`, applies here. Source: v1.36
+Reads the informers' stores, decides with `replica_plan` and `status`, and sends the writes. Source: v1.36
 pkg/controller/replicaset/replica_set.go.
 """
 
@@ -59,11 +59,11 @@ log = logging.getLogger(__name__)
 
 BURST_REPLICAS = 500
 STATUS_UPDATE_RETRIES = 1
-RESYNC_SECONDS = 600.0  # a net under lost events: expectations that nothing will meet expire, but wake nobody
+RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met expire without enqueuing a key
 
 
 class CannotCreatePods(ReconcileError):
-    """The template is such that no Pod can be made from it."""
+    """No Pod can be created from the template."""
 
 
 class CannotDeletePods(ReconcileError):
@@ -71,7 +71,7 @@ class CannotDeletePods(ReconcileError):
 
 
 class ReplicaSetController:
-    """Reconciles ReplicaSets (or, by flavour, ReplicationControllers): Pods come and go."""
+    """Reconciles ReplicaSets (or, by `variant`, ReplicationControllers): creates and deletes their Pods."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ReplicaSetController:
         burst_replicas: int = BURST_REPLICAS,
         queue: WorkQueue | None = None,
     ) -> None:
-        """recorder: that of the component "replicaset-controller" or "replication-controller"."""
+        """recorder: the event recorder of the component "replicaset-controller" or "replication-controller"."""
         self._client = client
         self._clock = clock
         self._events = recorder
@@ -141,20 +141,20 @@ class ReplicaSetController:
         return self._variant.name
 
     async def run(self) -> None:
-        """Work until cancelled, once the caches are filled. The informers are the factory's to run."""
+        """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
         for registration in self._registrations:
             await registration.wait_synced()
         await self._controller.run()
 
     async def process(self, key: str) -> Exception | None:
-        """Reconcile `key` once, as a worker does. Returns what the reconcile raised, which is dealt with."""
+        """Reconcile `key` once, as a worker does. Returns the exception of the reconcile, which is already handled."""
         return await self._controller.process(key)
 
     def check(self) -> None:
-        """Assert that what is kept event by event is what the stores hold."""
+        """Assert that the groups that events update agree with the stores."""
         self._groups.check(self._pods.values())
 
-    # --- what wakes a ReplicaSet -----------------------------------------------------------------------------------
+    # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_owner_add(self, owner: Object, initial: bool) -> None:
         self._enqueue(owner.key, "found at start" if initial else f"{self._variant.kind} added")
@@ -172,17 +172,17 @@ class ReplicaSetController:
     def on_pod_add(self, pod: Pod, initial: bool) -> None:
         self._groups.add(pod)
         if pod.metadata.deletion_timestamp is not None:
-            # First seen after a restart; it counts as a deletion, and never as a creation somebody waits for.
-            self._deletion_seen(pod)
+            # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
+            self._observe_deletion(pod)
             return
         reference = controller_of(pod.metadata)
         if reference is not None:
-            rs = self._resolve(pod.metadata.namespace, reference)
+            rs = self._resolve_controller_ref(pod.metadata.namespace, reference)
             if rs is not None:
                 self.expectations.creation_observed(rs.key)
                 self._enqueue(rs.key, "pod added")
             return
-        # An orphan. Nobody waits for it; somebody may want it.
+        # An orphan. It meets no expectation, but a ReplicaSet may adopt it.
         self._enqueue_matching(pod, "orphaned pod added")
 
     def on_pod_update(self, old: Pod, new: Pod) -> None:
@@ -191,23 +191,23 @@ class ReplicaSetController:
             return  # a resync
         labels_changed = new.metadata.labels != old.metadata.labels
         if new.metadata.deletion_timestamp is not None:
-            # A Pod counts no more from the moment it is marked for deletion, not when the kubelet has ended it.
-            self._deletion_seen(new)
+            # A Pod stops counting when it is marked for deletion, not when the kubelet has terminated it.
+            self._observe_deletion(new)
             if labels_changed:
-                self._deletion_seen(old)
+                self._observe_deletion(old)
             return
         reference, old_reference = controller_of(new.metadata), controller_of(old.metadata)
         reference_changed = reference != old_reference
         if reference_changed and old_reference is not None:
-            rs = self._resolve(old.metadata.namespace, old_reference)
+            rs = self._resolve_controller_ref(old.metadata.namespace, old_reference)
             if rs is not None:
                 self._enqueue(rs.key, "pod released")
         if reference is not None:
-            rs = self._resolve(new.metadata.namespace, reference)
+            rs = self._resolve_controller_ref(new.metadata.namespace, reference)
             if rs is None:
                 return
             self._enqueue(rs.key, "pod changed")
-            min_ready_seconds = self._variant.read(rs).spec.min_ready_seconds
+            min_ready_seconds = self._variant.to_replica_set(rs).spec.min_ready_seconds
             if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
                 self.queue.add_after(rs.key, min_ready_seconds)
         elif labels_changed or reference_changed:
@@ -215,11 +215,11 @@ class ReplicaSetController:
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
         self._groups.remove(pod)
-        self._deletion_seen(pod)
+        self._observe_deletion(pod)
 
-    def _deletion_seen(self, pod: Pod) -> None:
+    def _observe_deletion(self, pod: Pod) -> None:
         reference = controller_of(pod.metadata)
-        rs = self._resolve(pod.metadata.namespace, reference) if reference is not None else None
+        rs = self._resolve_controller_ref(pod.metadata.namespace, reference) if reference is not None else None
         if rs is not None:
             self.expectations.deletion_observed(rs.key, pod.key)
             self._enqueue(rs.key, "pod deleted")
@@ -228,33 +228,33 @@ class ReplicaSetController:
         self._triggers.add(key, reason)
         self.queue.add(key)
 
-    def _resolve(self, namespace: str, reference: OwnerReference) -> Object | None:
-        """What an owner reference means, if it is of our kind: by name, and then by uid."""
+    def _resolve_controller_ref(self, namespace: str, reference: OwnerReference) -> Object | None:
+        """Return the owner of our kind that an owner reference refers to, by name and UID, or None."""
         if reference.kind != self._variant.kind:
             return None
         owner: Object | None = self._owners.get(f"{namespace}/{reference.name}")
         return owner if owner is not None and owner.metadata.uid == reference.uid else None
 
     def _enqueue_matching(self, pod: Pod, reason: str) -> None:
-        """An orphan: whoever selects it may want to adopt it. An empty selector selects nothing here."""
+        """Enqueue the owners that select an orphan and may adopt it. An empty selector selects nothing here."""
         if not pod.metadata.labels:
             return
         for owner in self._owners.by_index("namespace", pod.metadata.namespace):
             try:
-                selector = selector_from(self._variant.read(owner).spec.selector)
+                selector = selector_from(self._variant.to_replica_set(owner).spec.selector)
             except SelectorError:
                 continue
             if not selector.empty and selector.matches(pod.metadata.labels):
                 self._enqueue(owner.key, reason)
 
-    # --- the reconcile ---------------------------------------------------------------------------------------------
+    # --- reconcile -------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the Pods of `key` to spec.replicas.
 
-        Level-based: reads the caches, never the event that woke it; may be cancelled and run again. Returns the
-        seconds after which time alone may change the answer, else None. Raising means: retry with backoff; StaleCache
-        that the caches are older than our last writes.
+        Level-based: reads the caches, never the event that enqueued the key; may be cancelled and run again. Returns
+        the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
+        StaleCache: the caches are older than our last writes.
         """
         reason = self._triggers.pop(key)
         try:
@@ -265,20 +265,20 @@ class ReplicaSetController:
                 self._metrics.stale_sync_skipped(self.name)
             raise
         cached = self._owners.get(key)
-        if cached is None:  # deleted; its Pods are the garbage collector's
+        if cached is None:  # deleted; the garbage collector deletes its Pods
             self.consistency.forget(key)
             self.expectations.forget(key)
             return None
-        rs = self._variant.read(cached)
+        rs = self._variant.to_replica_set(cached)
         try:
             selector = selector_from(rs.spec.selector)
         except SelectorError as error:
             log.error("invalid selector, left alone: %s %s: %s", self._variant.kind, key, error)
             return None
         now = self._clock.now()
-        caught_up = self.expectations.met(key)  # do the caches show our last creations and deletions?
+        caught_up = self.expectations.met(key)  # True if the caches show our last creations and deletions
         reconcile = self._traces.reconcile(self.name, key, reason)
-        reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # of the request that made it so
+        reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
         new_spec = caught_up and rs.metadata.generation != rs.status.observed_generation
         plan = ReplicaPlan()
         try:
@@ -287,45 +287,49 @@ class ReplicaSetController:
             if caught_up and rs.metadata.deletion_timestamp is None:
                 plan = plan_replicas(rs, active, lambda: self.related_pods_per_node(rs), now, burst=self._burst)
                 if plan.delete:
-                    self._report_ages(active, plan)
+                    self._record_deletion_ages(active, plan)
                 failure = await self._apply(rs, plan, reconcile)
-            told = terminating if self._variant.has_terminating_replicas else None
-            status = replica_set_status(rs, active, told, str(failure) if failure is not None else None, now)
+            terminating_count = terminating if self._variant.has_terminating_replicas else None
+            status = replica_set_status(
+                rs, active, terminating_count, str(failure) if failure is not None else None, now
+            )
             await self._write_status(rs, status, reconcile)
             if failure is not None:
                 raise failure
         except Exception as error:
-            reconcile.finish(error=str(error), answered=new_spec or plan.asks)
+            reconcile.finish(error=str(error), answered=new_spec or plan.has_changes)
             raise
-        reconcile.finish(answered=new_spec or plan.asks)
+        reconcile.finish(answered=new_spec or plan.has_changes)
         if rs.spec.min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
-            # Every ready Pod has woken us for its time; this is for those whose time was told by another clock.
-            ready = itertools.chain.from_iterable(pods.values() for facts, pods in active.items() if facts.ready)
+            # Each Pod that becomes ready enqueues the key for the time it becomes available. This covers clock skew.
+            ready = itertools.chain.from_iterable(
+                pods.values() for group_key, pods in active.items() if group_key.ready
+            )
             seconds = next_availability_seconds(ready, rs.spec.min_ready_seconds, now)
             return float(rs.spec.min_ready_seconds) if seconds is None else seconds
         return None
 
     async def _claim_pods(self, rs: ReplicaSet, selector: Selector, reconcile: Reconcile) -> tuple[PodsByGroup, int]:
-        """The active Pods the ReplicaSet owns, after adopting and releasing some, and how many owned ones terminate.
+        """Adopt and release Pods as needed. Returns the owned active Pods, and the number of owned terminating ones.
 
         Raises ClaimErrors.
         """
         active: dict[PodGroupKey, Mapping[str, Pod]] = {}
-        undecided: list[Pod] = []
+        to_claim: list[Pod] = []
         terminating = 0
-        for where in (controller_index_key(rs), orphan_index_key(rs.metadata.namespace)):
-            for facts, pods in self._groups.of(where).items():
-                # All Pods of a group have the same labels, state and owner: what holds for one, holds for all.
+        for index_key in (controller_index_key(rs), orphan_index_key(rs.metadata.namespace)):
+            for group_key, pods in self._groups.get(index_key).items():
+                # All Pods of a group have the same labels, state and owner, so the claim of one applies to all.
                 claim = decide_claim(rs, next(iter(pods.values())), selector)
-                if facts.state == "terminating":
+                if group_key.state == "terminating":
                     terminating += len(pods) if claim is Claim.OWNED else 0
-                elif facts.state == "active" and claim is Claim.OWNED:
-                    active[facts] = pods
-                elif facts.state == "active" and claim is not Claim.IGNORE:
-                    undecided += pods.values()
-        # The groups go on changing while we await; what is decided here, is decided on one moment.
-        snapshot = {facts: dict(pods) for facts, pods in active.items()}
-        if not undecided:
+                elif group_key.state == "active" and claim is Claim.OWNED:
+                    active[group_key] = pods
+                elif group_key.state == "active" and claim is not Claim.IGNORE:
+                    to_claim += pods.values()
+        # The groups change during awaits; the reconcile works on a copy.
+        snapshot = {group_key: dict(pods) for group_key, pods in active.items()}
+        if not to_claim:
             return snapshot, terminating
 
         async def read_fresh() -> Object:
@@ -340,22 +344,24 @@ class ReplicaSetController:
                     PODS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
                 )
             if claim is Claim.ADOPT:
-                self._wrote(rs, PODS.group_resource, written)
+                self._record_write(rs, PODS.group_resource, written)
 
-        for pod in await claim_objects(rs, undecided, selector, read_fresh=read_fresh, patch=patch):
+        for pod in await claim_objects(rs, to_claim, selector, read_fresh=read_fresh, patch=patch):
             snapshot.setdefault(pod_group_key(pod), {})[pod.key] = pod
         return snapshot, terminating
 
     def related_pods_per_node(self, rs: ReplicaSet) -> PodsPerNode:
-        """How many active Pods each node has of all ReplicaSets of the owner of `rs`: a Deployment's new and old."""
+        """Return the active Pods per node of all ReplicaSets with the same owner as `rs`, a Deployment's new and old."""
         owner = controller_of(rs.metadata)
         if owner is None:
             return {}
-        siblings = (self._variant.read(each) for each in self._owners.by_index("owner", owner.uid))
+        siblings = (
+            self._variant.to_replica_set(replica_set) for replica_set in self._owners.by_index("owner", owner.uid)
+        )
         selectors = [sibling.spec.selector for sibling in siblings]
         return active_pods_per_node(related_pods(self._pods, rs.metadata.namespace, selectors))
 
-    def _report_ages(self, active: PodsByGroup, plan: ReplicaPlan) -> None:
+    def _record_deletion_ages(self, active: PodsByGroup, plan: ReplicaPlan) -> None:
         if self._metrics is None:
             return
         pods = [pod for group in active.values() for pod in group.values()]
@@ -363,18 +369,18 @@ class ReplicaSetController:
             for ratio in deletion_age_ratios(pods, plan.delete, self._clock.now()):
                 self._metrics.deletion_age_ratio(ratio)
 
-    # --- applying --------------------------------------------------------------------------------------------------
+    # --- writes ----------------------------------------------------------------------------------------------------
 
     async def _apply(self, rs: ReplicaSet, plan: ReplicaPlan, reconcile: Reconcile) -> Exception | None:
-        """Create and delete Pods. Returns the first failure: the status is written whatever happens here."""
+        """Create and delete Pods. Returns the first failure and does not raise it: the status is written in any case."""
         if plan.create:
-            # Before the first request: the watch may show a Pod before our call returns, and a sighting that is not
-            # yet expected counts for nothing. We would wait for that Pod until the expectation expires.
+            # Before the first request: the watch may show a Pod before our call returns. An event that is not yet
+            # expected is not counted, and the controller would wait for that Pod until the expectation expires.
             self.expectations.expect_creations(rs.key, plan.create)
             body = pod_from_template(rs)
             created, failure = await slow_start_batch(plan.create, lambda: self._create_pod(rs, body, reconcile))
             for _ in range(plan.create - created):
-                self.expectations.creation_observed(rs.key)  # never tried, or failed: nobody will see them
+                self.expectations.creation_observed(rs.key)  # not tried, or failed: no event will show them
             return failure
         if plan.delete:
             self.expectations.expect_deletions(rs.key, (pod.key for pod in plan.delete))
@@ -386,7 +392,7 @@ class ReplicaSetController:
         return None
 
     async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSON], reconcile: Reconcile) -> None:
-        """Create one Pod, followed by a trace of its own from here on. Raises what the request raises."""
+        """Create one Pod and start its trace. Raises the error of the request."""
         metadata = body["metadata"]
         if not metadata.get("labels"):
             raise CannotCreatePods("unable to create pods, no labels")
@@ -405,7 +411,7 @@ class ReplicaSetController:
                 inherited=inherited,
                 scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",
             )
-            # The annotations are of this Pod alone: the template stays as it is.
+            # Annotations of this Pod only: the template is not changed.
             annotations = {**metadata.get("annotations", {}), **annotations}
             body = {**body, "metadata": {**metadata, "annotations": annotations}}
             headers = {"traceparent": traceparent}
@@ -416,14 +422,14 @@ class ReplicaSetController:
             self._pod_traces.create_failed(traceparent, str(error), self._clock.time_ns())
             reconcile.note("create pod", start_ns=start_ns, error=str(error))
             if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
-                return  # nothing can be created there any more, and nobody needs to be told
+                return  # no object can be created in this namespace any more, so no event is needed
             self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
             raise
         except asyncio.CancelledError:
             self._pod_traces.create_failed(traceparent, "cancelled", self._clock.time_ns())
             raise
         self._pod_traces.created(traceparent, pod, self._clock.time_ns())
-        self._wrote(rs, PODS.group_resource, pod)
+        self._record_write(rs, PODS.group_resource, pod)
         reconcile.note(f"create pod {pod.metadata.name}", start_ns=start_ns)
         self._events.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
 
@@ -435,7 +441,7 @@ class ReplicaSetController:
                     PODS, name, namespace, precondition_uid=pod.metadata.uid, headers=reconcile.headers
                 )
         except (ApiError, ServerUnreachable) as error:
-            self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this one
+            self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this deletion
             if not isinstance(error, NotFound):
                 self._events.event(rs, "Warning", "FailedDelete", f"Error deleting: {error}")
                 failures.append(CannotDeletePods(f"unable to delete pods: {error}"))
@@ -443,15 +449,15 @@ class ReplicaSetController:
         self._events.event(rs, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
 
     async def _write_status(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> None:
-        """Write the status if it says anything new; once more from a fresh read if the first try fails.
+        """Write the status if it changed; retry once from a fresh read if the first write fails.
 
         Raises the error of the last try, or of the read.
         """
         resource, metadata = self._variant.resource, rs.metadata
         if not needs_status_write(rs, status):
-            self._wrote(rs, resource.group_resource, rs)
+            self._record_write(rs, resource.group_resource, rs)
             return
-        # The generation decided on, whatever a fresh read shows.
+        # The generation that the status was computed from, even if a fresh read shows a newer one.
         status = replace(status, observed_generation=metadata.generation)
         based_on = rs
         for tries_left in range(STATUS_UPDATE_RETRIES, -1, -1):
@@ -475,10 +481,10 @@ class ReplicaSetController:
                 if not tries_left:
                     raise
                 fresh = await self._client.get(resource, metadata.name, metadata.namespace)
-                based_on = self._variant.read(fresh)
+                based_on = self._variant.to_replica_set(fresh)
             else:
-                self._wrote(rs, resource.group_resource, written)
+                self._record_write(rs, resource.group_resource, written)
                 return
 
-    def _wrote(self, rs: ReplicaSet, resource: str, written: Object) -> None:
+    def _record_write(self, rs: ReplicaSet, resource: str, written: Object) -> None:
         self.consistency.wrote_at(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)

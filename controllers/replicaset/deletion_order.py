@@ -1,7 +1,7 @@
-"""Which Pods of a ReplicaSet go first when there are too many.
+"""Deletion order: which Pods of a ReplicaSet are deleted first when there are too many.
 
-Pure functions of Pods and the time. Source: ActivePodsWithRanks in pkg/controller/controller_utils.go and
-getPodsToDelete in pkg/controller/replicaset/replica_set.go.
+Pure functions of Pods and the time. Includes the Pod deletion cost. Source: ActivePodsWithRanks in
+pkg/controller/controller_utils.go and getPodsToDelete in pkg/controller/replicaset/replica_set.go.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kubeloop.kube.objects.api_types import Pod
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
-_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_PHASE_RANKS = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class InvalidDeletionCost(ValueError):
-    """The annotation is no 32-bit integer in its plainest form."""
+    """The annotation is not a 32-bit integer in canonical form."""
 
 
 def deletion_cost(annotations: Mapping[str, str]) -> int:
-    """The annotation controller.kubernetes.io/pod-deletion-cost; 0 without one. Raises InvalidDeletionCost."""
+    """Return the annotation controller.kubernetes.io/pod-deletion-cost; 0 without one. Raises InvalidDeletionCost."""
     text = annotations.get(DELETION_COST)
     if text is None:
         return 0
@@ -45,8 +45,8 @@ def _cost_or_zero(pod: Pod) -> int:
         return 0
 
 
-def _restarts(pod: Pod) -> tuple[int, int]:
-    """The most restarts of a container, and of a sidecar."""
+def _max_restarts(pod: Pod) -> tuple[int, int]:
+    """Return the most restarts of a regular container, and of a sidecar container."""
     regular = 0
     for status in pod.status.container_statuses:
         regular = max(regular, status.restart_count)
@@ -63,10 +63,10 @@ UNKNOWN_AGE = -2
 
 
 class AgeBuckets(dict[datetime | None, int]):
-    """The binary logarithm of an age in nanoseconds, so that one among ages alike does not always go first.
+    """Age by start time, as the binary logarithm of nanoseconds, so that Pods of similar age compare as equal.
 
-    By the moment it counts from; an unknown one counts as the youngest. Moments are whole seconds: thousands of Pods
-    share a few.
+    An unknown start time counts as the youngest. Computed once per start time: start times are whole seconds, and
+    thousands of Pods share a few.
     """
 
     def __init__(self, now: datetime) -> None:
@@ -74,11 +74,11 @@ class AgeBuckets(dict[datetime | None, int]):
         self._now = now
         self[None] = UNKNOWN_AGE
 
-    def __missing__(self, moment: datetime | None) -> int:
-        assert moment is not None
-        nanoseconds = (self._now - moment) // timedelta(microseconds=1) * 1000
-        age_class = self[moment] = int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
-        return age_class
+    def __missing__(self, since: datetime | None) -> int:
+        assert since is not None
+        nanoseconds = (self._now - since) // timedelta(microseconds=1) * 1000
+        bucket = self[since] = int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+        return bucket
 
 
 DeletionSortKey = tuple[bool, int, bool, int, int, int]
@@ -93,15 +93,16 @@ def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
 
 
 def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets) -> DeletionSortKey:
-    """What decides between most Pods, less goes first: unassigned before assigned, earlier phases before later ones,
-    not ready before ready, cheap before dear, crowded nodes before others, ready for a short time before for a long.
+    """Return the sort key that decides between most Pods; the smaller one is deleted first.
 
-    rank: related Pods on its node, itself included.
+    Unassigned before assigned, earlier phase before later, not ready before ready, lower deletion cost before higher,
+    more related Pods on the node before fewer, ready for a shorter time before longer. rank: related Pods on the Pod's
+    node, including itself.
     """
     ready, since = _ready_since(pod)
     return (
         pod.spec.node_name != "",
-        _PHASES.get(pod.status.phase, 0),
+        _PHASE_RANKS.get(pod.status.phase, 0),
         ready,
         _cost_or_zero(pod) if pod.metadata.annotations else 0,
         -rank,
@@ -110,71 +111,72 @@ def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets) -> DeletionSortKey:
 
 
 class TiedPod:
-    """A Pod among those of the same head; less means goes first.
+    """A Pod among those with the same sort key; the smaller one is deleted first.
 
-    The order is v1.36's, which is not transitive where ready times that are equal meet others of the same age class.
+    The order is that of v1.36. It is not transitive where Pods with equal ready times are compared with Pods of the
+    same age bucket.
     """
 
-    __slots__ = ("created", "created_class", "pod", "ready_since", "restarts", "uid")
+    __slots__ = ("created", "created_bucket", "pod", "ready_since", "restarts", "uid")
 
     def __init__(self, pod: Pod, ages: AgeBuckets) -> None:
         self.pod = pod
         self.uid = pod.metadata.uid
         self.ready_since = _ready_since(pod)[1]
-        regular, sidecar = _restarts(pod)
+        regular, sidecar = _max_restarts(pod)
         self.restarts = (-regular, -sidecar)
         self.created = pod.metadata.creation_timestamp
-        self.created_class = ages[self.created]
+        self.created_bucket = ages[self.created]
 
     def __lt__(self, other: TiedPod) -> bool:
         if self.ready_since != other.ready_since:
             return self.uid < other.uid
         if self.restarts != other.restarts:
             return self.restarts < other.restarts
-        if self.created_class != other.created_class:
-            return self.created_class < other.created_class
+        if self.created_bucket != other.created_bucket:
+            return self.created_bucket < other.created_bucket
         return self.created != other.created and self.uid < other.uid
 
 
-def _in_order(tied: list[TiedPod]) -> list[TiedPod]:
-    """`tied` sorted; by a key where one says the same, which is nearly always."""
-    told: dict[datetime | None, tuple[tuple[int, int], int]] = {}
-    alike = True  # whether Pods of one ready time have the same restarts and age class
-    for each in tied:
-        mine = (each.restarts, each.created_class)
-        if told.setdefault(each.ready_since, mine) != mine:
-            alike = False
-            if len(told) > 1:
+def _sort_tied(tied: list[TiedPod]) -> list[TiedPod]:
+    """Sort Pods with the same sort key; uses a key function where it gives the same result, which is almost always."""
+    rank_by_ready_time: dict[datetime | None, tuple[tuple[int, int], int]] = {}
+    uniform = True  # True while Pods with the same ready time have the same restarts and age bucket
+    for tied_pod in tied:
+        rank = (tied_pod.restarts, tied_pod.created_bucket)
+        if rank_by_ready_time.setdefault(tied_pod.ready_since, rank) != rank:
+            uniform = False
+            if len(rank_by_ready_time) > 1:
                 return sorted(tied)
-    if alike:
-        return sorted(tied, key=lambda each: each.uid)
-    if len(told) > 1:
+    if uniform:
+        return sorted(tied, key=lambda tied_pod: tied_pod.uid)
+    if len(rank_by_ready_time) > 1:
         return sorted(tied)
-    return sorted(tied, key=lambda each: (each.restarts, each.created_class, each.uid))
+    return sorted(tied, key=lambda tied_pod: (tied_pod.restarts, tied_pod.created_bucket, tied_pod.uid))
 
 
 def deletion_order(pods: Iterable[Pod], related: PodsPerNode, now: datetime) -> Iterator[Pod]:
-    """`pods`, the one to go first at the front. Sorts no further than is asked for.
+    """Yield `pods` in deletion order. Sorts only as far as the caller consumes the result.
 
-    `related`: active Pods per node of all ReplicaSets of the same owner.
+    related: active Pods per node of all ReplicaSets of the same owner.
     """
     ages = AgeBuckets(now)
-    tied: dict[DeletionSortKey, list[Pod]] = {}
+    by_key: dict[DeletionSortKey, list[Pod]] = {}
     for pod in pods:
-        head = deletion_sort_key(pod, related.get(pod.spec.node_name, 0), ages)
-        among = tied.get(head)
-        if among is None:
-            tied[head] = [pod]
+        key = deletion_sort_key(pod, related.get(pod.spec.node_name, 0), ages)
+        same_key = by_key.get(key)
+        if same_key is None:
+            by_key[key] = [pod]
         else:
-            among.append(pod)
-    for head in sorted(tied):
-        yield from (each.pod for each in _in_order([TiedPod(pod, ages) for pod in tied[head]]))
+            same_key.append(pod)
+    for key in sorted(by_key):
+        yield from (tied_pod.pod for tied_pod in _sort_tied([TiedPod(pod, ages) for pod in by_key[key]]))
 
 
 def pods_to_delete(pods: Sequence[Pod], related: Callable[[], PodsPerNode], count: int, now: datetime) -> list[Pod]:
-    """The `count` Pods to delete, first to go first; if it is all of them, in the order given.
+    """Return the `count` Pods to delete, in deletion order; if that is all Pods, in the order of `pods`.
 
-    `related` is asked only if Pods have to be chosen.
+    `related` is called only if Pods have to be selected.
     """
     if count >= len(pods):
         return list(pods)
@@ -182,10 +184,10 @@ def pods_to_delete(pods: Sequence[Pod], related: Callable[[], PodsPerNode], coun
 
 
 def deletion_age_ratios(pods: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> list[int]:
-    """The age of each ready Pod chosen, in terms of the youngest ready one of all (1: about as young).
+    """Return the age of each selected ready Pod divided by the age of the youngest ready Pod (1: about as young).
 
-    For the metric replicaset_controller_sorting_deletion_age_ratio, and as that cut to whole numbers. Empty if no ready
-    Pod is old enough to be divided by.
+    For the metric replicaset_controller_sorting_deletion_age_ratio; truncated to integers as there. Empty if the
+    youngest ready Pod has age 0.
     """
 
     def age_ms(pod: Pod) -> int:

@@ -1,8 +1,7 @@
-"""The Pods of every ReplicaSet, grouped by what a reconcile asks of them and kept up to date event by event.
+"""The Pods of every ReplicaSet in groups of equal state, readiness and labels, updated with every event.
 
-A ReplicaSet of 5,000 Pods is reconciled whenever one of them changes. Its Pods fall into a handful of groups (active
-or terminating, ready or not, by labels), so that a reconcile looks at groups, and at single Pods only when it has to
-do something about them.
+A ReplicaSet of 5,000 Pods is reconciled whenever one of them changes. Its Pods form a few groups, so that a reconcile
+iterates over groups, and over single Pods only to create, delete, adopt or release them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ State = Literal["active", "terminating", "finished"]
 
 
 class PodGroupKey(NamedTuple):
-    """What the Pods of a group have in common."""
+    """State, readiness and labels, which the Pods of a group have in common."""
 
     state: State
     ready: bool
@@ -26,7 +25,7 @@ class PodGroupKey(NamedTuple):
 
 
 PodsByGroup = Mapping[PodGroupKey, Mapping[str, Pod]]
-"""Pods by key, by facts. No group is empty."""
+"""Pods by key, by group. No group is empty."""
 
 
 def pod_group_key(pod: Pod) -> PodGroupKey:
@@ -39,7 +38,7 @@ def pod_group_key(pod: Pod) -> PodGroupKey:
 
 
 def group_pods(pods: Iterable[Pod]) -> dict[PodGroupKey, dict[str, Pod]]:
-    """These Pods, whoever owns them, in groups."""
+    """Return these Pods in groups, whatever their owner."""
     groups: dict[PodGroupKey, dict[str, Pod]] = {}
     for pod in pods:
         groups.setdefault(pod_group_key(pod), {})[pod.key] = pod
@@ -47,54 +46,54 @@ def group_pods(pods: Iterable[Pod]) -> dict[PodGroupKey, dict[str, Pod]]:
 
 
 class PodGroups:
-    """Groups of the Pods under each owner (`ownership.controller_index_key`), and of orphans under their namespace.
+    """Groups of Pods by owner (`owner_references.controller_index_key`); orphans by namespace.
 
-    Invariant: equals `group_pods` over the Pods that CONTROLLER_INDEX has there, for owners of the one kind.
+    Invariant: equals `group_pods` over the Pods under the same value of CONTROLLER_INDEX, for owners of one kind.
     """
 
     def __init__(self, owner_kind: str) -> None:
         self._owner_kind = owner_kind
         self._groups: dict[str, dict[PodGroupKey, dict[str, Pod]]] = {}
 
-    def of(self, owner: str) -> PodsByGroup:
-        """The groups under an owner or namespace. A live view: do not await while iterating."""
+    def get(self, owner: str) -> PodsByGroup:
+        """Return the groups of an owner, or of a namespace's orphans. A live view: do not await while iterating."""
         return self._groups.get(owner, {})
 
     def add(self, pod: Pod) -> None:
-        where = self._where(pod)
-        if where is not None:
-            self._groups.setdefault(where, {}).setdefault(pod_group_key(pod), {})[pod.key] = pod
+        index_key = self._index_key(pod)
+        if index_key is not None:
+            self._groups.setdefault(index_key, {}).setdefault(pod_group_key(pod), {})[pod.key] = pod
 
     def update(self, old: Pod, new: Pod) -> None:
-        where, facts = self._where(new), pod_group_key(new)
-        if where is not None and where == self._where(old) and facts == pod_group_key(old):
-            self._groups.setdefault(where, {}).setdefault(facts, {})[new.key] = new
+        index_key, group_key = self._index_key(new), pod_group_key(new)
+        if index_key is not None and index_key == self._index_key(old) and group_key == pod_group_key(old):
+            self._groups.setdefault(index_key, {}).setdefault(group_key, {})[new.key] = new
             return
         self.remove(old)
         self.add(new)
 
     def remove(self, pod: Pod) -> None:
-        where = self._where(pod)
-        if where is None:
+        index_key = self._index_key(pod)
+        if index_key is None:
             return
-        groups = self._groups.get(where)
-        facts = pod_group_key(pod)
-        group = groups.get(facts) if groups is not None else None
+        groups = self._groups.get(index_key)
+        group_key = pod_group_key(pod)
+        group = groups.get(group_key) if groups is not None else None
         if groups is None or group is None or group.pop(pod.key, None) is None:
             return
         if not group:
-            del groups[facts]
+            del groups[group_key]
             if not groups:
-                del self._groups[where]
+                del self._groups[index_key]
 
     def check(self, pods: Iterable[Pod]) -> None:
-        """Assert the invariant against all Pods there are."""
+        """Assert the invariant for the given Pods, which must be all Pods in the store."""
         expected = PodGroups(self._owner_kind)
         for pod in pods:
             expected.add(pod)
         assert self._groups == expected._groups
 
-    def _where(self, pod: Pod) -> str | None:
+    def _index_key(self, pod: Pod) -> str | None:
         reference = controller_of(pod.metadata)
         if reference is not None and reference.kind != self._owner_kind:
             return None

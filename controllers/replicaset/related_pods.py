@@ -1,6 +1,6 @@
-"""How many related Pods each node has: those of all ReplicaSets of one owner, a Deployment's new and old ones.
+"""Related Pods per node: the Pods of all ReplicaSets of one owner, such as a Deployment's new and old ones.
 
-Where Pods have to go, those on crowded nodes go first. Source: getIndirectlyRelatedPods and
+A scale-down deletes Pods on nodes with many related Pods first. Source: getIndirectlyRelatedPods and
 getPodsRankedByRelatedPodsOnSameNode in pkg/controller/replicaset/replica_set.go.
 """
 
@@ -15,7 +15,7 @@ from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 
 HASH_LABEL = "pod-template-hash"
 HASH_INDEX = "template-hash"
-"""Pods by namespace and label pod-template-hash; those without the label are not in it."""
+"""Index of Pods by namespace and label pod-template-hash; Pods without the label are not in it."""
 
 
 def by_template_hash(pod: Pod) -> Iterable[str]:
@@ -25,7 +25,7 @@ def by_template_hash(pod: Pod) -> Iterable[str]:
 
 
 def active_pods_per_node(pods: Iterable[Pod]) -> dict[str, int]:
-    """How many of these Pods each node has, those that are active."""
+    """Return the number of active Pods per node."""
     counts: dict[str, int] = {}
     for pod in pods:
         if is_active(pod):
@@ -35,19 +35,19 @@ def active_pods_per_node(pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def related_pods(pods: Store[Pod], namespace: str, selectors: Iterable[LabelSelector | None]) -> Iterable[Pod]:
-    """The Pods in `namespace` that one of `selectors` matches, each once; an invalid selector matches none.
+    """Return the Pods in `namespace` that any of `selectors` matches, each once; an invalid selector matches none.
 
-    A Deployment's ReplicaSets select by hash, and are answered from the index. `pods` is viewed, not copied: do not
-    await while iterating.
+    ReplicaSets of a Deployment select by hash; their Pods come from the index. The store is not copied: do not await
+    while iterating.
     """
     by_hash: dict[str, list[Selector]] = {}
     others: list[Selector] = []
-    for wanted in selectors:
+    for label_selector in selectors:
         try:
-            selector = selector_from(wanted)
+            selector = selector_from(label_selector)
         except SelectorError:
             continue
-        template_hash = wanted.match_labels.get(HASH_LABEL) if wanted is not None else None
+        template_hash = label_selector.match_labels.get(HASH_LABEL) if label_selector is not None else None
         (others if template_hash is None else by_hash.setdefault(template_hash, [])).append(selector)
     if others:
         all_selectors = [*others, *(selector for selectors in by_hash.values() for selector in selectors)]
@@ -65,4 +65,4 @@ def _matching(pods: Iterable[Pod], selectors: list[Selector]) -> Iterable[Pod]:
 
 
 PodsPerNode = Mapping[str, int]
-"""Active related Pods by node name; a node that is not in it has none."""
+"""Active related Pods by node name; nodes without any are missing."""

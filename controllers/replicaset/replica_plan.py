@@ -1,4 +1,4 @@
-"""What a ReplicaSet does about its Pods: how many to create, which to delete, and what a new one looks like.
+"""Plan of a ReplicaSet's reconcile: how many Pods to create, which to delete, and the JSON of a new Pod.
 
 Pure functions. Source: manageReplicas in pkg/controller/replicaset/replica_set.go, GetPodFromTemplate in
 pkg/controller/controller_utils.go.
@@ -24,24 +24,27 @@ _MAX_NAME_LENGTH = 253
 
 
 class ReplicaPlan(msgspec.Struct, frozen=True):
-    """Never both."""
+    """Pods to create or to delete, never both."""
 
     create: int = 0
-    delete: tuple[Pod, ...] = ()  # first to go first
+    delete: tuple[Pod, ...] = ()  # in deletion order
 
     @property
-    def asks(self) -> bool:
-        """Whether there is anything to do."""
+    def has_changes(self) -> bool:
+        """Return True if there are Pods to create or delete."""
         return bool(self.create or self.delete)
 
 
 def plan_replicas(
     rs: ReplicaSet, active: PodsByGroup, related: Callable[[], PodsPerNode], now: datetime, *, burst: int
 ) -> ReplicaPlan:
-    """`active`: the owned, active Pods; `related`: active Pods per node of all ReplicaSets of the same owner, asked for
-    only if Pods have to be chosen. At most `burst` Pods are created or deleted at a time."""
-    have = sum(len(pods) for pods in active.values())
-    surplus = have - replicas_of(rs)
+    """Plan the creation or deletion of at most `burst` Pods.
+
+    active: the owned, active Pods. related: returns the active Pods per node of all ReplicaSets of the same owner;
+    called only if Pods have to be selected for deletion.
+    """
+    current = sum(len(pods) for pods in active.values())
+    surplus = current - replicas_of(rs)
     if surplus < 0:
         return ReplicaPlan(create=min(-surplus, burst))
     count = min(surplus, burst)
@@ -52,23 +55,23 @@ def plan_replicas(
 
 
 def generate_name(owner_name: str) -> str:
-    """The prefix of the names of an owner's Pods: with a dash, unless no Pod could be named so."""
+    """Return the generateName prefix of an owner's Pods: with a dash, unless that gives no valid Pod name."""
     prefix = f"{owner_name}-"
-    masked = f"{prefix[:-2]}a"  # what the server puts in place of the dash is a letter or digit
+    masked = f"{prefix[:-2]}a"  # maskTrailingDash of apimachinery, used to validate generateName
     if len(masked) <= _MAX_NAME_LENGTH and _SUBDOMAIN.fullmatch(masked):
         return prefix
     return owner_name
 
 
 def pod_from_template(rs: ReplicaSet) -> dict[str, JSON]:
-    """A Pod of `rs`, to be created in its namespace."""
+    """Return the JSON of a Pod of `rs`, to be created in its namespace."""
     template = rs.spec.template
-    wanted = template.get("metadata") or {}
+    template_metadata = template.get("metadata") or {}
     metadata: dict[str, JSON] = {
         "generateName": generate_name(rs.metadata.name),
         "ownerReferences": [controller_reference(rs)],
     }
     for name in ("labels", "annotations", "finalizers"):
-        if wanted.get(name):
-            metadata[name] = wanted[name]
+        if template_metadata.get(name):
+            metadata[name] = template_metadata[name]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}

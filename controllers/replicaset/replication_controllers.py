@@ -1,7 +1,7 @@
-"""ReplicaSets and ReplicationControllers: the same controller over two resources.
+"""ReplicaSets and ReplicationControllers as two variants of the same controller.
 
-A ReplicationController is read as the older API version of a ReplicaSet that it is; the two have their own queues,
-names and metrics. Source: pkg/controller/replication/conversion.go.
+A ReplicationController is converted to a ReplicaSet. The variants have separate queues, names and metrics. Source:
+pkg/controller/replication/conversion.go.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from kubeloop.kube.objects.resources import REPLICA_SETS, REPLICATION_CONTROLLER
 
 
 class ControllerVariant(msgspec.Struct, frozen=True):
-    """name: of the controller, its queue and its metrics. read: an object of the resource as a ReplicaSet.
-    tells_terminating: whether the API has status.terminatingReplicas for it."""
+    """One of the two resources that the ReplicaSet controller reconciles.
+
+    name: of the controller, its queue and its metrics. to_replica_set: converts an object of `resource`.
+    has_terminating_replicas: the API has status.terminatingReplicas for the resource.
+    """
 
     name: str
     resource: Resource[Any]
-    read: Callable[[Any], ReplicaSet]
+    to_replica_set: Callable[[Any], ReplicaSet]
     has_terminating_replicas: bool
 
     @property
@@ -30,7 +33,7 @@ class ControllerVariant(msgspec.Struct, frozen=True):
 
 
 def as_replica_set(rc: ReplicationController) -> ReplicaSet:
-    """A ReplicationController in the words of a ReplicaSet; kind and apiVersion stay its own."""
+    """Convert a ReplicationController to a ReplicaSet; kind and apiVersion stay those of a ReplicationController."""
     spec = rc.spec
     return ReplicaSet(
         api_version=rc.api_version or REPLICATION_CONTROLLERS.api_version,
@@ -39,7 +42,7 @@ def as_replica_set(rc: ReplicationController) -> ReplicaSet:
         spec=ReplicaSetSpec(
             replicas=spec.replicas,
             min_ready_seconds=spec.min_ready_seconds,
-            # an RC without a selector has none: unlike an empty one, it matches nothing
+            # without a selector it has none, which (unlike an empty selector) matches nothing
             selector=LabelSelector(match_labels=spec.selector) if spec.selector else None,
             template=spec.template,
         ),
@@ -47,11 +50,11 @@ def as_replica_set(rc: ReplicationController) -> ReplicaSet:
     )
 
 
-def _itself(rs: ReplicaSet) -> ReplicaSet:
+def _identity(rs: ReplicaSet) -> ReplicaSet:
     return rs
 
 
-REPLICA_SET = ControllerVariant("replicaset", REPLICA_SETS, _itself, has_terminating_replicas=True)
+REPLICA_SET = ControllerVariant("replicaset", REPLICA_SETS, _identity, has_terminating_replicas=True)
 REPLICATION_CONTROLLER = ControllerVariant(
     "replicationmanager", REPLICATION_CONTROLLERS, as_replica_set, has_terminating_replicas=False
 )

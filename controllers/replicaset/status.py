@@ -1,4 +1,4 @@
-"""The status of a ReplicaSet, from its Pods. Pure functions. Source: pkg/controller/replicaset/replica_set_utils.go."""
+"""Status of a ReplicaSet, computed from its Pods. Source: pkg/controller/replicaset/replica_set_utils.go."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ REPLICA_FAILURE = "ReplicaFailure"
 
 
 def replicas_of(rs: ReplicaSet) -> int:
-    """spec.replicas; 1 where it is not set, as the API defaults it."""
+    """Return spec.replicas; 1 if it is not set, which is the API's default."""
     return 1 if rs.spec.replicas is None else rs.spec.replicas
 
 
 def replica_set_status(
     rs: ReplicaSet, active: PodsByGroup, terminating: int | None, failure: str | None, now: datetime
 ) -> ReplicaSetStatus:
-    """The status that follows from these Pods. `active`: the owned, active Pods; `terminating`: how many owned ones
-    terminate, None where the status does not tell; `failure`: why creating or deleting Pods failed just now, else
-    None."""
+    """Return the status that results from the Pods.
+
+    active: the owned, active Pods. terminating: the number of owned terminating Pods, None if the status has no such
+    field. failure: why creating or deleting Pods failed in this reconcile, else None.
+    """
     template_labels: Iterable[tuple[str, str]] = ((rs.spec.template.get("metadata") or {}).get("labels") or {}).items()
-    wanted = frozenset(template_labels)
+    template_label_set = frozenset(template_labels)
     min_ready_seconds = rs.spec.min_ready_seconds
     replicas = fully_labeled = ready = available = 0
-    for facts, pods in active.items():
+    for group_key, pods in active.items():
         count = len(pods)
         replicas += count
-        if wanted <= facts.labels:
+        if template_label_set <= group_key.labels:
             fully_labeled += count
-        if facts.ready:
+        if group_key.ready:
             ready += count
             if min_ready_seconds == 0:
                 available += count
@@ -72,7 +74,7 @@ def _conditions(rs: ReplicaSet, surplus: int, failure: str | None, now: datetime
 
 
 def needs_status_write(rs: ReplicaSet, status: ReplicaSetStatus) -> bool:
-    """Whether `status` says anything new, or the spec changed since the status was written."""
+    """Return True if `status` differs from the stored status, or the spec changed since that was written."""
     return rs.metadata.generation != rs.status.observed_generation or (
         replace(status, observed_generation=rs.status.observed_generation) != rs.status
     )

@@ -59,7 +59,7 @@ def test_groups_hold_what_the_pods_say_whatever_came_before(events):
             current[new.key] = new
         groups.check(current.values())
         orphans = [each for each in current.values() if not each.metadata.owner_references]
-        assert groups.of("ns") == group_pods(orphans)
+        assert groups.get("ns") == group_pods(orphans)
 
 
 def replica_set(replicas: int) -> ReplicaSet:
