@@ -351,7 +351,7 @@ class ReplicaSetController:
         return snapshot, terminating
 
     def related_pods_per_node(self, rs: ReplicaSet) -> PodsPerNode:
-        """Return the active Pods per node of all ReplicaSets with the same owner as `rs`, a Deployment's new and old."""
+        """Return the active Pods per node of all ReplicaSets that have the owner of `rs`, such as a Deployment."""
         owner = controller_of(rs.metadata)
         if owner is None:
             return {}
@@ -372,7 +372,7 @@ class ReplicaSetController:
     # --- writes ----------------------------------------------------------------------------------------------------
 
     async def _apply(self, rs: ReplicaSet, plan: ReplicaPlan, reconcile: Reconcile) -> Exception | None:
-        """Create and delete Pods. Returns the first failure and does not raise it: the status is written in any case."""
+        """Create and delete Pods. Returns the first failure instead of raising it, since the status follows."""
         if plan.create:
             # Before the first request: the watch may show a Pod before our call returns. An event that is not yet
             # expected is not counted, and the controller would wait for that Pod until the expectation expires.
