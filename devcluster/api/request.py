@@ -14,7 +14,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.api.deferred_work import Later
-    from kubeloop.devcluster.api.request_info import Route
+    from kubeloop.devcluster.api.request_info import RequestInfo
 
 JSON_TYPE = "application/json"
 PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
@@ -47,7 +47,7 @@ class Request:
     body: bytes = b""
     warnings: list[str] = field(default_factory=list)
     user: dict[str, Any] = field(default_factory=dict)
-    route: Route | None = None
+    route: RequestInfo | None = None
     later: Later | None = None
 
     @classmethod

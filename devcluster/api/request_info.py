@@ -13,7 +13,7 @@ from kubeloop.kube.json_object import JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RequestInfo:
     """A path that names a resource: a collection (no name), an object, or a subresource of it."""
 
     served: Served
@@ -23,7 +23,7 @@ class Route:
 
 
 @lru_cache(maxsize=4096)
-def route(path: str) -> Route | None:
+def route(path: str) -> RequestInfo | None:
     """None for paths that name no API group and version; those are discovery's, or nobody's.
 
     Raises StatusError 404 for paths below a served group that name nothing.
@@ -54,13 +54,13 @@ def route(path: str) -> Route | None:
         raise errors.path_not_found()
     if subresource and subresource not in resource.subresources:
         raise errors.path_not_found()
-    return Route(served, namespace, name, subresource)
+    return RequestInfo(served, namespace, name, subresource)
 
 
 _WATCHED = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch(/.*)")
 
 
-def watched(path: str, method: str) -> Route | None:
+def watched(path: str, method: str) -> RequestInfo | None:
     """What is watched at a path of old, with "watch" after the version; None for all other paths.
 
     Raises StatusError 404 for what cannot be watched, 405 for other methods than GET.
@@ -80,7 +80,7 @@ _COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 
 
-def verb(found: Route, method: str) -> str:
+def verb(found: RequestInfo, method: str) -> str:
     """The verb of a method at this path. Raises StatusError 404, 405."""
     if found.subresource == "proxy" and method in ("HEAD", "OPTIONS"):
         method = "GET"  # whatever the method is: it is meant for somebody else
@@ -101,7 +101,7 @@ def verb(found: Route, method: str) -> str:
 OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
-def check_names(found: Route, obj: JSON) -> None:
+def check_names(found: RequestInfo, obj: JSON) -> None:
     """Is an object the one that its path names? A namespace that is left out is filled in. Raises StatusError 400."""
     metadata = obj["metadata"]
     if not found.served.resource.namespaced:

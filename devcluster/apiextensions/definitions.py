@@ -15,12 +15,12 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.api.deferred_work import Waiting
 from kubeloop.devcluster.api.delete_options import DeleteOptions
-from kubeloop.devcluster.api.request_info import Route
+from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served, served
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_RULE
 from kubeloop.devcluster.apiextensions.served_version import Version, version_rank
-from kubeloop.devcluster.handlers.delete import Deleting
+from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP, approval, is_protected, with_condition
 from kubeloop.devcluster.storage.store import Change, Store
@@ -46,7 +46,7 @@ class Definitions:
     """
 
     def __init__(
-        self, store: Store, deleting: Deleting, clock: Clock, waiting: Waiting, changed: Callable[[Served], None]
+        self, store: Store, deleting: ObjectDeleter, clock: Clock, waiting: Waiting, changed: Callable[[Served], None]
     ) -> None:
         self._store = store
         self._waiting = waiting
@@ -244,7 +244,7 @@ class Definitions:
             ),
         )
 
-    def route(self, path: str, method: str) -> Route | None:
+    def route(self, path: str, method: str) -> RequestInfo | None:
         """What a path names, None if it is no custom resource. Raises StatusError 404 for what it lacks."""
         parts = path.strip("/").split("/")
         if len(parts) < 4 or parts[0] != "apis":
@@ -264,7 +264,7 @@ class Definitions:
             return None
         if subresource and subresource not in resource.subresources:
             raise errors.not_found(resource, name)
-        return Route(found.served, namespace, name, subresource)
+        return RequestInfo(found.served, namespace, name, subresource)
 
     # --- deletion -----------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ _MAX_GENERATED_NAME = 63
 _GENERATE_TRIES = 8
 
 
-class Writing:
+class ObjectWriter:
     """Writes of one server."""
 
     def __init__(

@@ -27,7 +27,7 @@ _PODS_STAY = (
 )
 
 
-class Deleting:
+class ObjectDeleter:
     """Deletions of one server."""
 
     def __init__(self, store: Store, admission: Admission, clock: Clock) -> None:

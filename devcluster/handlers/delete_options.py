@@ -13,7 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import META_VERSION, DeleteOptions
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.handlers.get_list_watch import query_integer
+from kubeloop.devcluster.handlers.list_options import query_integer
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.request_bodies import META_TYPE, UNREADABLE, check_type_meta, parse_body
 from kubeloop.kube.json_object import JSON

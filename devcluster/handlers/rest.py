@@ -19,7 +19,7 @@ from kubeloop.devcluster.admission.policies.active import Policies
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Later, Waiting
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, Route, check_names, verb
+from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, RequestInfo, check_names, verb
 from kubeloop.devcluster.api.served_resources import (
     BINDINGS,
     SELF_SUBJECT_REVIEWS,
@@ -33,17 +33,13 @@ from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authentication
 from kubeloop.devcluster.authentication.token_requests import granted, with_usual_duration
 from kubeloop.devcluster.authentication.token_signing import TokenKey
-from kubeloop.devcluster.handlers.binding_eviction import PodSubresources
-from kubeloop.devcluster.handlers.create_update import Writing, check_version
-from kubeloop.devcluster.handlers.delete import Deleting, deletion_warnings
+from kubeloop.devcluster.handlers.binding import PodBinder
+from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version
+from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.delete_options import read_delete_options
-from kubeloop.devcluster.handlers.get_list_watch import (
-    list_json,
-    list_page,
-    open_watch,
-    parse_list_options,
-    parse_revision,
-)
+from kubeloop.devcluster.handlers.eviction import PodEvictor
+from kubeloop.devcluster.handlers.list import list_json, list_page
+from kubeloop.devcluster.handlers.list_options import parse_list_options, parse_resource_version
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
     PATCH_TYPES,
@@ -55,6 +51,7 @@ from kubeloop.devcluster.handlers.patch import (
 )
 from kubeloop.devcluster.handlers.scale import read_scale, write_scale
 from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
+from kubeloop.devcluster.handlers.watch import open_watch
 from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
@@ -124,12 +121,13 @@ class Rest:
         self._waiting = waiting
         self.policies = Policies(store, waiting)
         admission = Admission(store, clock, self.policies)
-        self._writing = Writing(store, admission, addresses, clock=clock, rng=rng)
-        self.deleting = Deleting(store, admission, clock)
-        self._pods = PodSubresources(store, self._writing, self.deleting, clock)
-        self._watchers: dict[Watcher, Route] = {}
+        self._writer = ObjectWriter(store, admission, addresses, clock=clock, rng=rng)
+        self.deleter = ObjectDeleter(store, admission, clock)
+        self._binder = PodBinder(store, clock)
+        self._evictor = PodEvictor(store, self.deleter, clock)
+        self._watchers: dict[Watcher, RequestInfo] = {}
 
-    def answer(self, request: Request, found: Route) -> Response:
+    def answer(self, request: Request, found: RequestInfo) -> Response:
         """Answer a request for a resource. Raises StatusError."""
         self.policies.asked = request
         try:
@@ -137,7 +135,7 @@ class Rest:
         finally:
             self.policies.asked = None
 
-    def _answer(self, request: Request, found: Route, asked: str) -> Response:
+    def _answer(self, request: Request, found: RequestInfo, asked: str) -> Response:
         if found.subresource:
             return self._subresource(request, found, asked)
         match asked:
@@ -158,19 +156,19 @@ class Rest:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _stored(self, found: Route) -> Stored:
+    def _stored(self, found: RequestInfo) -> Stored:
         resource = found.served.resource
         stored = self._store.table(resource).get(object_key(found.namespace, found.name))
         if stored is None:
             raise errors.not_found(resource, found.name)
         return stored
 
-    def _get(self, request: Request, found: Route) -> Response:
+    def _get(self, request: Request, found: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         if request.flag("export"):
             raise errors.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
         try:
-            revision = parse_revision(request.option("resourceVersion"))
+            revision = parse_resource_version(request.option("resourceVersion"))
         except ValueError as error:
             raise errors.internal(str(error)) from error
         if revision is not None and revision > self._store.revision:
@@ -180,7 +178,7 @@ class Rest:
         stored = self._stored(found)
         return self._object(request, found.served, 200, stored.object, stored=stored, view=view)
 
-    def _list(self, request: Request, found: Route) -> Response:
+    def _list(self, request: Request, found: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""), "list")
         target = found.served
         options = parse_list_options(request, target, found.namespace, found.name)
@@ -211,7 +209,7 @@ class Rest:
             kind, api_version = target.list_kind, resource.api_version
         return document(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
 
-    def watch(self, request: Request, found: Route) -> Response:
+    def watch(self, request: Request, found: RequestInfo) -> Response:
         """The changes of a collection, or of one object in it. Raises StatusError."""
         view = negotiate(request.headers.get("accept", ""), "watch")
         target = found.served
@@ -273,7 +271,7 @@ class Rest:
 
         return WordedFrames(_unless_later(frame))
 
-    def watched(self) -> list[Route]:
+    def watched(self) -> list[RequestInfo]:
         """What open watches watch."""
         return [*self._watchers.values()]
 
@@ -346,10 +344,10 @@ class Rest:
         if not writer.applied:
             body.obj = from_stored(target, to_stored(target, body.obj))
             if before is None:
-                track_create(target, body.obj, writer, self._writing.now, subresource=subresource)
+                track_create(target, body.obj, writer, self._writer.now, subresource=subresource)
             else:
                 live = from_stored(target, before.object)
-                track_update(target, body.obj, live, writer, self._writing.now, subresource=subresource)
+                track_update(target, body.obj, live, writer, self._writer.now, subresource=subresource)
         body.obj = self._stored_form(target, body.obj)
         return replace(writer, applied=True)
 
@@ -360,7 +358,7 @@ class Rest:
         apply_defaults(target.stored_as, stored)
         return stored
 
-    def _create(self, request: Request, found: Route) -> Response:
+    def _create(self, request: Request, found: RequestInfo) -> Response:
         target = found.served
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
@@ -369,10 +367,10 @@ class Rest:
         if not target.stored:
             return self._virtual(request, found)
         body = self._read(request, target, "CreateOptions")
-        self._writing.set_namespace(target, body.obj.setdefault("metadata", {}), found.namespace)
+        self._writer.set_namespace(target, body.obj.setdefault("metadata", {}), found.namespace)
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), None)
-        obj = self._writing.create(target, body, found.namespace, writer, request.warnings, dry_run=dry_run)
+        obj = self._writer.create(target, body, found.namespace, writer, request.warnings, dry_run=dry_run)
         return self._written(request, target, 201, obj, view)
 
     def _written(self, request: Request, target: Served, status: int, obj: JSON, view: View) -> Response:
@@ -383,17 +381,17 @@ class Rest:
             stored = None
         return self._object(request, target, status, obj, stored=stored, view=view)
 
-    def _virtual(self, request: Request, found: Route) -> Response:
+    def _virtual(self, request: Request, found: RequestInfo) -> Response:
         target = found.served
         body = self._read(request, target, "CreateOptions")
-        self._writing.set_namespace(target, body.obj["metadata"], found.namespace)
-        track_create(target, body.obj, writer_of(request), self._writing.now)
+        self._writer.set_namespace(target, body.obj["metadata"], found.namespace)
+        track_create(target, body.obj, writer_of(request), self._writer.now)
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
-            obj["metadata"]["creationTimestamp"] = self._writing.now()
+            obj["metadata"]["creationTimestamp"] = self._writer.now()
         return self._object(request, target, 201, obj)
 
-    def _update(self, request: Request, found: Route, subresource: str = "") -> Response:
+    def _update(self, request: Request, found: RequestInfo, subresource: str = "") -> Response:
         target = found.served
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "UpdateOptions")
@@ -411,18 +409,18 @@ class Rest:
             check_version(body.obj["metadata"].get("resourceVersion"))
             if not dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)
-            obj = self._writing.create(
+            obj = self._writer.create(
                 target, body, found.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
             return self._written(request, target, 201, obj, view)
-        obj = self._writing.update(
+        obj = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource
         )
         return self._written(request, target, 200, obj, view)
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
-    def _patch(self, request: Request, found: Route, subresource: str = "") -> Response:
+    def _patch(self, request: Request, found: RequestInfo, subresource: str = "") -> Response:
         kind = patch_type(request)
         custom = found.served.custom
         if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
@@ -441,12 +439,12 @@ class Rest:
         check_names(found, body.obj)
         body = self._incoming(request, target, body)
         writer = self._track(target, body, writer_of(request), before, subresource)
-        obj = self._writing.update(
+        obj = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
         return self._written(request, target, 200, obj, view)
 
-    def _apply(self, request: Request, found: Route, subresource: str, *, dry_run: bool, view: View) -> Response:
+    def _apply(self, request: Request, found: RequestInfo, subresource: str, *, dry_run: bool, view: View) -> Response:
         target, resource = found.served, found.served.resource
         mode = field_validation(request, "PatchOptions")
         before = self._store.table(resource).get(object_key(found.namespace, found.name))
@@ -481,18 +479,18 @@ class Rest:
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
-            created = self._writing.create(
+            created = self._writer.create(
                 target, body, found.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
             return self._written(request, target, 201, created, view)
-        updated = self._writing.update(
+        updated = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
         return self._written(request, target, 200, updated, view)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
-    def _delete(self, request: Request, found: Route) -> Response:
+    def _delete(self, request: Request, found: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         options = read_delete_options(request)
         target = found.served
@@ -500,7 +498,7 @@ class Rest:
         stored = self._stored(found)
         if target.custom is not None:
             target.custom.prepare([stored.object])  # what cannot be shown is not deleted
-        obj, gone = self.deleting.delete(stored_form(target), stored, options)
+        obj, gone = self.deleter.delete(stored_form(target), stored, options)
         if not gone or target.deleted_whole:
             accepted = not gone and options.orphan_dependents is False
             return self._object(request, target, 202 if accepted else 200, obj, view=view)
@@ -511,7 +509,7 @@ class Rest:
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
         return document(200, {**_SUCCESS, "details": details}, view)
 
-    def _delete_collection(self, request: Request, found: Route) -> Response:
+    def _delete_collection(self, request: Request, found: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         target = found.served
         chosen = parse_list_options(request, target, found.namespace)
@@ -531,13 +529,13 @@ class Rest:
         self._waiting.allowed = False
         for listed in items:
             if (stored := table.get(listed.key)) is not None:  # a list of the past names what may have changed since
-                self.deleting.delete(stored_form(target), stored, options)
+                self.deleter.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
         return self._list_of(request, target, objects, metadata, view)
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
-    def _subresource(self, request: Request, found: Route, asked: str) -> Response:
+    def _subresource(self, request: Request, found: RequestInfo, asked: str) -> Response:
         match found.subresource:
             case "status":
                 return self._like_the_object(request, found, asked, "status")
@@ -555,7 +553,7 @@ class Rest:
                 return self._token_request(request, found)
         return self._stream(request, found)
 
-    def _stream(self, request: Request, found: Route) -> Response:
+    def _stream(self, request: Request, found: RequestInfo) -> Response:
         """log, exec, attach, portforward, proxy."""
         asked, container = found.subresource, request.option("container")
         if asked == "log":
@@ -568,14 +566,14 @@ class Rest:
             return refuse_proxy(self._store, found.served.resource, found.namespace, found.name)
         return refuse_stream(self._store, self._stored(found).object, asked, container)
 
-    def _like_the_object(self, request: Request, found: Route, asked: str, subresource: str) -> Response:
+    def _like_the_object(self, request: Request, found: RequestInfo, asked: str, subresource: str) -> Response:
         if asked == "get":
             return self._get(request, found)
         if asked == "update":
             return self._update(request, found, subresource)
         return self._patch(request, found, subresource)
 
-    def _bind(self, request: Request, found: Route) -> Response:
+    def _bind(self, request: Request, found: RequestInfo) -> Response:
         """pods/binding, and bindings, which name their pod themselves and know nothing of uids."""
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
@@ -587,10 +585,10 @@ class Rest:
         elif name != found.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
         self.policies.check("CREATE", body.obj, None)
-        self._pods.bind(name, found.namespace, body.obj, dry_run=dry_run)
+        self._binder.bind(name, found.namespace, body.obj, dry_run=dry_run)
         return document(201, {**_SUCCESS, "code": 201}, view)
 
-    def _evict(self, request: Request, found: Route) -> Response:
+    def _evict(self, request: Request, found: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         read_dry_run(request, "CreateOptions")
         body = self._created_below(request, found, _EVICTION, also=_EVICTION_VERSIONS)
@@ -606,11 +604,11 @@ class Rest:
             one, other = (f"[{' '.join(each)}]" for each in (asked, wanted))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         self.policies.check("CREATE", body.obj, None)
-        self._pods.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
+        self._evictor.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
         return document(201, {**_SUCCESS, "code": 201}, view)
 
     def _created_below(
-        self, request: Request, found: Route, resource: Resource[JSON], also: Sequence[str] = ()
+        self, request: Request, found: RequestInfo, resource: Resource[JSON], also: Sequence[str] = ()
     ) -> Body:
         """The body of what is created for a pod and not kept. Raises StatusError 400, 404."""
         body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
@@ -624,21 +622,21 @@ class Rest:
             raise errors.not_found(NAMESPACES, found.namespace)
         return body
 
-    def _scale(self, request: Request, found: Route, asked: str) -> Response:
+    def _scale(self, request: Request, found: RequestInfo, asked: str) -> Response:
         target, stored = found.served, self._stored
         if asked == "get":
             return self._object(request, target, 200, read_scale(target, stored(found)))
-        scale = write_scale(request, found, asked, lambda: stored(found), self._writing)
+        scale = write_scale(request, found, asked, lambda: stored(found), self._writer)
         return self._object(request, target, 200, scale)
 
-    def _token_request(self, request: Request, found: Route) -> Response:
+    def _token_request(self, request: Request, found: RequestInfo) -> Response:
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         request.warnings += body.warnings
         if (body.obj["metadata"].get("namespace") or found.namespace) != found.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
         read_dry_run(request, "CreateOptions")
         with_usual_duration(body.obj)
-        track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writing.now, subresource="token")
+        track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writer.now, subresource="token")
         obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng, self._keys)
         self.policies.check("CREATE", {**obj, "status": {"token": "", "expirationTimestamp": None}}, None)
         return self._object(request, found.served, 201, obj)

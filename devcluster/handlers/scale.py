@@ -17,10 +17,10 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request_info import Route, check_names
+from kubeloop.devcluster.api.request_info import RequestInfo, check_names
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.handlers.create_update import Writing
+from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
     PATCH_TYPES,
@@ -97,7 +97,9 @@ def read_scale(target: Served, stored: Stored) -> JSON:
     return scale_of(obj) if target.custom is None else target.custom.scale_of(obj, reading=True)
 
 
-def write_scale(request: Request, found: Route, asked: str, stored: Callable[[], Stored], writing: Writing) -> JSON:
+def write_scale(
+    request: Request, found: RequestInfo, asked: str, stored: Callable[[], Stored], writing: ObjectWriter
+) -> JSON:
     """Put, patch or apply a Scale: the one that there is then.
 
     asked: "update" or "patch". stored: the object that the path names. Raises StatusError.
@@ -145,7 +147,7 @@ def write_scale(request: Request, found: Route, asked: str, stored: Callable[[],
     return scale_of(obj) if custom is None else custom.scale_of(obj)
 
 
-def _applied(request: Request, found: Route, old: JSON, mode: FieldValidation, writing: Writing) -> Body:
+def _applied(request: Request, found: RequestInfo, old: JSON, mode: FieldValidation, writing: ObjectWriter) -> Body:
     given, repeated = read_configuration(request.body, SCALE)
     given["metadata"] = given.get("metadata") or {}
     given["metadata"].setdefault("name", found.name)
@@ -173,7 +175,7 @@ def _not_converted(which: str, named: str) -> str:
     return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {why}"
 
 
-def _patched(request: Request, found: Route, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
+def _patched(request: Request, found: RequestInfo, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
     # a patch meets the Scale in the server's memory, where replicas are there even if they are 0
     whole = {**old, "spec": {"replicas": 0, **old["spec"]}}
     return patched(whole, request.body, patch_type, SCALE, mode)

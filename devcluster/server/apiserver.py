@@ -22,7 +22,7 @@ import msgspec
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.deferred_work import Later, RequestClock, Waiting
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
-from kubeloop.devcluster.api.request_info import Route
+from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.apiextensions.openapi_documents import Documents
 from kubeloop.devcluster.authentication.authenticator import Authentication
@@ -115,7 +115,7 @@ class ApiServer:
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        self._definitions = Definitions(self.store, self._rest.deleting, clock, self._waiting, self._rest.end_watches)
+        self._definitions = Definitions(self.store, self._rest.deleter, clock, self._waiting, self._rest.end_watches)
         self._rest.policies.definitions = self._definitions
         self._bootstrap.local_services.settle()
         self._documents = Documents(self._definitions)
@@ -246,7 +246,7 @@ class ApiServer:
             failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
             return failed(request, failure)
 
-    def _route(self, request: Request) -> Route | None:
+    def _route(self, request: Request) -> RequestInfo | None:
         return request_info.route(request.path) or self._definitions.route(request.path, request.method)
 
     def _authenticate(self, request: Request) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.devcluster.api.request import Request, Response, text_response
-from kubeloop.devcluster.api.request_info import Route
+from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.server.health_paths import HEALTH
 from kubeloop.devcluster.storage.store import Store
@@ -93,7 +93,7 @@ class RequestMetrics:
             series.sizes[0 if size <= BYTES[0] else bisect_left(BYTES, size)] += 1
             series.size += size
 
-    def answer(self, request: Request, watched: Iterable[Route]) -> Response:
+    def answer(self, request: Request, watched: Iterable[RequestInfo]) -> Response:
         """/metrics and /metrics/slis, to which a DELETE means to begin anew. watched: what open watches watch."""
         slis = request.path.rstrip("/").endswith("slis")
         if request.method == "DELETE":
@@ -107,7 +107,7 @@ class RequestMetrics:
 
     # --- exposition ---------------------------------------------------------------------------------------------------
 
-    def text(self, watched: Iterable[Route]) -> str:
+    def text(self, watched: Iterable[RequestInfo]) -> str:
         """watched: what open watches watch."""
         series = list({id(each): each for each in self._series.values()}.values())
         return "".join(
@@ -195,7 +195,7 @@ def _sizes(series: list[_Series]) -> Iterator[str]:
             yield from _histogram("apiserver_response_sizes", labels, BYTES, each.sizes, each.size)
 
 
-def _open(watched: Iterable[Route]) -> Iterator[tuple[Labels, float]]:
+def _open(watched: Iterable[RequestInfo]) -> Iterator[tuple[Labels, float]]:
     counts = Counter((each.served.resource, bool(each.name), bool(each.namespace)) for each in watched)
     for (resource, named, spaced), count in counts.items():
         yield {

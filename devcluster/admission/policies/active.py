@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kubeloop.devcluster.api.deferred_work import Waiting
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request_info import Route
+from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import (
     BY_KIND,
     MUTATING_ADMISSION_POLICIES,
@@ -189,14 +189,14 @@ class Policies:
         return found
 
 
-def _route(request: Request) -> Route:
+def _route(request: Request) -> RequestInfo:
     assert request.route is not None, "a request is answered when its route is known"
     return request.route
 
 
 def _attributes(
     request: Request,
-    route: Route,
+    route: RequestInfo,
     operation: Operation,
     obj: JSON | None,
     old: JSON | None,

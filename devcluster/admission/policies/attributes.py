@@ -8,7 +8,7 @@ from typing import Literal
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request_info import Route
+from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH, Served
 from kubeloop.devcluster.registry.scale import scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored
@@ -41,7 +41,7 @@ def kind_of(served: Served, subresource: str) -> tuple[str, str, str]:
 _SWITCHES = ("stdin", "stdout", "stderr", "tty")
 
 
-def connect_options(request: Request, route: Route) -> JSON:
+def connect_options(request: Request, route: RequestInfo) -> JSON:
     """What is sent to exec, attach, portforward and proxy: the query as an object."""
     group, version, kind = kind_of(route.served, route.subresource)
     options: JSON = {"kind": kind, "apiVersion": f"{group}/{version}" if group else version}

@@ -1,0 +1,95 @@
+"""The binding subresource of pods: a scheduler assigns a pod to a node.
+
+Source: pkg/registry/core/pod/storage (BindingREST) of v1.36.
+"""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.conditions import set_condition
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import NODES, PODS
+
+_TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+class PodBinder:
+    """Binds the pods of one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def bind(self, name: str, namespace: str, binding: JSON, *, dry_run: bool) -> None:
+        """Set the pod's node and the condition PodScheduled. Raises StatusError 400, 404, 409, 500."""
+        node_name = _node_name(binding)
+        if not name:
+            raise errors.bad_request("Name parameter required.")
+        before = self._store.table(PODS).get(f"{namespace}/{name}")
+        if before is None:
+            raise errors.not_found(PODS, name)
+        pod, metadata = before.object, before.object["metadata"]
+        binding_metadata = binding.get("metadata", {})
+        _check_bindable(name, pod, binding_metadata)
+        bound = {**pod, "spec": {**pod["spec"], "nodeName": node_name}}
+        annotations = binding_metadata.get("annotations") or {}
+        labels = binding_metadata.get("labels") or {}
+        new_metadata = {**metadata}
+        if annotations:
+            new_metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
+        if labels:
+            new_metadata["labels"] = {**metadata.get("labels", {}), **labels}
+        bound["metadata"] = new_metadata
+        bound["status"] = _with_pod_scheduled(pod["status"], rfc3339(self._clock.now()))
+        bound["status"].pop("nominatedNodeName", None)
+        self._add_topology_labels(bound, node_name)
+        if not dry_run:
+            self._store.table(PODS).update(before, bound)
+
+    def _add_topology_labels(self, pod: JSON, node_name: str) -> None:
+        """Copy zone and region labels of the node to the pod. Source: PodTopologyLabels admission (KEP-4742)."""
+        node = self._store.get(NODES, "", node_name)
+        node_labels = (node or {}).get("metadata", {}).get("labels", {})
+        labels = {key: node_labels[key] for key in _TOPOLOGY_LABELS if key in node_labels}
+        if labels:
+            pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **labels}
+
+
+def _node_name(binding: JSON) -> str:
+    """Return the target node of a Binding. Raises StatusError 500: Kubernetes returns these errors without a Status."""
+    target = binding.get("target", {})
+    causes = []
+    if target.get("kind") not in ("", None, "Node"):
+        text = f'Unsupported value: {quoted(target["kind"])}: supported values: "Node", "<empty>"'
+        causes.append(f"target.kind: {text}")
+    if not target.get("name"):
+        causes.append("target.name: Required value")
+    if causes:
+        raise errors.internal(causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]")
+    name: str = target["name"]
+    return name
+
+
+def _check_bindable(name: str, pod: JSON, binding_metadata: JSON) -> None:
+    """Raises StatusError 409 if a precondition fails, or the pod is deleted, bound or gated."""
+    metadata = pod["metadata"]
+    for key, field in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        if binding_metadata.get(key) and binding_metadata[key] != metadata[key]:
+            raise errors.failed_precondition(PODS, name, field, binding_metadata[key], metadata[key])
+    reason = ""
+    if "deletionTimestamp" in metadata:
+        reason = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif node := pod["spec"].get("nodeName"):
+        reason = f'pod {name} is already assigned to node "{node}"'
+    elif pod["spec"].get("schedulingGates"):
+        reason = f"pod {name} has non-empty .spec.schedulingGates"
+    if reason:
+        raise errors.conflict(PODS, name, reason, subresource="binding")
+
+
+def _with_pod_scheduled(status: JSON, now: str) -> JSON:
+    condition: JSON = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    return {**status, "conditions": set_condition(status.get("conditions", ()), condition)}

@@ -1,0 +1,54 @@
+"""Continue tokens of paged lists. Source: apiserver pkg/storage/continue.go."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from posixpath import normpath
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.serializer.decoding import json_kind
+from kubeloop.devcluster.serializer.go_json_errors import json_error
+
+
+def encode_continue_token(revision: int, start: str) -> str:
+    token = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    return urlsafe_b64encode(token).rstrip(b"=").decode()
+
+
+def decode_continue_token(token: str) -> tuple[int, str]:
+    """(revision, or -1 for an inconsistent remainder; first key). Raises StatusError 400."""
+    try:
+        if "=" in token or not _URL_BASE64.fullmatch(token):
+            good = _URL_BASE64.match(token)
+            raise ValueError(f": illegal base64 data at input byte {good.end() if good else 0}")
+        try:
+            text = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        except Base64Error as error:
+            raise ValueError(f": illegal base64 data at input byte {len(token) - 1}") from error
+        if wrong := json_error(text):
+            raise ValueError(f": {wrong}")
+        decoded = msgspec.json.decode(text)
+        if not isinstance(decoded, dict):
+            kind = json_kind(decoded)
+            raise ValueError(f": json: cannot unmarshal {kind} into Go value of type storage.continueToken")
+        version, revision, start = decoded.get("v", ""), decoded.get("rv", 0), decoded.get("start", "")
+        if type(revision) is not int or type(start) is not str:
+            raise ValueError(": json: cannot unmarshal")
+        if version != "meta.k8s.io/v1":
+            raise ValueError(f": server does not recognize this encoded version {version}")
+        if not revision:
+            raise ValueError(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+        if not start:
+            raise ValueError(": encoded start key empty (version meta.k8s.io/v1)")
+        if normpath(f"/{start.removeprefix('/')}") != f"/{start.removeprefix('/')}":
+            raise ValueError(f": {start}")
+    except ValueError as error:
+        raise errors.bad_request(f"invalid continue token: continue key is not valid{error}") from error
+    return revision, start
+
+
+_URL_BASE64 = re.compile(r"[-_A-Za-z0-9]*")

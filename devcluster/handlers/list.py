@@ -1,0 +1,141 @@
+"""GET of an object, of a collection (with paging and resourceVersion), and the opening of watches.
+
+Source of the semantics: apiserver pkg/endpoints/handlers/get.go, pkg/storage/etcd3, apimachinery's
+metainternalversion validation of ListOptions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.handlers.continue_token import decode_continue_token, encode_continue_token
+from kubeloop.devcluster.handlers.list_options import ListOptions
+from kubeloop.devcluster.storage.store import Stored, Table
+from kubeloop.kube.json_object import JSON
+
+_encode = msgspec.json.Encoder().encode
+
+_INCONSISTENT = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+# --- paging -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Page:
+    """What a list answers: the objects and the list's metadata."""
+
+    items: list[Stored]
+    metadata: JSON
+
+
+def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
+    """One page of the collection. Raises StatusError: 410 for what is compacted, 504 for the future, 400."""
+    start = ""
+    revision = revision_now
+    if options.continue_token:
+        asked, start = decode_continue_token(options.continue_token)
+        if asked >= 0:
+            revision = asked
+            check_not_in_the_future(revision, revision_now)
+            try:
+                items = table.snapshot_at(revision, options.namespace)
+            except errors.StatusError as gone:
+                failure = errors.expired(_INCONSISTENT)
+                failure.list_metadata = {"continue": encode_continue_token(-1, start)}
+                raise failure from gone
+        else:
+            items = current_objects(table, options)
+        first = _prefix(options) + start.removeprefix("/")
+        items = [stored for stored in items if stored.key >= first]
+    elif options.match == "Exact" or (
+        options.limit > 0 and options.resource_version and options.match != "NotOlderThan"
+    ):
+        assert options.resource_version is not None
+        revision = options.resource_version
+        check_not_in_the_future(revision, revision_now)
+        items = table.snapshot_at(revision, options.namespace)
+    else:
+        if options.resource_version:
+            check_not_in_the_future(options.resource_version, revision_now)
+        items = current_objects(table, options)
+    return _cut(items, revision, options)
+
+
+def current_objects(table: Table, options: ListOptions) -> list[Stored]:
+    """The objects there are now; the only one that can be selected is looked up, and so there are never more of it."""
+    if not options.name:
+        return table.list(options.namespace)
+    stored = table.get(_prefix(options) + options.name)
+    return [] if stored is None else [stored]
+
+
+def _prefix(options: ListOptions) -> str:
+    """What the keys of a list begin with; a continue token is without it, and so goes for any namespace."""
+    return f"{options.namespace}/" if options.namespace else ""
+
+
+def check_not_in_the_future(revision: int, now: int) -> None:
+    if revision > now:
+        raise errors.too_large_revision(revision, now)
+
+
+def _cut(items: list[Stored], revision: int, options: ListOptions) -> Page:
+    """The first objects that are selected, up to the limit.
+
+    Whether there are more is said as kube-apiserver knows it: of objects, not of selected ones.
+    """
+    select, limit = options.select, options.limit
+    metadata: JSON = {"resourceVersion": str(revision)}
+    # resourceVersion=0 is answered from the watch cache, which does not page
+    unlimited = limit <= 0 or (options.resource_version == 0 and not options.continue_token)
+    if unlimited or len(items) <= limit:
+        return Page(items if select is None else [each for each in items if select(each.object)], metadata)
+    if select is None:
+        metadata["remainingItemCount"] = len(items) - limit
+        chosen, more = items[:limit], True
+    else:
+        chosen, more = [], False
+        for position, each in enumerate(items, 1):
+            if select(each.object):
+                chosen.append(each)
+                if len(chosen) == limit:
+                    more = position < len(items)
+                    break
+    if more:
+        after = chosen[-1].key.removeprefix(_prefix(options)) + "\0"
+        metadata["continue"] = encode_continue_token(revision, after)
+    return Page(chosen, metadata)
+
+
+def list_json(served: Served, page: Page) -> bytes:
+    """The page as a JSON list; items come without kind and apiVersion, as Go's typed lists write them."""
+    resource = served.resource
+    if served.custom is not None:
+        metadata = {"continue": "", **page.metadata}  # which only typed lists leave out
+        whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
+        return _encode(whole)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
+    prefix = item_prefix_length(resource.kind, resource.api_version)
+    head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (
+        served.list_kind.encode(),
+        resource.api_version.encode(),
+        _encode(page.metadata),
+    )
+    return head + b",".join([b"{" + stored.json()[prefix:] for stored in page.items]) + b"]}\n"
+
+
+def item_prefix_length(kind: str, api_version: str) -> int:
+    """Length of what every stored object's JSON begins with: {"kind":"Pod","apiVersion":"v1", (see writing.order)."""
+    return len(f'{{"kind":"{kind}","apiVersion":"{api_version}",')
+
+
+# --- watches ----------------------------------------------------------------------------------------------------------

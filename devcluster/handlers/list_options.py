@@ -1,0 +1,148 @@
+"""Query of list and watch requests: metav1.ListOptions, parsed and validated.
+
+Source: apimachinery pkg/apis/meta/internalversion (validation), apiserver pkg/endpoints/handlers/get.go."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.handlers.continue_token import decode_continue_token
+from kubeloop.devcluster.handlers.selectors import Selection, selection, the_name
+from kubeloop.kube.json_object import JSON
+
+
+@dataclass(slots=True)
+class ListOptions:
+    """The query of a list or watch. resource_version None: not given."""
+
+    watch: bool
+    namespace: str
+    name: str
+    """The only object that can be selected, where the field selector says so; else ""."""
+    select: Selection | None
+    limit: int
+    continue_token: str
+    resource_version: int | None
+    match: str
+    timeout_seconds: int | None
+    allow_bookmarks: bool
+    send_initial_events: bool | None
+
+
+def parse_resource_version(text: str) -> int | None:
+    """A resourceVersion as the API takes it; "" is None. Raises ValueError with Kubernetes' message."""
+    if not text:
+        return None
+    wrong = ""
+    if not (text.isascii() and text.isdigit()):
+        wrong = "invalid syntax"
+    elif int(text) >= 1 << 64:
+        wrong = "value out of range"
+    if wrong:
+        raise ValueError(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {wrong}')
+    return int(text)
+
+
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+
+
+def query_integer(request: Request, name: str) -> int | None:
+    """A number of the query; None if it is not there. Raises StatusError 400 in Go's words."""
+    if name not in request.query:
+        return None
+    text = request.option(name)
+    wrong = "" if _INTEGER.fullmatch(text) else "invalid syntax"
+    if not wrong and not -(1 << 63) <= int(text) < 1 << 63:
+        wrong = "value out of range"
+    if wrong:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": {wrong}')
+    return int(text)
+
+
+def parse_list_options(request: Request, served: Served, namespace: str, name: str = "") -> ListOptions:
+    """Read and validate the query. `name` narrows to one object, as a watch of a named object does."""
+    watch = request.flag("watch")
+    limit = query_integer(request, "limit")
+    timeout = query_integer(request, "timeoutSeconds")
+    send = request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None
+    match = request.option("resourceVersionMatch")
+    version = request.option("resourceVersion")
+    token = request.option("continue")
+    fields = request.option("fieldSelector")
+    if name:
+        fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
+    select = selection(served, request.option("labelSelector"), fields)
+    if watch and send is None and not match and version in ("", "0"):
+        send, match = True, "NotOlderThan"  # a watch without a beginning starts with the present state
+    causes = _watch_causes(match, send, token) if watch else _list_causes(match, send, version, token)
+    if causes:
+        raise errors.options_invalid("ListOptions", causes)
+    if token and not watch:
+        decode_continue_token(token)
+        if version not in ("", "0"):
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
+    try:
+        revision = parse_resource_version(version)
+    except ValueError as error:
+        if watch:
+            raise errors.internal(str(error)) from error
+        raise errors.bad_request(f"invalid resource version: {error}") from error
+    return ListOptions(
+        watch=watch,
+        namespace=namespace,
+        name=the_name(fields) if namespace or not served.resource.namespaced else "",
+        select=select,
+        limit=limit or 0,
+        continue_token=token,
+        resource_version=revision,
+        match=match,
+        timeout_seconds=timeout,
+        allow_bookmarks=request.flag("allowWatchBookmarks"),
+        send_initial_events=send,
+    )
+
+
+def _forbidden(field: str, why: str) -> JSON:
+    return errors.cause("FieldValueForbidden", field, f"Forbidden: {why}")
+
+
+def _list_causes(match: str, send: bool | None, version: str, token: str) -> list[JSON]:
+    causes = []
+    if send is not None:
+        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if match:
+        field = "resourceVersionMatch"
+        if not version:
+            causes.append(_forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if token:
+            causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+        if match not in ("Exact", "NotOlderThan"):
+            supported = '"Exact", "NotOlderThan", ""'
+            text = f'Unsupported value: "{match}": supported values: {supported}'
+            causes.append(errors.cause("FieldValueNotSupported", field, text))
+        if match == "Exact" and version == "0":
+            causes.append(_forbidden(field, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    return causes
+
+
+def _watch_causes(match: str, send: bool | None, token: str) -> list[JSON]:
+    field = "resourceVersionMatch"
+    causes = []
+    if send is not None and match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(_forbidden(field, why))
+    if not match:
+        return causes
+    if send is None:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(_forbidden(field, why))
+    if match != "NotOlderThan":
+        text = f'Unsupported value: "{match}": supported values: "NotOlderThan"'
+        causes.append(errors.cause("FieldValueNotSupported", field, text))
+    if token:
+        causes.append(_forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+    return causes

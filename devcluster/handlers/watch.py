@@ -1,0 +1,82 @@
+"""Opening of watches. Source: apiserver pkg/endpoints/handlers/get.go, pkg/storage/cacher."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
+from kubeloop.devcluster.handlers.list_options import ListOptions
+from kubeloop.devcluster.serializer.decoding import decode
+from kubeloop.devcluster.storage.store import Table
+from kubeloop.devcluster.storage.watch import INITIAL_EVENTS_END, Watcher, WatchStream
+from kubeloop.devcluster.storage.watch_frames import Frames
+from kubeloop.kube.json_object import JSON
+
+MIN_WATCH_SECONDS = 1800.0
+
+
+def _empty(served: Served) -> JSON:
+    """An object of the kind with nothing set, as bookmarks carry it: converted from the server's own form."""
+    empty = decode(served.resource, {})[0]
+    name = served.resource.group_resource
+    if name in _COUNTED:
+        empty["spec"]["replicas"] = 0  # a plain number in the server's memory
+    elif name == "daemonsets.apps":
+        empty["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "0"}
+    return empty
+
+
+_COUNTED = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
+
+
+def open_watch(
+    served: Served,
+    table: Table,
+    options: ListOptions,
+    *,
+    revision_now: Callable[[], int],
+    rng: random.Random,
+    frames: Frames,
+    bookmark_seconds: float,
+    buffer: int,
+) -> tuple[WatchStream, Watcher]:
+    """Begin a watch where its options say. Raises StatusError: 410 if that is compacted, 504 if it is to come."""
+    watcher = Watcher(table, namespace=options.namespace, selection=options.select, frames=frames, buffer=buffer)
+    revision = options.resource_version
+    if options.send_initial_events:
+        if revision:
+            check_not_in_the_future(revision, revision_now())
+        changes = []
+        for stored in current_objects(table, options):
+            if options.select is None or options.select(stored.object):
+                watcher.add(stored)
+    else:
+        changes = table.changes_since(revision) if revision else []
+        watcher.after = revision or 0  # of a revision that is to come, nothing before it is told
+    watcher.open(changes)
+    resource = served.resource
+
+    empty = _empty(served)
+
+    def bookmark(initial_events_end: bool) -> bytes:
+        metadata: JSON = {"resourceVersion": str(revision_now())}
+        annotations = {
+            **empty.get("metadata", {}).get("annotations", {}),
+            **(INITIAL_EVENTS_END if initial_events_end else {}),
+        }
+        if annotations:
+            metadata["annotations"] = annotations
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
+        return frames.object("BOOKMARK", obj)
+
+    timeout = options.timeout_seconds or MIN_WATCH_SECONDS * (1 + rng.random())
+    stream = WatchStream(
+        watcher,
+        timeout_seconds=float(timeout),
+        bookmark=bookmark if options.allow_bookmarks else None,
+        initial_events_end=bool(options.send_initial_events),
+        bookmark_seconds=bookmark_seconds,
+    )
+    return stream, watcher
