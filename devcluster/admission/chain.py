@@ -23,7 +23,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.pod_resize import check_resize
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
+from kubeloop.devcluster.validation.priority_class import SYSTEM_CLASSES
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (

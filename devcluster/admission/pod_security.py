@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
 

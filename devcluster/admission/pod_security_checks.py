@@ -11,8 +11,12 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.profiles import APP_ARMOR, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD
-from kubeloop.devcluster.validation.security import every_container
+from kubeloop.devcluster.validation.pod.security_context import every_container
+from kubeloop.devcluster.validation.pod.security_profile_annotations import (
+    APP_ARMOR,
+    SECCOMP_OF_CONTAINER,
+    SECCOMP_OF_POD,
+)
 from kubeloop.kube.json_object import JSON
 
 

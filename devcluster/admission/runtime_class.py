@@ -9,7 +9,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.metadata import path_segment
+from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.quantities import parse_quantity

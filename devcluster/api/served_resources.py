@@ -3,8 +3,8 @@
 A declaration says where a kind lives, how it may be named on a command line, which subresources it has, how its
 strategy differs from most and what `kubectl get` shows; paths, discovery, OpenAPI, storage, tables and field ownership
 follow from it and from the kind's type (kube.schema). What only a function can say stands with its like, under the
-kind's name: rules in `validation.kinds`, defaults in `defaulting`, cells that are more than a field in `cells`. May
-import kube, the standard library and `component_statuses` only.
+kind's name: validation in `validation.kind_validators`, defaults in `defaulting`, cells that are more than a field in
+`cells`. May import kube, the standard library and `component_statuses` only.
 
     declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
     declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))

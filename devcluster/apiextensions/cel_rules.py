@@ -38,7 +38,7 @@ from kubeloop.devcluster.languages.cel.types import (
     schema_decl_type,
 )
 from kubeloop.devcluster.languages.cel.values import NONE, CelError, Optional
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.json_object import JSON
 
 BUDGET = 10_000_000

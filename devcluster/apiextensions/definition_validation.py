@@ -16,8 +16,8 @@ from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.languages.string_formats import is_known
 from kubeloop.devcluster.registry.custom_resource_definitions import APPROVED, approval, is_protected
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.kinds import Rule
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.kind_validators import Rule
 from kubeloop.kube.json_object import JSON
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

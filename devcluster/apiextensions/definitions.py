@@ -24,7 +24,7 @@ from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP, approval, is_protected, with_condition
 from kubeloop.devcluster.storage.store import Change, Store
-from kubeloop.devcluster.validation.kinds import RULES
+from kubeloop.devcluster.validation.kind_validators import RULES
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 

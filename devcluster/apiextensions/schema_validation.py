@@ -27,7 +27,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.apiextensions.value_validation import same, validate
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
 from kubeloop.devcluster.languages.regex.patterns import pattern
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.json_object import JSON
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")

@@ -38,8 +38,8 @@ from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.printers.formatting import human_duration
 from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.serializer.decoding import DecodeError
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.metadata import (
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.object_meta import (
     STANDARD_FINALIZERS,
     object_meta,
     object_meta_update,

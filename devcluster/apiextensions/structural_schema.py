@@ -14,8 +14,8 @@ import msgspec
 
 from kubeloop.devcluster.api.name_checks import dns_1035_label
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.metadata import object_meta, path_segment
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.object_meta import object_meta, path_segment
 from kubeloop.kube.json_object import JSON
 
 Schema = dict[str, Any]

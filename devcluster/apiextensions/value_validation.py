@@ -24,7 +24,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 )
 from kubeloop.devcluster.languages.regex.patterns import matches
 from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.json_object import JSON
 
 MISSING: Any = object()

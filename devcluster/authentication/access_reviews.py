@@ -21,7 +21,8 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.authentication.authenticator import Authentication
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
-from kubeloop.devcluster.validation.field import Errors, label_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import label_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 

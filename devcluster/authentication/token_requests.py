@@ -13,7 +13,7 @@ from typing import Any
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource

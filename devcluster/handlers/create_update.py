@@ -26,13 +26,8 @@ from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import with_empties
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import Store, Stored, object_key
-from kubeloop.devcluster.validation import (
-    rule_warnings,
-    validate_create,
-    validate_update,
-    warnings_before,
-    warnings_for,
-)
+from kubeloop.devcluster.validation.validate import rule_warnings, validate_create, validate_update
+from kubeloop.devcluster.validation.warnings.object_warnings import warnings_before, warnings_for
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 

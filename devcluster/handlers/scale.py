@@ -44,8 +44,8 @@ from kubeloop.devcluster.serializer.request_bodies import (
     read_object,
 )
 from kubeloop.devcluster.storage.store import Stored
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.metadata import object_meta
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.object_meta import object_meta
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 

@@ -7,8 +7,8 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.metadata import MAX_MANAGER, field_manager
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.object_meta import MAX_MANAGER, field_manager
 
 _encode = msgspec.json.Encoder().encode
 

@@ -23,8 +23,8 @@ from kubeloop.devcluster.registry.service_fields import (
     takes_node_ports,
 )
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.services import needs_health_check
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.core.service import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES

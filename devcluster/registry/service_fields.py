@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.services import (
-    address_fields,
-    is_externally_accessible,
-    needs_health_check,
-)
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.core.service import address_fields, is_externally_accessible, needs_health_check
 from kubeloop.kube.json_object import JSON
 
 _SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"

@@ -16,7 +16,7 @@ from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, d
 from kubeloop.devcluster.registry.match_label_keys import merge_label_keys
 from kubeloop.devcluster.registry.service_fields import drop_internal_traffic, drop_what_the_type_has_not
 from kubeloop.devcluster.serializer.empty_values import with_empties
-from kubeloop.devcluster.validation.profiles import adopt_app_armor
+from kubeloop.devcluster.validation.pod.security_profile_annotations import adopt_app_armor
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class

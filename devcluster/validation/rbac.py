@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
-from kubeloop.devcluster.validation.field import Errors, is_valid_selector, label_selector
-from kubeloop.devcluster.validation.metadata import path_segment
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, label_selector
+from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
 
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import yaml
 
-from kubeloop.devcluster.validation.field import Errors
-from kubeloop.devcluster.validation.policies import validating_policy_create
+from kubeloop.devcluster.validation.admission_policies import validating_policy_create
+from kubeloop.devcluster.validation.common.error_list import Errors
 from support.custom_resource_requests import Step
 from support.sequences import step as sequence_step
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 from support.custom_resource_requests import Step
 
 JSON = dict[str, Any]

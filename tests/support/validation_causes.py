@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.validation import validate_create, validate_update
+from kubeloop.devcluster.validation.validate import validate_create, validate_update
 from kubeloop.kube.objects.resources import Resource
 
 JSON = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.field import selector_matches
+from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.registry.server_objects import Made
-from kubeloop.devcluster.validation.cluster import SYSTEM_CLASSES
+from kubeloop.devcluster.validation.priority_class import SYSTEM_CLASSES
 from kubeloop.kube.json_object import JSON
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -8,8 +8,10 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
-from kubeloop.devcluster.validation import validate_update, warnings_for
-from kubeloop.devcluster.validation.field import Errors, cidr
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.ip_addresses import cidr
+from kubeloop.devcluster.validation.validate import validate_update
+from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
 from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
     PERSISTENT_VOLUME_CLAIMS,

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode
 from kubeloop.devcluster.serializer.defaulting import image_pull_policy
-from kubeloop.devcluster.validation import warnings_for
+from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from support.api_requests import InProcessApi
 from support.validation_causes import create_causes, pod, pod_with_container, update_causes, workload

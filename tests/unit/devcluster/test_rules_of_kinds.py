@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.served_resources import (
     served,
 )
 from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
-from kubeloop.devcluster.validation import warnings_for
+from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
 from kubeloop.kube.objects.resources import (
     CSI_DRIVERS,
     CSI_NODES,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import BY_PATH
-from kubeloop.devcluster.validation import validate_create, validate_update
-from kubeloop.devcluster.validation.field import go_json
+from kubeloop.devcluster.validation.common.go_values import go_json
+from kubeloop.devcluster.validation.validate import validate_create, validate_update
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,

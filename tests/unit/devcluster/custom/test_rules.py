@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.apiextensions.cel_rules import RuleTree, check_object
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 
 JSON = dict[str, Any]
 INTEGER: JSON = {"type": "integer"}

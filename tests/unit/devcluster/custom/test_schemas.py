@@ -9,7 +9,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, 
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
 from kubeloop.devcluster.languages.jsonpath import PathError, find, text_of
 from kubeloop.devcluster.languages.string_formats import has_format
-from kubeloop.devcluster.validation.field import Errors
+from kubeloop.devcluster.validation.common.error_list import Errors
 
 JSON = dict[str, Any]
 

@@ -1,0 +1,437 @@
+"""What admission policies and their bindings must be: whom they match, which parameters they take, what they say.
+
+Their expressions are compiled as they will be when requests come; CEL is imported for that, and no sooner. Source:
+pkg/apis/admissionregistration/validation of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain, qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import label_selector
+from kubeloop.devcluster.validation.common.object_meta import path_segment
+from kubeloop.devcluster.validation.common.status_conditions import conditions
+from kubeloop.kube.json_object import JSON
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
+
+
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_MUTABLE_OPERATIONS = ("*", "CONNECT", "CREATE", "UPDATE")
+_FAILURE_POLICIES, _MATCH_POLICIES = ("Fail", "Ignore"), ("Equivalent", "Exact")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+_ACTIONS, _SCOPES = ("Audit", "Deny", "Warn"), ("*", "Cluster", "Namespaced")
+_MAX_CONDITIONS, _MAX_ANNOTATIONS, _MAX_VALUE_BYTES = 64, 20, 5 * 1024
+_IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
+
+
+# --- whom they match --------------------------------------------------------------------------------------------------
+
+
+def _alone(errors: Errors, path: str, values: Sequence[str], others: str) -> None:
+    if len(values) > 1 and "*" in values:
+        errors.invalid(path, values, f"if '*' is present, must not specify other {others}")
+
+
+def _supported(errors: Errors, path: str, value: str | None, supported: Sequence[str]) -> None:
+    if value is None:
+        errors.required(path)
+    elif value not in supported:
+        errors.not_supported(path, value, supported)
+
+
+def _match_resources(errors: Errors, path: str, match: JSON) -> None:
+    _supported(errors, f"{path}.matchPolicy", match.get("matchPolicy"), _MATCH_POLICIES)
+    for name in ("namespaceSelector", "objectSelector"):
+        label_selector(errors, f"{path}.{name}", match[name])
+    for name in ("resourceRules", "excludeResourceRules"):
+        for index, rule in enumerate(match.get(name) or ()):
+            _rule(errors, f"{path}.{name}[{index}]", rule)
+
+
+def _rule(errors: Errors, path: str, rule: JSON) -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(rule.get("resourceNames") or ()):
+        errors.invalid_each(f"{path}.resourceNames[{index}]", name, path_segment(name))
+        if name in seen:
+            errors.duplicate(f"{path}.resourceNames[{index}]", name)
+        seen.add(name)
+    operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
+    versions = rule.get("apiVersions") or ()
+    if not operations:
+        errors.required(f"{path}.operations")
+    _alone(errors, f"{path}.operations", operations, "operations")
+    for index, operation in enumerate(operations):
+        _supported(errors, f"{path}.operations[{index}]", operation, _OPERATIONS)
+    if not groups:
+        errors.required(f"{path}.apiGroups")
+    _alone(errors, f"{path}.apiGroups", groups, "API groups")
+    if not versions:
+        errors.required(f"{path}.apiVersions")
+    _alone(errors, f"{path}.apiVersions", versions, "API versions")
+    for index, version in enumerate(versions):
+        if not version:
+            errors.required(f"{path}.apiVersions[{index}]")
+    _resources(errors, f"{path}.resources", rule.get("resources") or ())
+    _supported(errors, f"{path}.scope", rule.get("scope", "*"), _SCOPES)
+
+
+def _resources(errors: Errors, path: str, resources: Sequence[str]) -> None:
+    if not resources:
+        errors.required(path)
+    whole: set[str] = set()  # x of x/*
+    everywhere: set[str] = set()  # x of */x
+    bare_last = False
+    for index, each in enumerate(resources):
+        where = f"{path}[{index}]"
+        if not each:
+            errors.required(where)
+            continue
+        resource, slash, below = each.partition("/")
+        if not slash:
+            bare_last = each != "*"  # the last one counts, as there
+            continue
+        if resource in whole:
+            errors.invalid(where, each, f"if '{resource}/*' is present, must not specify {each}")
+        if below in everywhere:
+            errors.invalid(where, each, f"if '*/{below}' is present, must not specify {each}")
+        if below == "*":
+            whole.add(resource)
+        if resource == "*":
+            everywhere.add(below)
+    if len(resources) > 1 and "*/*" in resources:
+        errors.invalid(path, resources, "if '*/*' is present, must not specify other resources")
+    if "*" in resources and bare_last:
+        told = "if '*' is present, must not specify other resources without subresources"
+        errors.invalid(path, resources, told)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def _param_kind(errors: Errors, path: str, wanted: JSON) -> None:
+    api_version, kind = wanted.get("apiVersion", ""), wanted.get("kind", "")
+    where = f"{path}.apiVersion"
+    if not api_version:
+        errors.required(where)
+    elif api_version.count("/") > 1:
+        errors.invalid(where, api_version, f"unexpected GroupVersion string: {api_version}")
+    else:
+        group, _, version = api_version.rpartition("/")
+        if group and (wrong := dns_subdomain(group)):
+            errors.invalid(where, group, ",".join(wrong))
+        if not version:
+            errors.invalid(where, api_version, "version must be specified")
+        elif wrong := dns_1035_label(version):
+            errors.invalid(where, version, ",".join(wrong))
+    if not kind:
+        errors.required(f"{path}.kind")
+    elif wrong := dns_1035_label(kind.lower()):
+        told = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+        errors.invalid(f"{path}.kind", kind, told)
+
+
+def _param_ref(errors: Errors, path: str, reference: JSON) -> None:
+    name, selector = reference.get("name", ""), reference.get("selector")
+    exclusive = "name and selector are mutually exclusive"
+    if name:
+        errors.invalid_each(f"{path}.name", name, path_segment(name))
+        if selector is not None:
+            errors.forbidden(f"{path}.name", exclusive)
+    if selector is not None:
+        label_selector(errors, f"{path}.selector", selector)
+        if name:
+            errors.forbidden(f"{path}.selector", exclusive)
+    if not name and selector is None:
+        errors.required(path, "one of name or selector must be specified")
+    _supported(errors, f"{path}.parameterNotFoundAction", reference.get("parameterNotFoundAction") or None, _MISSING)
+
+
+_MISSING = ("Deny", "Allow")
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+
+class _Expressions:
+    """What a policy's expressions know. Compiling is imported with the first one."""
+
+    def __init__(self, spec: JSON, *, composed: bool) -> None:
+        self._has_params = spec.get("paramKind") is not None
+        self._composed = composed
+        self._environment: Environment | None = None
+
+    @property
+    def environment(self) -> Environment:
+        if self._environment is None:
+            self._environment = self.alone
+            if self._composed:
+                self._environment.own = {}
+        return self._environment
+
+    @property
+    def alone(self) -> Environment:
+        """Without the policy's variables."""
+        from kubeloop.devcluster.languages.policy_cel.environment import Environment
+
+        return Environment(has_params=self._has_params, own=None)
+
+
+def _compiled(errors: Errors, path: str, found: Expression, shown: str = "") -> None:
+    if found.is_right:
+        errors.internal(path, found.error)
+    elif found.error:
+        errors.invalid(path, shown or found.text, found.error)
+
+
+def _match_conditions(errors: Errors, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+    seen: set[str] = set()
+    if len(given) > _MAX_CONDITIONS:
+        errors.too_many(path, len(given), _MAX_CONDITIONS)
+    for index, each in enumerate(given):
+        where, name, text = f"{path}[{index}]", each.get("name", ""), each.get("expression", "").strip()
+        if not text:
+            errors.required(f"{where}.expression")
+        else:
+            from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN
+
+            _compiled(errors, f"{where}.expression", expressions.alone.compile(text, BOOLEAN))
+        if not name:
+            errors.required(f"{where}.name")
+            continue
+        errors.invalid_each(f"{where}.name", name, qualified_name(name))
+        if name in seen:
+            errors.duplicate(f"{where}.name", name)
+        seen.add(name)
+
+
+def _variables(errors: Errors, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+    from kubeloop.devcluster.languages.cel.types import RESERVED
+
+    for index, each in enumerate(given):
+        where, name, text = f"{path}[{index}]", each.get("name", ""), each.get("expression", "")
+        if not name.strip():
+            errors.required(f"{where}.name", "name is not specified")
+        elif not _IDENTIFIER.fullmatch(name) or name in RESERVED:
+            errors.invalid(f"{where}.name", name, "must be a valid CEL identifier")
+        if not text.strip():
+            errors.required(f"{where}.expression", _NOT_SPECIFIED)
+        else:
+            _compiled(errors, f"{where}.expression", expressions.environment.declare(name, text))
+
+
+_NOT_SPECIFIED = "expression is not specified"
+
+
+def _validation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
+    from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT
+
+    text, said, message = (given.get(name, "") for name in ("expression", "messageExpression", "message"))
+    if not text.strip():
+        errors.required(f"{path}.expression", _NOT_SPECIFIED)
+    else:
+        _compiled(errors, f"{path}.expression", expressions.environment.compile(text, BOOLEAN))
+    if said and not said.strip():
+        errors.invalid(f"{path}.messageExpression", said, "must be non-empty if specified")
+    elif said:
+        found = expressions.environment.compile(said, TEXT, authorizer=False)
+        _compiled(errors, f"{path}.messageExpression", found)
+    if message and not message.strip():
+        errors.invalid(f"{path}.message", message, "must be non-empty if specified")
+    elif re.search(r"[\n\r]", message.strip()):
+        errors.invalid(f"{path}.message", message, "must not contain line breaks")
+    if given.get("reason") is not None:
+        _supported(errors, f"{path}.reason", given["reason"], _REASONS)
+
+
+def _audit_annotations(errors: Errors, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions) -> None:
+    from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
+
+    if len(given) > _MAX_ANNOTATIONS:
+        told = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
+        errors.invalid(path, given, told, "admissionregistration/v1.AuditAnnotation")
+    seen: set[str] = set()
+    for index, each in enumerate(given):
+        where, key, text = f"{path}[{index}]", each.get("key", ""), each.get("valueExpression", "")
+        if owner:
+            errors.invalid_each(f"{where}.key", f"{owner}/{key}", qualified_name(f"{owner}/{key}"))
+        else:
+            errors.invalid(f"{where}.key", key, "requires metadata.name be non-empty")
+        trimmed = text.strip()
+        if not trimmed:
+            errors.required(f"{where}.valueExpression", "valueExpression is not specified")
+        elif len(trimmed.encode()) > _MAX_VALUE_BYTES:
+            errors.required(f"{where}.valueExpression", f"must not exceed {_MAX_VALUE_BYTES} bytes in length")
+        else:
+            found = expressions.environment.compile(trimmed, TEXT_OR_NULL)
+            _compiled(errors, f"{where}.valueExpression", found, text)
+        if key in seen:
+            errors.duplicate(f"{where}.key", key)
+        seen.add(key)
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _policy_begins(
+    errors: Errors, spec: JSON, expressions: _Expressions, *, conditions_too: bool, operations: Sequence[str] = ()
+) -> None:
+    """What policies of both kinds have in common. operations: those that rules may name, () for all."""
+    _supported(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
+    if spec.get("paramKind") is not None:
+        _param_kind(errors, "spec.paramKind", spec["paramKind"])
+    match = spec.get("matchConstraints")
+    if match is None:
+        errors.required("spec.matchConstraints")
+    else:
+        _match_resources(errors, "spec.matchConstraints", match)
+        if not match.get("resourceRules"):
+            errors.required("spec.matchConstraints.resourceRules")
+        _mutable(errors, "spec.matchConstraints", match, operations)
+    if conditions_too:
+        _match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
+    _variables(errors, "spec.variables", spec.get("variables") or (), expressions)
+
+
+def _mutable(errors: Errors, path: str, match: JSON, operations: Sequence[str]) -> None:
+    for rule in match.get("resourceRules") or () if operations else ():
+        for operation in rule.get("operations") or ():
+            _supported(errors, f"{path}.resourceRules.operations", operation, operations)
+
+
+def _validating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True) -> None:
+    spec = obj["spec"]
+    expressions = _Expressions(spec, composed=bool(spec.get("variables")))
+    _policy_begins(errors, spec, expressions, conditions_too=conditions_too)
+    validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    if not validations and not annotations:
+        told = "validations or auditAnnotations must contain at least one item"
+        errors.required("spec.validations", told)
+        errors.required("spec.auditAnnotations", told)
+    for index, each in enumerate(validations):
+        _validation(errors, f"spec.validations[{index}]", each, expressions)
+    name = obj["metadata"].get("name", "")
+    _audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
+
+
+def validating_policy_create(errors: Errors, obj: JSON) -> None:
+    _validating_policy(errors, obj)
+
+
+def validating_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    _validating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
+
+
+def validating_policy_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    status = obj.get("status") or {}
+    warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
+    for index, each in enumerate(warnings):
+        where = f"status.typeChecking.expressionWarnings[{index}]"
+        if not each.get("warning"):
+            errors.required(f"{where}.warning")
+        if not each.get("fieldRef", "").strip():
+            errors.required(f"{where}.fieldRef")
+    conditions(errors, "status.conditions", status.get("conditions") or ())
+
+
+def _conditions_changed(obj: JSON, old: JSON) -> bool:
+    """What has been accepted before is not looked at again, even if it would be refused now."""
+    return any(obj["spec"].get(name) != old["spec"].get(name) for name in ("paramKind", "matchConditions"))
+
+
+def _binding(errors: Errors, obj: JSON, operations: Sequence[str] = ()) -> JSON:
+    spec: JSON = obj["spec"]
+    name = spec.get("policyName", "")
+    if not name:
+        errors.required("spec.policyName")
+    else:
+        errors.invalid_each("spec.policyName", name, dns_subdomain(name))
+    if spec.get("paramRef") is not None:
+        _param_ref(errors, "spec.paramRef", spec["paramRef"])
+    if spec.get("matchResources") is not None:
+        _match_resources(errors, "spec.matchResources", spec["matchResources"])
+        _mutable(errors, "spec.matchResources", spec["matchResources"], operations)
+    return spec
+
+
+def validating_binding_create(errors: Errors, obj: JSON) -> None:
+    path, seen = "spec.validationActions", set[str]()
+    actions = _binding(errors, obj).get("validationActions") or ()
+    for index, action in enumerate(actions):
+        _supported(errors, f"{path}[{index}]", action, _ACTIONS)
+        if action in seen:
+            errors.duplicate(f"{path}[{index}]", action)
+        seen.add(action)
+    if "Deny" in seen and "Warn" in seen:
+        told = (
+            "must not contain both Deny and Warn (repeating the same validation failure information in the API "
+            "response and headers serves no purpose)"
+        )
+        errors.invalid(path, actions, told)
+    if not actions:
+        errors.required(path, "at least one validation action is required")
+
+
+# --- mutations --------------------------------------------------------------------------------------------------------
+
+_PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
+_REINVOCATIONS = ("IfNeeded", "Never")
+
+
+def _mutation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
+    wanted = given.get("patchType", "")
+    if not wanted:
+        errors.required(f"{path}.patchType")
+        return
+    if wanted not in _PATCHES:
+        errors.not_supported(f"{path}.patchType", wanted, _PATCHES)
+        return
+    own = _PATCHES[wanted]
+    other = next(each for each in _PATCHES.values() if each != own)
+    if given.get(own) is None:
+        errors.required(f"{path}.{own}", f"must be specified when patchType is {wanted}")
+    else:
+        _patch(errors, f"{path}.{own}.expression", given[own].get("expression", "").strip(), wanted, expressions)
+    if given.get(other) is not None:
+        errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {wanted}")
+
+
+def _patch(errors: Errors, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
+    from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
+
+    if not text:
+        errors.required(path)
+        return
+    environment = replace(expressions.environment, library=MUTATION)
+    _compiled(errors, path, environment.compile(text, OPERATIONS if patch_type == "JSONPatch" else APPLIED))
+
+
+def _mutating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True) -> None:
+    spec = obj["spec"]
+    expressions = _Expressions(spec, composed=True)
+    _policy_begins(errors, spec, expressions, conditions_too=conditions_too, operations=_MUTABLE_OPERATIONS)
+    mutations = spec.get("mutations") or ()
+    if not mutations:
+        errors.required("spec.mutations", "mutations must contain at least one item")
+    for index, each in enumerate(mutations):
+        _mutation(errors, f"spec.mutations[{index}]", each, expressions)
+    _supported(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
+
+
+def mutating_policy_create(errors: Errors, obj: JSON) -> None:
+    _mutating_policy(errors, obj)
+
+
+def mutating_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    _mutating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
+
+
+def mutating_binding_create(errors: Errors, obj: JSON) -> None:
+    _binding(errors, obj, _MUTABLE_OPERATIONS)

@@ -1,0 +1,1 @@
+"""Validation of kinds of the API group apps."""

@@ -1,0 +1,25 @@
+"""Validation of ControllerRevisions. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeloop.devcluster.serializer.controller_revision_data import SentData, compact, is_same_data
+from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, Errors
+from kubeloop.kube.json_object import JSON
+
+
+def revision_create(errors: Errors, obj: JSON) -> None:
+    errors.not_negative("revision", obj.get("revision"))
+    if obj.get("data") is None:
+        errors.required("data", "data is mandatory")
+    elif not isinstance(obj["data"], dict):
+        errors.required("data", "data must be a valid JSON object")
+
+
+def revision_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    errors.not_negative("revision", obj.get("revision"))
+    data, before = obj.get("data"), old.get("data")
+    if not is_same_data(data, before):
+        # a message shows the text, too
+        errors.invalid("data", msgspec.Raw(compact(data.text)) if isinstance(data, SentData) else data, IMMUTABLE)

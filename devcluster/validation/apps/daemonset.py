@@ -1,0 +1,73 @@
+"""Validation of DaemonSets. Source: pkg/apis/apps/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.validation.apps.workload_status import collision_count
+from kubeloop.devcluster.validation.apps.workload_template import (
+    LABEL_SELECTOR,
+    SELECTOR_MISMATCH,
+    restart_policy_always,
+)
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import (
+    is_valid_selector,
+    is_zero_int_or_percent,
+    label_selector,
+    not_more_than_100_percent,
+    positive_int_or_percent,
+    selector_matches,
+)
+from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
+from kubeloop.kube.json_object import JSON
+
+
+def daemon_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
+    spec = obj["spec"]
+    selector, template = spec.get("selector"), spec.get("template", {})
+    label_selector(errors, "spec.selector", selector)
+    found = template.get("metadata", {}).get("labels")
+    if is_valid_selector(selector) and selector != {} and not selector_matches(selector, found or {}):
+        errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
+    if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", LABEL_SELECTOR)
+    pod_template_spec(errors, "spec.template", template, template_before(old))
+    restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
+    errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
+    _daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
+    errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
+
+
+def _daemon_set_strategy(errors: Errors, path: str, strategy: JSON) -> None:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "OnDelete":
+        return
+    if kind != "RollingUpdate":
+        errors.not_supported(path, strategy, ("RollingUpdate", "OnDelete"), "apps/v1.DaemonSetUpdateStrategy")
+        return
+    where = f"{path}.rollingUpdate"
+    if rolling is None:
+        errors.required(where)
+        return
+    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    for check in (positive_int_or_percent, not_more_than_100_percent):
+        check(errors, f"{where}.maxUnavailable", unavailable)
+        check(errors, f"{where}.maxSurge", surge)
+    if not is_zero_int_or_percent(unavailable) and not is_zero_int_or_percent(surge):
+        errors.invalid(f"{where}.maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+    elif is_zero_int_or_percent(unavailable) and is_zero_int_or_percent(surge):
+        errors.required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
+def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    status = obj.get("status", {})
+    for name in ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady",
+                 "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
+                 "collisionCount"):  # fmt: skip
+        errors.not_negative(f"status.{name}", status.get(name))
+    collision_count(errors, obj, old)
+
+
+def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
+        daemon_set_create(errors, obj, old)

@@ -1,0 +1,80 @@
+"""Validation of CronJobs. Source: pkg/apis/batch/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+
+from kubeloop.devcluster.validation.batch.cron_schedule import is_time_zone, schedule_error
+from kubeloop.devcluster.validation.batch.job import LABEL_SELECTOR, job_spec
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.pod.pod_spec import template_before
+from kubeloop.kube.json_object import JSON
+
+_NAME_LENGTH = 52
+_ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
+_TEMPLATE_SPEC = "spec.jobTemplate.spec"
+
+
+def cron_job_create(errors: Errors, obj: JSON) -> None:
+    name = obj["metadata"].get("name", "")
+    _cron_job(errors, obj["spec"])
+    if len(name) > _NAME_LENGTH:
+        errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
+
+
+def cron_job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        _cron_job(errors, obj["spec"], old["spec"])
+
+
+def _cron_job(errors: Errors, spec: JSON, old: JSON | None = None) -> None:
+    before = old or {}
+    schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
+    if not schedule:
+        errors.required("spec.schedule")
+    else:
+        _schedule(errors, schedule, zone, zoned="TZ" in before.get("schedule", ""))
+    errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
+    if zone is not None and zone != before.get("timeZone"):
+        _time_zone(errors, zone)
+    policy = spec.get("concurrencyPolicy", "")
+    if not policy:
+        errors.required("spec.concurrencyPolicy")
+    elif policy not in ("Allow", "Forbid", "Replace"):
+        errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
+    job = spec.get("jobTemplate", {}).get("spec", {})
+    job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
+    if job.get("selector") is not None:
+        told = "`selector` will be auto-generated"
+        errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], told, LABEL_SELECTOR)
+    if job.get("manualSelector"):
+        errors.not_supported(f"{_TEMPLATE_SPEC}.manualSelector", True, ("nil", "false"))
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        errors.not_negative(f"spec.{name}", spec.get(name))
+
+
+def _schedule(errors: Errors, schedule: str, zone: str | None, *, zoned: bool) -> None:
+    if wrong := schedule_error(schedule):
+        errors.invalid("spec.schedule", schedule, wrong)
+    if "TZ" not in schedule:
+        return
+    if not zoned:
+        errors.invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+    elif zone is not None:
+        errors.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+
+
+def _time_zone(errors: Errors, zone: str) -> None:
+    path = "spec.timeZone"
+    if not zone:
+        errors.invalid(path, zone, "timeZone must be nil or non-empty string")
+        return
+    for part in zone.split("/"):
+        if part in (".", "..") or part.startswith("-") or not _ZONE.fullmatch(part):
+            errors.invalid(path, zone, f"unknown time zone {zone}")
+            return
+    if zone.lower() == "local":
+        told = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        errors.invalid(path, zone, told)
+    if zone != "Local" and not is_time_zone(zone):
+        errors.invalid(path, zone, f"unknown time zone {zone}")

@@ -1,0 +1,1 @@
+"""Checks that the validation of several kinds shares."""

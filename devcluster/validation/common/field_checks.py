@@ -1,0 +1,124 @@
+"""Checks of single values that several kinds share: ports, percentages, paths, labels, label selectors.
+
+Each check appends to an ErrorList. Source: apimachinery pkg/util/validation, pkg/apis/meta/v1/validation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kubeloop.devcluster.api.name_checks import label_value, port_name, port_number, qualified_name, regex_error
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.kube.json_object import JSON
+
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+def port_number_or_name(errors: Errors, path: str, value: int | str) -> None:
+    errors.invalid_each(path, value, port_name(value) if type(value) is str else port_number(int(value)))
+
+
+_PERCENT_ERROR = regex_error(
+    "a valid percent string must be a numeric string followed by an ending '%'", "[0-9]+%", "1%", "93%"
+)
+
+
+def positive_int_or_percent(errors: Errors, path: str, value: int | str | None) -> None:
+    if type(value) is str:
+        if not re.fullmatch("[0-9]+%", value):
+            errors.invalid(path, value, _PERCENT_ERROR)
+    elif value is not None:
+        errors.not_negative(path, int(value))
+
+
+def not_more_than_100_percent(errors: Errors, path: str, value: int | str | None) -> None:
+    if type(value) is str and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
+        errors.invalid(path, value, "must not be greater than 100%")
+
+
+def local_path(errors: Errors, path: str, value: str) -> None:
+    """A relative path that does not climb."""
+    if value.startswith("/"):
+        errors.invalid(path, value, "must be a relative path")
+    if ".." in value.split("/"):
+        errors.invalid(path, value, "must not contain '..'")
+
+
+def local_path_not_reserved(errors: Errors, path: str, value: str) -> None:
+    """As local_path, and does not begin with two dots: such names are the kubelet's."""
+    local_path(errors, path, value)
+    if value.startswith("..") and not value.startswith("../"):
+        errors.invalid(path, value, "must not start with '..'")
+
+
+_HEADER_ERROR = regex_error(
+    "a valid HTTP header must consist of alphanumeric characters or '-'", "[-A-Za-z0-9]+", "X-Header-Name"
+)
+
+
+def header_name(text: str) -> tuple[str, ...]:
+    return () if re.fullmatch("[-A-Za-z0-9]+", text) else (_HEADER_ERROR,)
+
+
+def labels(errors: Errors, path: str, values: Mapping[str, str] | None) -> None:
+    for key, value in sorted(values.items()) if values else ():
+        errors.invalid_each(path, key, qualified_name(key))
+        errors.invalid_each(path, value, label_value(value))
+
+
+def label_name(errors: Errors, path: str, key: str) -> None:
+    errors.invalid_each(path, key, qualified_name(key))
+
+
+def label_selector(errors: Errors, path: str, selector: JSON | None) -> None:
+    """A LabelSelector, as far as its parts are wrong by themselves."""
+    if not selector:
+        return
+    labels(errors, f"{path}.matchLabels", selector.get("matchLabels"))
+    for i, requirement in enumerate(selector.get("matchExpressions", ())):
+        where, operator = f"{path}.matchExpressions[{i}]", requirement.get("operator", "")
+        values = requirement.get("values", ())
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                errors.forbidden(
+                    f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                )
+        else:
+            errors.invalid(f"{where}.operator", operator, "not a valid selector operator")
+        label_name(errors, f"{where}.key", requirement.get("key", ""))
+        for j, value in enumerate(values):
+            errors.invalid_each(f"{where}.values[{j}]", value, label_value(value))
+
+
+def is_valid_selector(selector: JSON | None) -> bool:
+    """Whether LabelSelectorAsSelector takes it."""
+    wrong = Errors()
+    label_selector(wrong, "", selector)
+    return not wrong
+
+
+def selector_matches(selector: JSON | None, values: Mapping[str, str]) -> bool:
+    """Whether a valid selector selects these labels; an absent one selects nothing."""
+    if selector is None:
+        return False
+    if any(values.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for requirement in selector.get("matchExpressions", ()):
+        key, operator, wanted = requirement["key"], requirement["operator"], requirement.get("values", ())
+        if operator == "In" and values.get(key) not in wanted:
+            return False
+        if operator == "NotIn" and key in values and values[key] in wanted:
+            return False
+        if operator == "Exists" and key not in values:
+            return False
+        if operator == "DoesNotExist" and key in values:
+            return False
+    return True
+
+
+def is_zero_int_or_percent(value: int | str | None) -> bool:
+    """Also of text that is neither a percentage nor a number, which counts as none."""
+    return value in (0, None) or (type(value) is str and not re.fullmatch("0*[1-9][0-9]*%|[+-]?0*[1-9][0-9]*", value))

@@ -1,0 +1,124 @@
+"""Validation and warnings of IP addresses and CIDR ranges. Source: apimachinery pkg/util/validation/ip.go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.validation.common.error_list import Errors
+
+
+def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
+    """What older versions of Kubernetes make of an address: zeros may lead its numbers. None: it is none."""
+    if "%" in text or not text.isascii():  # Go knows no zones here
+        return None
+    head, colon, tail = text.rpartition(":")
+    numbers = ".".join(each.lstrip("0") or each[-1:] for each in tail.split(".")) if "." in tail else tail
+    try:
+        return ip_address(f"{head}{colon}{numbers}")
+    except ValueError:
+        return None
+
+
+def _is_strict_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def ip(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> None:
+    """An address, of those that may be written in more than one way. known: these were there before."""
+    if text in known:
+        return
+    address = sloppy_ip(text)
+    if address is None:
+        errors.invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+    elif not _is_strict_ip(text):
+        errors.invalid(path, text, "must not have leading 0s")
+    elif isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        errors.invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+
+
+def ip_warning(path: str, text: str) -> str:
+    """How a valid address should rather have been written; empty if it is well as it is."""
+    address = sloppy_ip(text)
+    if address is None:
+        return ""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if mapped is not None or not _is_strict_ip(text):
+        return f"{path}: non-standard IP address {quoted(text)} is invalid: use {quoted(str(mapped or address))}"
+    if isinstance(address, IPv6Address) and str(address) != text:
+        told = f"should be in RFC 5952 canonical format ({quoted(str(address))})"
+        return f"{path}: IPv6 address {quoted(text)} {told}"
+    return ""
+
+
+def sloppy_network(text: str) -> IPv4Network | IPv6Network | None:
+    """What older versions of Kubernetes make of a range: an address in it will do. None: it is none."""
+    address, slash, length = text.partition("/")
+    plain = sloppy_ip(address)
+    if plain is None or not slash or not length.isascii() or not length.isdigit():
+        return None
+    try:
+        return ip_network(f"{plain}/{int(length)}", strict=False)
+    except ValueError:
+        return None
+
+
+def cidr_warning(path: str, text: str) -> str:
+    """How a valid range should rather have been written; empty if it is well as it is."""
+    network = sloppy_network(text)
+    if network is None:
+        return ""
+    address, _, length = text.partition("/")
+    plain = sloppy_ip(address)
+    mapped = plain.ipv4_mapped if isinstance(plain, IPv6Address) else None
+    if mapped is not None or not _is_strict_ip(address) or str(int(length)) != length:
+        return f"{path}: non-standard CIDR value {quoted(text)} is invalid: use {quoted(str(network))}"
+    if network.network_address != plain:
+        told = f"CIDR value {quoted(text)} is ambiguous in this context (should be {quoted(str(network))}"
+        return f"{path}: {told} or {quoted(f'{plain}/{network.max_prefixlen}')}?)"
+    if isinstance(plain, IPv6Address) and str(network) != text:
+        return f"{path}: IPv6 CIDR value {quoted(text)} should be in RFC 5952 canonical format ({quoted(str(network))})"
+    return ""
+
+
+def cidr(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> IPv4Network | IPv6Network | None:
+    """The range, of those that may be written in more than one way; None if it is wrong. known: these were there
+    before, and are not looked at."""
+    if text in known:
+        return None
+    network = sloppy_network(text)
+    if network is None:
+        errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+        return None
+    address, _, length = text.partition("/")
+    plain = sloppy_ip(address)
+    if not _is_strict_ip(address) or str(int(length)) != length:
+        errors.invalid(path, text, "must not have leading 0s in IP or prefix length")
+    elif isinstance(plain, IPv6Address) and plain.ipv4_mapped is not None:
+        errors.invalid(path, text, "must not have an IPv4-mapped IPv6 address")
+    elif network.network_address != plain:
+        errors.invalid(path, text, "must not have bits set beyond the prefix length")
+    else:
+        return network
+    return None
+
+
+def strict_ip(errors: Errors, path: str, text: str) -> None:
+    """An address in the one form that fields of new kinds take."""
+    ip(errors, path, text)
+    address = sloppy_ip(text)
+    plain = address is not None and not isinstance(address, IPv4Address) and address.ipv4_mapped is None
+    if plain and str(address) != text:
+        errors.invalid(path, text, f'must be in canonical form ("{address}")')
+
+
+def strict_cidr(errors: Errors, path: str, text: str) -> None:
+    """A range in the one form that fields of new kinds take."""
+    network = cidr(errors, path, text)
+    if network is not None and str(network) != text:
+        errors.invalid(path, text, f'must be in canonical form ("{network}")')

@@ -1,0 +1,168 @@
+"""metadata of every object: on create, and against the version before it.
+
+Source: apimachinery pkg/api/validation/objectmeta.go, apiserver registry/rest/update.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.name_checks import dns_label, prefix_of, qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import labels
+from kubeloop.kube.json_object import JSON
+
+NameCheck = Callable[[str], Sequence[str]]
+ANNOTATIONS_LIMIT = 256 << 10
+MAX_MANAGER = 128
+"""Bytes of a field manager's name."""
+MAX_SUBRESOURCE = 256
+
+
+def path_segment(name: str) -> tuple[str, ...]:
+    """What any name has to be, to stand in a path."""
+    if name in (".", ".."):
+        return (f"may not be '{name}'",)
+    return tuple(f"may not contain '{bad}'" for bad in ("/", "%") if bad in name)
+
+
+def path_segment_name(errors: Errors, path: str, name: str, *, needed: bool = True) -> None:
+    """A name that may stand in a path of the API."""
+    if name:
+        errors.invalid_each(path, name, path_segment(name))
+    elif needed:
+        errors.required(path)
+
+
+def annotation_map(errors: Errors, path: str, values: dict[str, str] | None) -> None:
+    if not values:
+        return
+    for key in sorted(values):
+        errors.invalid_each(path, key, qualified_name(key.lower()))
+    if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > ANNOTATIONS_LIMIT:
+        errors.too_long(path, ANNOTATIONS_LIMIT)
+
+
+def owner_references(errors: Errors, path: str, references: Sequence[JSON]) -> None:
+    first_controller = ""
+    for each in references:
+        api_version, kind = each.get("apiVersion", ""), each.get("kind", "")
+        if not api_version.rpartition("/")[2] or api_version.count("/") > 1:
+            errors.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
+        for name in ("kind", "name", "uid"):
+            if not each.get(name):
+                errors.invalid(f"{path}.{name}", each.get(name, ""), "must not be empty")
+        if api_version == "v1" and kind == "Event":
+            errors.invalid(path, each, "/v1, Kind=Event is disallowed from being an owner", "meta/v1.OwnerReference")
+        if each.get("controller"):
+            name = f"{kind}/{each.get('name', '')}"
+            if first_controller:
+                detail = (
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {first_controller} and {name}'
+                )
+                errors.invalid(path, list(references), detail, "meta/v1.OwnerReference")
+            else:
+                first_controller = name
+
+
+def finalizers(errors: Errors, path: str, values: Sequence[str]) -> None:
+    for each in values:
+        errors.invalid_each(path, each, qualified_name(each))
+    if "orphan" in values and "foregroundDeletion" in values:
+        errors.invalid(path, list(values), "finalizer orphan and foregroundDeletion cannot be both set")
+
+
+def object_meta(
+    errors: Errors, metadata: JSON, *, namespaced: bool, name_check: NameCheck, path: str = "metadata"
+) -> None:
+    """metadata by itself."""
+    generate_name, name = metadata.get("generateName", ""), metadata.get("name", "")
+    if generate_name:
+        errors.invalid_each(f"{path}.generateName", generate_name, prefix_of(name_check, generate_name))
+    if name:
+        wrong = name_check(name)
+        if wrong:
+            errors.invalid_each(f"{path}.name", name, wrong)
+    else:
+        errors.required(f"{path}.name", "name or generateName is required")
+    namespace = metadata.get("namespace", "")
+    if namespaced:
+        if namespace:
+            errors.invalid_each(f"{path}.namespace", namespace, dns_label(namespace))
+        else:
+            errors.required(f"{path}.namespace")
+    elif namespace:
+        errors.forbidden(f"{path}.namespace", "not allowed on this type")
+    errors.not_negative(f"{path}.generation", metadata.get("generation"))
+    _open_fields(errors, metadata, path)
+    if "finalizers" in metadata:
+        finalizers(errors, f"{path}.finalizers", metadata["finalizers"])
+
+
+NOT_STANDARD = "name is neither a standard finalizer name nor is it fully qualified"
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+
+
+def kube_finalizers(errors: Errors, metadata: JSON, path: str = "metadata") -> None:
+    """Core kinds take unqualified finalizers only if Kubernetes knows them."""
+    for i, each in enumerate(metadata.get("finalizers", ())):
+        if "/" not in each and each not in STANDARD_FINALIZERS:
+            errors.invalid(f"{path}.finalizers[{i}]", each, NOT_STANDARD)
+
+
+def _open_fields(errors: Errors, metadata: JSON, path: str) -> None:
+    labels(errors, f"{path}.labels", metadata.get("labels"))
+    annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
+    if "ownerReferences" in metadata:
+        owner_references(errors, f"{path}.ownerReferences", metadata["ownerReferences"])
+    if "managedFields" in metadata:
+        managed_fields(errors, metadata["managedFields"], f"{path}.managedFields")
+
+
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+def object_meta_update(errors: Errors, metadata: JSON, old: JSON, path: str = "metadata") -> None:
+    """metadata against the version before it."""
+    if "deletionTimestamp" in old:
+        added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
+        if added:
+            told = "[]string{" + ", ".join(map(quoted, added)) + "}"
+            errors.forbidden(
+                f"{path}.finalizers",
+                f"no new finalizers can be added if the object is being deleted, found new finalizers {told}",
+            )
+    if metadata.get("generation", 0) < old.get("generation", 0):
+        errors.invalid(f"{path}.generation", metadata.get("generation", 0), "must not be decremented")
+    for name in _IMMUTABLE:
+        new = metadata.get(name)
+        if new != old.get(name):
+            shown = "" if new is None and name in ("name", "namespace", "uid") else new
+            errors.immutable(f"{path}.{name}", shown, old.get(name))
+    _open_fields(errors, metadata, path)
+
+
+def managed_fields(errors: Errors, entries: Sequence[JSON], path: str) -> None:
+    for i, each in enumerate(entries):
+        where = f"{path}[{i}]"
+        if each.get("operation") not in ("Apply", "Update"):
+            errors.invalid(f"{where}.operation", each.get("operation", ""), "must be `Apply` or `Update`")
+        if each.get("fieldsType") not in ("", None, "FieldsV1"):
+            errors.invalid(f"{where}.fieldsType", each.get("fieldsType"), "must be `FieldsV1`")
+        field_manager(errors, f"{where}.manager", each.get("manager", ""))
+        if len(each.get("subresource", "").encode()) > MAX_SUBRESOURCE:
+            errors.too_long(f"{where}.subresource", MAX_SUBRESOURCE)
+
+
+def field_manager(errors: Errors, path: str, manager: str) -> None:
+    """The name of who writes."""
+    if len(manager.encode()) > MAX_MANAGER:
+        errors.too_long(path, MAX_MANAGER)
+    if manager.isprintable():
+        return
+    for place, char in enumerate(manager):
+        if not char.isprintable():
+            position = len(manager[:place].encode())
+            errors.invalid(path, manager, f"invalid character U+{ord(char):04X} (at position {position})")

@@ -1,0 +1,47 @@
+"""meta/v1 Conditions. Source: apimachinery pkg/apis/meta/v1/validation ValidateConditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.name_checks import qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.kube.json_object import JSON
+
+_CONDITION_STATUSES = ("False", "True", "Unknown")
+_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON_MATCHES = re.compile(_REASON).fullmatch
+_NO_REASON = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name', or 'MY_NAME', or "
+    f"'MyName', or 'ReasonA,ReasonB', or 'ReasonA:ReasonB', regex used for validation is '{_REASON}')"
+)
+
+
+def conditions(errors: Errors, path: str, given: Sequence[JSON]) -> None:
+    seen: set[str] = set()
+    for i, condition in enumerate(given):
+        where, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
+        if kind in seen:
+            errors.duplicate(f"{where}.type", kind)
+        seen.add(kind)
+        errors.invalid_each(f"{where}.type", kind, qualified_name(kind))
+        if condition.get("status", "") not in _CONDITION_STATUSES:
+            errors.not_supported(f"{where}.status", condition.get("status", ""), _CONDITION_STATUSES)
+        if condition.get("observedGeneration", 0) < 0:
+            told = "must be greater than or equal to zero"
+            errors.invalid(f"{where}.observedGeneration", condition["observedGeneration"], told)
+        if not condition.get("lastTransitionTime"):
+            errors.required(f"{where}.lastTransitionTime")
+        if not reason:
+            errors.required(f"{where}.reason")
+        elif not _REASON_MATCHES(reason):
+            errors.invalid(f"{where}.reason", reason, _NO_REASON)
+        if len(reason) > _MAX_REASON:
+            errors.too_long(f"{where}.reason", _MAX_REASON)
+        if len(condition.get("message", "")) > _MAX_MESSAGE:
+            errors.too_long(f"{where}.message", _MAX_MESSAGE)
+
+
+_MAX_REASON, _MAX_MESSAGE = 1024, 32 * 1024

@@ -1,0 +1,1 @@
+"""Validation of kinds of the core API group, except pods."""

@@ -1,0 +1,101 @@
+"""Validation of ConfigMaps and Secrets. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+
+from kubeloop.devcluster.api.name_checks import config_key
+from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.kube.json_object import JSON
+
+_DATA_LIMIT = 1 << 20
+
+
+def config_map_create(errors: Errors, obj: JSON) -> None:
+    data, binary = obj.get("data", {}), obj.get("binaryData", {})
+    total = 0
+    for key, value in sorted(data.items()):
+        errors.invalid_each(f"data[{key}]", key, config_key(key))
+        if key in binary:
+            errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+        total += len(value.encode())
+    for key, value in sorted(binary.items()):
+        errors.invalid_each(f"binaryData[{key}]", key, config_key(key))
+        total += len(b64decode(value or ""))
+    if total > _DATA_LIMIT:
+        errors.too_long("[]", _DATA_LIMIT)
+
+
+def config_map_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    defaults: JSON = {"data": {}}
+    _immutable(errors, defaults | obj, defaults | old, "data", "binaryData")
+    if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
+        config_map_create(errors, obj)
+
+
+def _immutable(errors: Errors, obj: JSON, old: JSON, *names: str) -> None:
+    """What is once immutable stays so, and its data with it."""
+    if not old.get("immutable"):
+        return
+    wrong = "field is immutable when `immutable` is set"
+    if not obj.get("immutable"):
+        errors.forbidden("immutable", wrong)
+    for name in names:
+        if obj.get(name) != old.get(name):
+            errors.forbidden(name, wrong)
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def secret_create(errors: Errors, obj: JSON) -> None:
+    data, kind = obj.get("data", {}), obj.get("type", "")
+    total = 0
+    for key, value in sorted(data.items()):
+        errors.invalid_each(f"data[{key}]", key, config_key(key))
+        total += len(b64decode(value or ""))
+    if total > _DATA_LIMIT:
+        errors.too_long("data", _DATA_LIMIT)
+    if kind == "kubernetes.io/service-account-token":
+        if not obj["metadata"].get("annotations", {}).get("kubernetes.io/service-account.name"):
+            errors.required("metadata.annotations[kubernetes.io/service-account.name]")
+    elif kind == "kubernetes.io/basic-auth":
+        if "username" not in data and "password" not in data:
+            errors.required("data[username]")
+            errors.required("data[password]")
+    else:
+        for key in _SECRET_KEYS.get(kind, ()):
+            if key not in data or (kind == "kubernetes.io/ssh-auth" and not data[key]):
+                errors.required(f"data[{key}]")
+            elif "docker" in kind and (wrong := _not_a_map(b64decode(data[key] or ""))):
+                errors.invalid(f"data[{key}]", "<secret contents redacted>", wrong)
+
+
+def _not_a_map(text: bytes) -> str:
+    """Why this is no JSON object; "" if it is."""
+    if wrong := json_error(text):
+        return wrong
+    kind = _JSON_KINDS.get(text.lstrip()[:1], "number")
+    return "" if kind in ("object", "null") else f"{_NOT_A_MAP.format(kind)}"
+
+
+_JSON_KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool", b"n": "null"}
+_NOT_A_MAP = "json: cannot unmarshal {} into Go value of type map[string]interface {{}}"
+
+
+def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    errors.immutable("type", obj.get("type", ""), old.get("type", ""))
+    _immutable(errors, obj, old, "data")
+    if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):
+        secret_create(errors, obj)
+
+
+def _annotations(obj: JSON) -> JSON:
+    found: JSON = obj["metadata"].get("annotations", {})
+    return found

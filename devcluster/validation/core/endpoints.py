@@ -1,0 +1,52 @@
+"""Validation of Endpoints. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
+from kubeloop.devcluster.validation.common.ip_addresses import ip
+from kubeloop.devcluster.validation.core.service import reachable_ip
+from kubeloop.kube.json_object import JSON
+
+
+def endpoints_create(errors: Errors, obj: JSON) -> None:
+    for i, subset in enumerate(obj.get("subsets", ())):
+        where, ports = f"subsets[{i}]", subset.get("ports", ())
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errors.required(where, "must specify `addresses` or `notReadyAddresses`")
+        for name in ("addresses", "notReadyAddresses"):
+            for j, each in enumerate(subset.get(name, ())):
+                _endpoint_address(errors, f"{where}.{name}[{j}]", each)
+        for j, port in enumerate(ports):
+            _endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
+
+
+def endpoints_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj.get("subsets") != old.get("subsets"):
+        endpoints_create(errors, obj)
+
+
+def _endpoint_address(errors: Errors, where: str, each: JSON) -> None:
+    address = each.get("ip", "")
+    ip(errors, f"{where}.ip", address)
+    if each.get("hostname"):
+        errors.invalid_each(f"{where}.hostname", each["hostname"], dns_label(each["hostname"]))
+    if "nodeName" in each:
+        errors.invalid_each(f"{where}.nodeName", each["nodeName"], dns_subdomain(each["nodeName"]))
+    reachable_ip(errors, f"{where}.ip", address)
+
+
+def _endpoint_port(errors: Errors, where: str, port: JSON, *, needs_name: bool) -> None:
+    name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
+    if name:
+        errors.invalid_each(f"{where}.name", name, dns_label(name))
+    elif needs_name:
+        errors.required(f"{where}.name")
+    errors.invalid_each(f"{where}.port", number, port_number(number))
+    if not protocol:
+        errors.required(f"{where}.protocol")
+    elif protocol not in PROTOCOLS:
+        errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+    if "appProtocol" in port:
+        errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))

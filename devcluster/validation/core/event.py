@@ -1,0 +1,103 @@
+"""Events, of the core group and of events.k8s.io. Source: pkg/apis/core/validation/events.go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import label_name
+from kubeloop.devcluster.validation.common.object_meta import object_meta
+from kubeloop.kube.json_object import JSON
+
+
+def event_create(errors: Errors, obj: JSON) -> None:
+    """An event of the core group: those without eventTime come from older recorders, and little is asked of them."""
+    _event(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
+
+
+def event_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    event_create(errors, obj)
+
+
+def new_event_create(errors: Errors, obj: JSON) -> None:
+    """An event of events.k8s.io, which has to be complete."""
+    _event(errors, obj, obj.get("regarding", {}), "reportingController")
+    object_meta(errors, obj["metadata"], namespaced=True, name_check=dns_subdomain)
+    _event_series(errors, obj.get("series"))
+    if obj.get("eventTime") is None:
+        errors.required("eventTime")
+    if obj.get("type", "") not in ("Normal", "Warning"):
+        errors.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
+    for name, told in _DEPRECATED_IN_EVENTS.items():
+        if obj.get(name):
+            errors.invalid(told, "", "needs to be unset")
+
+
+_DEPRECATED_IN_EVENTS = {
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "deprecatedSource": "source",
+}
+_FIXED_IN_EVENTS: tuple[tuple[str, str, Any, str], ...] = (
+    ("regarding", "involvedObject", None, "core/v1.ObjectReference"),
+    ("reason", "reason", "", ""),
+    ("note", "message", "", ""),
+    ("deprecatedSource", "source", None, "core/v1.EventSource"),
+    ("deprecatedFirstTimestamp", "firstTimestamp", None, ""),
+    ("deprecatedLastTimestamp", "lastTimestamp", None, ""),
+    ("deprecatedCount", "count", 0, ""),
+    ("reason", "reason", "", ""),
+    ("type", "type", "", ""),
+    ("eventTime", "eventTime", None, ""),
+    ("action", "action", "", ""),
+    ("related", "related", None, "core/v1.ObjectReference"),
+    ("reportingController", "reportingController", "", ""),
+    ("reportingInstance", "reportingInstance", "", ""),
+)
+"""What no update through events.k8s.io changes: field, its name in messages, what stands for none, type. The reason is
+looked at twice, as in kube-apiserver."""
+
+
+def new_event_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    _event(errors, obj, obj.get("regarding", {}), "reportingController")
+    if obj.get("series") != old.get("series"):
+        _event_series(errors, obj.get("series"))
+    for name, told, absent, type_name in _FIXED_IN_EVENTS:
+        errors.immutable(told, obj.get(name, absent), old.get(name, absent), type_name)
+
+
+def _event_series(errors: Errors, series: JSON | None) -> None:
+    if series is None:
+        return
+    if series.get("count", 0) < 2:
+        errors.invalid("series.count", "", "should be at least 2")
+    if series.get("lastObservedTime") is None:
+        errors.required("series.lastObservedTime")
+
+
+def _event(errors: Errors, obj: JSON, involved: JSON, controller_field: str) -> None:
+    theirs, ours = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
+    timed = obj.get("eventTime") is not None
+    if theirs:
+        strange = not timed and theirs != ours
+    else:
+        strange = ours not in (("default", "kube-system") if timed else ("", "default"))
+    if strange:
+        errors.invalid("involvedObject.namespace", theirs, "does not match event.namespace")
+    if not timed:
+        return
+    controller = obj.get(controller_field, "")
+    if not controller:
+        errors.required(controller_field)
+    label_name(errors, controller_field, controller)
+    for name in ("reportingInstance", "action", "reason"):
+        text = obj.get(name, "")
+        if not text:
+            errors.required(name)
+        elif len(text) > 128:
+            errors.invalid(name, "", "can have at most 128 characters")
+    if len(obj.get("message") or obj.get("note") or "") > 1024:
+        errors.invalid("message", "", "can have at most 1024 characters")

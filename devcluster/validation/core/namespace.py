@@ -1,0 +1,34 @@
+"""Validation of Namespaces. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.name_checks import qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.object_meta import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers
+from kubeloop.kube.json_object import JSON
+
+
+def namespace_create(errors: Errors, obj: JSON) -> None:
+    names = obj.get("spec", {}).get("finalizers", ())
+    for name in names:
+        errors.invalid_each("spec.finalizers", name, qualified_name(name))
+        if "/" not in name and name not in STANDARD_FINALIZERS:
+            errors.invalid("spec.finalizers", name, NOT_STANDARD)
+
+
+def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    phase = obj.get("status", {}).get("phase", "")
+    if "deletionTimestamp" not in obj["metadata"]:
+        if phase != "Active":
+            errors.invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")
+    elif phase != "Terminating":
+        errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
+
+
+def namespace_finalize_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    names = obj.get("spec", {}).get("finalizers", ())
+    for i, name in enumerate(names):
+        errors.invalid_each(f"spec.finalizers[{i}]", name, qualified_name(name))
+    kube_finalizers(errors, {"finalizers": names}, "spec")

@@ -1,0 +1,133 @@
+"""Validation of Nodes. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.name_checks import label_value
+from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Errors
+from kubeloop.devcluster.validation.common.field_checks import label_name
+from kubeloop.devcluster.validation.common.ip_addresses import cidr, sloppy_network
+from kubeloop.devcluster.validation.pod.containers import resource_quantity
+from kubeloop.devcluster.validation.pod.scheduling import EFFECTS
+from kubeloop.kube.json_object import JSON
+
+
+def node_create(errors: Errors, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    _avoided_pods(errors, obj)
+    _taints(errors, spec.get("taints", ()))
+    _node_resources(errors, obj)
+    swap = obj.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
+    if swap is not None and swap <= 0:
+        errors.invalid("metadata.nodeSwapStatus.capacity", swap, NOT_POSITIVE)
+    _declared_features(errors, obj)
+    ranges = spec.get("podCIDRs", [])
+    for i, each in enumerate(ranges):
+        cidr(errors, f"spec.podCIDRs[{i}]", each)
+    bad = next((i for i, each in enumerate(ranges) if sloppy_network(each) is None), None)
+    if len(ranges) > 1 and bad is not None:
+        why = f"invalid CIDR[{bad}]: <nil> (invalid CIDR address: {ranges[bad]})"
+        errors.internal("spec.podCIDRs", f"invalid PodCIDRs. failed to check with dual stack with error:{why}")
+        errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
+    elif len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
+        errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
+
+
+_ONE_RANGE = "may specify no more than one CIDR for each IP family"
+
+
+def _avoided_pods(errors: Errors, obj: JSON) -> None:
+    avoided = obj["metadata"].get("annotations", {}).get(_AVOIDED)
+    if avoided and (wrong := json_error(avoided.encode())):
+        errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, wrong)
+
+
+_AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(?:/[a-zA-Z0-9]+)*")
+_NO_FEATURE = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+
+
+def _declared_features(errors: Errors, obj: JSON) -> None:
+    names = obj.get("status", {}).get("declaredFeatures", ())
+    for i, name in enumerate(names):
+        where = f"status.declaredFeatures[{i}]"
+        if len(name) > 253:
+            wrong = "must be no more than 253 characters"
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {wrong}")
+        elif not _FEATURE.fullmatch(name):
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {_NO_FEATURE}")
+        after = names[i + 1] if i + 1 < len(names) else None
+        if after == name:
+            errors.duplicate(f"status.declaredFeatures[{i + 1}]", after)
+        elif after is not None and name > after:
+            errors.invalid("status.declaredFeatures", list(names), "list must be sorted in lexicographical order")
+
+
+def _taints(errors: Errors, taints: Sequence[JSON]) -> None:
+    seen = set()
+    for i, taint in enumerate(taints):
+        where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
+        label_name(errors, f"{where}.key", key)
+        if bad := label_value(taint.get("value", "")):
+            errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
+        if not effect:
+            errors.required(f"{where}.effect")
+        elif effect not in EFFECTS:
+            errors.not_supported(f"{where}.effect", effect, EFFECTS)
+        if (key, effect) in seen:
+            errors.duplicate(where, taint, "taints must be unique by key and effect pair", "core/v1.Taint")
+        seen.add((key, effect))
+
+
+def _node_resources(errors: Errors, obj: JSON) -> None:
+    for kind in ("capacity", "allocatable"):
+        for name, quantity in sorted(obj.get("status", {}).get(kind, {}).items()):
+            resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
+
+
+_CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
+_PROVIDER_CHANGE = 'node updates may not change providerID except from "" to valid'
+
+
+def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    """The whole node, and then what changed, as the strategy of nodes does."""
+    if all(obj.get(part) == old.get(part) for part in ("spec", "status")) and obj["metadata"] is old["metadata"]:
+        return
+    node_create(errors, obj)
+    node_status_update(errors, obj, old)
+
+
+def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj.get("spec", {}), old.get("spec", {})
+    status, status_before = obj.get("status", {}), old.get("status", {})
+    _avoided_pods(errors, obj)
+    if any(status.get(kind) != status_before.get(kind) for kind in ("capacity", "allocatable")):
+        _node_resources(errors, obj)
+    if status.get("declaredFeatures") != status_before.get("declaredFeatures"):
+        _declared_features(errors, obj)
+    addresses = status.get("addresses", ())
+    if addresses and addresses != status_before.get("addresses"):
+        for i, each in enumerate(addresses):
+            if each in addresses[:i]:
+                errors.duplicate(f"status.addresses[{i}]", each, type_name="core/v1.NodeAddress")
+    if spec == before:
+        return
+    ours, theirs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())
+    if theirs and len(ours) != len(theirs):
+        errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
+    elif theirs:
+        for new, was in zip(ours, theirs, strict=True):
+            if new != was:
+                errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
+    if before.get("providerID") and spec.get("providerID") != before["providerID"]:
+        errors.forbidden("spec.providerID", _PROVIDER_CHANGE)
+    _taints(errors, spec.get("taints", ()))
+    if before.get("externalID") != spec.get("externalID"):
+        errors.forbidden("spec.externalID", "may not be updated")

@@ -1,0 +1,222 @@
+"""Validation of PersistentVolumes. Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Errors
+from kubeloop.devcluster.validation.common.go_values import struct_differences
+from kubeloop.devcluster.validation.common.object_meta import kube_finalizers, object_meta
+from kubeloop.devcluster.validation.core.persistent_volume_claim import (
+    access_modes,
+    basic_quantity,
+    class_name,
+    volume_mode,
+)
+from kubeloop.devcluster.validation.pod.scheduling import node_selector
+from kubeloop.devcluster.validation.pod.volumes import SHARED, TOLD_AS, csi_driver_name
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import parse_quantity
+
+
+def _local(errors: Errors, path: str, source: JSON) -> None:
+    if not source.get("path"):
+        errors.required(f"{path}.path")
+    elif ".." in source["path"].split("/"):
+        errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
+
+
+def _csi(errors: Errors, path: str, source: JSON) -> None:
+    csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
+    if not source.get("volumeHandle"):
+        errors.required(f"{path}.volumeHandle")
+    for field in (
+        "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"
+    ):  # fmt: skip
+        secret = source.get(field)
+        if secret is None:
+            continue
+        for name, check in (("name", dns_subdomain), ("namespace", dns_label)):
+            if not secret.get(name):
+                errors.required(f"{path}.{field}.{name}")
+            else:
+                errors.invalid_each(f"{path}.{field}.{name}", secret[name], check(secret[name]))
+
+
+_IN_ORDER = (
+    "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs",
+    "iscsi", "cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume",
+    "azureDisk", "scaleIO", "local", "storageos", "csi",
+)  # fmt: skip
+
+
+def _glusterfs(errors: Errors, path: str, source: JSON) -> None:
+    SHARED["glusterfs"](errors, path, source)
+    namespace = source.get("endpointsNamespace")
+    if namespace == "":
+        wrong = "if the endpointnamespace is set, it must be a valid namespace name"
+        errors.invalid(f"{path}.endpointsNamespace", namespace, wrong)
+    elif namespace is not None:
+        errors.invalid_each(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
+
+
+def _azure_file(errors: Errors, path: str, source: JSON) -> None:
+    SHARED["azureFile"](errors, path, source)
+    if source.get("secretNamespace") == "":
+        errors.required(f"{path}.secretNamespace")
+
+
+_SOURCES = {**SHARED, "local": _local, "csi": _csi, "glusterfs": _glusterfs, "azureFile": _azure_file}
+_OTHERWISE = {"cephfs": "cephFS"}
+
+
+def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) -> None:
+    """inline: that of a volume which only a VolumeAttachment tells of."""
+    if inline:
+        _inline(errors, path, spec)
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        errors.required(f"{path}.accessModes")
+    access_modes(errors, f"{path}.accessModes", modes)
+    if not inline:
+        _capacity(errors, f"{path}.capacity", spec.get("capacity"))
+    policy = spec.get("persistentVolumeReclaimPolicy", "")
+    if inline and policy not in ("", "Retain"):
+        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {_INLINE}")
+    elif policy not in ("", "Delete", "Recycle", "Retain"):
+        errors.not_supported(f"{path}.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
+    affinity = spec.get("nodeAffinity")
+    if affinity is not None and inline:
+        errors.forbidden(f"{path}.nodeAffinity", _NOT_INLINE)
+    elif affinity is not None and affinity.get("required") is None:
+        errors.required(f"{path}.nodeAffinity.required", "must specify required node constraints")
+    elif affinity is not None:
+        node_selector(errors, f"{path}.nodeAffinity.required", affinity["required"])
+    _source(errors, path, spec, has_affinity=affinity is not None and not inline)
+    if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
+        wrong = "may not be 'recycle' for a hostPath mount of '/'"
+        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", wrong)
+    if inline:
+        if spec.get("storageClassName"):
+            errors.forbidden(f"{path}.storageClassName", _NOT_INLINE)
+        if spec.get("volumeMode") not in (None, "Filesystem"):
+            errors.forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {_INLINE}")
+        return
+    class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
+    volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
+    attributes = spec.get("volumeAttributesClassName")
+    if attributes is not None:
+        if not attributes:
+            errors.required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
+        class_name(errors, f"{path}.volumeAttributesClassName", attributes)
+        if "csi" not in spec:
+            errors.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
+
+
+def _capacity(errors: Errors, path: str, capacity: JSON | None) -> None:
+    if not capacity:
+        errors.required(path)
+    if list(capacity or ()) != ["storage"]:
+        errors.not_supported(path, capacity, ("storage",))
+    for name, quantity in sorted((capacity or {}).items()):
+        basic_quantity(errors, f"{path}[{name}]", quantity)
+        if parse_quantity(quantity).sign <= 0:
+            errors.invalid(f"{path}[{name}]", quantity, NOT_POSITIVE)
+
+
+def _source(errors: Errors, path: str, spec: JSON, *, has_affinity: bool) -> None:
+    """What the volume is made of: one source, beside which a flexVolume may stand."""
+    kinds = [name for name in _IN_ORDER if name in spec]
+    for kind in kinds[:1]:
+        _SOURCES[kind](errors, f"{path}.{TOLD_AS.get(kind, kind)}", spec[kind])
+        if kind == "local" and not has_affinity:
+            errors.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
+    for kind in kinds[1:]:
+        if kind == "flexVolume":
+            _SOURCES[kind](errors, f"{path}.flexVolume", spec[kind])
+        else:
+            errors.forbidden(f"{path}.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
+    if not kinds:
+        errors.required(path, "must specify a volume type")
+
+
+_INLINE = "in the context of inline volumes"
+_NOT_INLINE = f"may not be specified {_INLINE}"
+
+
+def _inline(errors: Errors, path: str, spec: JSON) -> None:
+    if spec.get("claimRef") is not None:
+        errors.forbidden(f"{path}.claimRef", _NOT_INLINE)
+    if spec.get("capacity"):
+        errors.forbidden(f"{path}.capacity", _NOT_INLINE)
+    if "csi" not in spec:
+        errors.required(f"{path}.csi", f"has to be specified {_INLINE}")
+
+
+def volume_create(errors: Errors, obj: JSON) -> None:
+    volume_spec(errors, "spec", obj["spec"])
+    _mount_options(errors, obj)
+
+
+_MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
+_MOUNTED = (
+    "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs",
+    "azureFile", "vsphereVolume", "azureDisk", "photonPersistentDisk",
+)  # fmt: skip
+
+
+def _mount_options(errors: Errors, obj: JSON) -> None:
+    if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(name in obj["spec"] for name in _MOUNTED):
+        wrong = "may not specify mount options for this volume type"
+        errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", wrong)
+
+
+def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before and obj["metadata"] is old["metadata"]:
+        return
+    for again in (False, True):  # the strategy looks at the whole, and so does its update check
+        object_meta(errors, obj["metadata"], namespaced=False, name_check=dns_subdomain)
+        if "finalizers" in obj["metadata"]:
+            kube_finalizers(errors, obj["metadata"])
+        volume_spec(errors, "spec", spec)
+        if not again:
+            _mount_options(errors, obj)
+    now = {name: spec[name] for name in _IN_ORDER if name in spec}
+    was = {name: before[name] for name in _IN_ORDER if name in before}
+    if "csi" in was and "csi" in now and "controllerExpandSecretRef" not in was["csi"]:
+        now["csi"] = {name: each for name, each in now["csi"].items() if name != "controllerExpandSecretRef"}
+    if now != was:
+        difference = struct_differences(was, now, "core/v1.PersistentVolumeSource")
+        told = f"spec.persistentvolumesource is immutable after creation\n{difference}"
+        errors.forbidden("spec.persistentvolumesource", told)
+    errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+    if before.get("nodeAffinity") is not None and not _same_affinity(spec.get("nodeAffinity"), before["nodeAffinity"]):
+        wrong = "field is immutable, except for updating from beta label to GA"
+        errors.invalid("nodeAffinity", spec.get("nodeAffinity"), wrong, "core/v1.VolumeNodeAffinity")
+    if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
+        errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+
+
+_STABLE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+
+
+def _same_affinity(new: Any, old: Any) -> bool:
+    """Equal, but for requirements whose beta label has become the stable one (or, as in v1.36, whose key is gone)."""
+    if type(new) is dict and type(old) is dict and "operator" in old:
+        key = new.get("key", "")
+        stable = key != old.get("key") and _STABLE_LABELS.get(old.get("key", ""), "") == key
+        return {**new, "key": ""} == {**old, "key": ""} if stable else bool(new == old)
+    if type(new) is dict and type(old) is dict:
+        return all(_same_affinity(new.get(name), old.get(name)) for name in {*new, *old})
+    if type(new) is list and type(old) is list:
+        return len(new) == len(old) and all(map(_same_affinity, new, old))
+    return bool(new == old)

@@ -1,0 +1,115 @@
+"""Validation of ResourceQuotas. Sources: pkg/apis/core/validation/validation.go, pkg/apis/core/helper."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.pod.containers import resource_name, resource_quantity
+from kubeloop.kube.json_object import JSON
+
+_COMPUTE = ("cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
+_QUOTA_NAMES = frozenset(
+    {*_COMPUTE, "ephemeral-storage", "requests.storage", "requests.ephemeral-storage", "limits.ephemeral-storage",
+     "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps",
+     "services.nodeports", "services.loadbalancers"}
+)  # fmt: skip
+_OF_PODS = frozenset({"pods", *_COMPUTE})
+_SCOPES: dict[str, frozenset[str] | None] = {
+    "Terminating": _OF_PODS,
+    "NotTerminating": _OF_PODS,
+    "NotBestEffort": _OF_PODS,
+    "PriorityClass": _OF_PODS,
+    "CrossNamespacePodAffinity": _OF_PODS,
+    "BestEffort": frozenset({"pods"}),
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+"""Scopes, and the resources of which each can say which objects count."""
+_EXISTS_ALONE = frozenset(_SCOPES) - {"PriorityClass", "VolumeAttributesClass"}
+_PAIRS = (("BestEffort", "NotBestEffort"), ("NotTerminating", "Terminating"))
+
+
+def _is_standard(name: str) -> bool:
+    return name in _QUOTA_NAMES or name.startswith(("hugepages-", "requests.hugepages-"))
+
+
+def _amounts_by_name(errors: Errors, path: str, amounts: JSON) -> None:
+    for name, quantity in sorted(amounts.items()):
+        where = f"{path}[{name}]"
+        resource_name(errors, where, name)
+        if "/" not in name and not _is_standard(name):
+            errors.invalid(where, name, "must be a standard resource for quota")
+        resource_quantity(errors, where, name, quantity)
+
+
+def _does_not_apply(scope: str, name: str) -> bool:
+    applies = _SCOPES.get(scope)
+    return applies is not None and _is_standard(name) and name not in applies
+
+
+def quota_spec(errors: Errors, spec: JSON) -> None:
+    hard, scopes, path = spec.get("hard") or {}, spec.get("scopes") or [], "spec.scopes"
+    _amounts_by_name(errors, "spec.hard", hard)
+    for scope in scopes:
+        if scope not in _SCOPES:
+            errors.invalid(path, scopes, "unsupported scope")
+        for name in sorted(hard):
+            if _does_not_apply(scope, name):
+                errors.invalid(path, scopes, "unsupported scope applied to resource")
+    _conflicts(errors, path, scopes, scopes)
+    selector = spec.get("scopeSelector")
+    if selector is not None:
+        _scope_selector(errors, "spec.scopeSelector.matchExpressions", spec, selector)
+
+
+def _conflicts(errors: Errors, path: str, named: list[str], scopes: list[str] | None) -> None:
+    for pair in _PAIRS:
+        if set(pair) <= set(named):
+            errors.invalid(path, scopes, "conflicting scopes")
+
+
+def _scope_selector(errors: Errors, path: str, spec: JSON, selector: JSON) -> None:
+    expressions = selector.get("matchExpressions") or ()
+    for each in expressions:
+        scope, operator, values = each.get("scopeName", ""), each.get("operator", ""), each.get("values") or []
+        if scope not in _SCOPES:
+            errors.invalid(f"{path}.scopeName", scope, "unsupported scope")
+        for name in sorted(spec.get("hard") or {}):
+            if _does_not_apply(scope, name):
+                wrong = "unsupported scope applied to resource"
+                errors.invalid(path, selector, wrong, "core/v1.ScopeSelector")
+        if scope in _EXISTS_ALONE and operator != "Exists":
+            wrong = (
+                "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
+                "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
+                "ResourceQuotaScopeCrossNamespacePodAffinity"
+            )
+            errors.invalid(f"{path}.operator", operator, wrong)
+        if operator in ("In", "NotIn"):
+            if not values:
+                needed = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                errors.required(f"{path}.values", needed)
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                wrong = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                errors.invalid(f"{path}.values", values, wrong)
+        else:
+            errors.invalid(f"{path}.operator", operator, "not a valid selector operator")
+    _conflicts(errors, path, [each.get("scopeName", "") for each in expressions], spec.get("scopes"))
+
+
+def quota_create(errors: Errors, obj: JSON) -> None:
+    quota_spec(errors, obj["spec"])
+
+
+def quota_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec == before:
+        return
+    quota_spec(errors, spec)
+    if set(spec.get("scopes") or ()) != set(before.get("scopes") or ()):
+        errors.invalid("spec.scopes", spec.get("scopes"), "field is immutable")
+
+
+def quota_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    for name in ("hard", "used"):
+        _amounts_by_name(errors, f"status.{name}", obj.get("status", {}).get(name) or {})

@@ -1,0 +1,348 @@
+"""Services. Sources: core/validation/validation.go, and pkg/registry/core/service/storage for what a cluster of one
+address family refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, labels, port_number_or_name
+from kubeloop.devcluster.validation.common.ip_addresses import cidr, ip, sloppy_ip
+from kubeloop.kube.json_object import JSON
+
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_FAMILIES = ("IPv4", "IPv6")
+_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_ONLY_LOAD_BALANCERS = "may only be used when `type` is 'LoadBalancer'"
+_FOR_EXTERNAL_NAMES = "may not be set for ExternalName services"
+_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+_HINTS, _TOPOLOGY_MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
+FIXED = "may not change once set"
+
+
+def is_headless(spec: JSON) -> bool:
+    return cluster_ips(spec) == ["None"]
+
+
+def cluster_ips(spec: JSON) -> list[str]:
+    return list(spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else []))
+
+
+def needs_health_check(spec: JSON) -> bool:
+    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+
+
+def is_externally_accessible(spec: JSON) -> bool:
+    kind = spec.get("type")
+    return kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
+
+
+def service_create(errors: Errors, obj: JSON) -> None:
+    """A new Service, whose addresses have been chosen."""
+    _service(errors, obj, None)
+
+
+def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj["spec"], old["spec"]
+    if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
+        _changed_addresses(errors, spec, before)
+    both_balance = spec.get("type") == before.get("type") == "LoadBalancer"
+    if both_balance and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+        errors.invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), FIXED)
+    _load_balancer_class(errors, spec)
+    both_checked = needs_health_check(before) and needs_health_check(spec)
+    if both_checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
+        errors.forbidden("spec.healthCheckNodePort", "field is immutable")
+    _service(errors, obj, old)
+
+
+def _service(errors: Errors, obj: JSON, old: JSON | None) -> None:
+    annotations, spec = obj["metadata"].get("annotations", {}), obj["spec"]
+    before = old["spec"] if old is not None else {}
+    if _HINTS in annotations and annotations.get(_TOPOLOGY_MODE, annotations[_HINTS]) != annotations[_HINTS]:
+        wrong = f"must match annotations[{_HINTS}] when both are specified"
+        errors.invalid(f"metadata.annotations[{_TOPOLOGY_MODE}]", annotations[_TOPOLOGY_MODE], wrong)
+    kind, ports = spec.get("type", ""), spec.get("ports", ())
+    headless = is_headless(spec)
+    if not ports and not headless and kind != "ExternalName":
+        errors.required("spec.ports")
+    if headless and kind in ("LoadBalancer", "NodePort"):
+        errors.invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
+    if kind == "ExternalName":
+        _external_name(errors, spec)
+    _ports(errors, ports)
+    labels(errors, "spec.selector", spec.get("selector"))
+    _session_affinity(errors, spec)
+    errors += address_fields(spec, before)
+    known = before.get("externalIPs", ())
+    for i, each in enumerate(spec.get("externalIPs", ())):
+        (reachable_ip if each in known else external_ip)(errors, f"spec.externalIPs[{i}]", each)
+    if kind not in _TYPES:
+        errors.not_supported("spec.type", kind, _TYPES)
+    if kind == "ClusterIP":
+        for i, port in enumerate(ports):
+            if port.get("nodePort"):
+                errors.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'")
+    _repeated_ports(errors, ports)
+    _source_ranges(errors, obj, old)
+    if spec.get("allocateLoadBalancerNodePorts") is not None and kind != "LoadBalancer":
+        errors.forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCERS)
+    _load_balancer_class(errors, spec)
+    _traffic(errors, spec)
+
+
+def _external_name(errors: Errors, spec: JSON) -> None:
+    if cluster_ips(spec):
+        errors.forbidden("spec.clusterIPs", _FOR_EXTERNAL_NAMES)
+    if spec.get("ipFamilies"):
+        errors.forbidden("spec.ipFamilies", _FOR_EXTERNAL_NAMES)
+    if spec.get("ipFamilyPolicy") is not None:
+        errors.forbidden("spec.ipFamilyPolicy", _FOR_EXTERNAL_NAMES)
+    name = spec.get("externalName", "").removesuffix(".")
+    if not name:
+        errors.required("spec.externalName")
+    else:
+        errors.invalid_each("spec.externalName", name, dns_subdomain(name))
+
+
+def _ports(errors: Errors, ports: Sequence[JSON]) -> None:
+    names = set()
+    for i, port in enumerate(ports):
+        where, name = f"spec.ports[{i}]", port.get("name", "")
+        if name:
+            errors.invalid_each(f"{where}.name", name, dns_label(name))
+            if name in names:
+                errors.duplicate(f"{where}.name", name)
+            names.add(name)
+        elif len(ports) > 1:
+            errors.required(f"{where}.name")
+        errors.invalid_each(f"{where}.port", port.get("port", 0), port_number(port.get("port", 0)))
+        protocol = port.get("protocol", "")
+        if protocol not in PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+        port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
+        if "appProtocol" in port:
+            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+
+
+def _session_affinity(errors: Errors, spec: JSON) -> None:
+    affinity, where = spec.get("sessionAffinity", ""), "spec.sessionAffinityConfig"
+    if affinity not in ("ClientIP", "None"):
+        errors.not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    if affinity == "ClientIP":
+        seconds = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds", 0)
+        if not 0 < seconds <= 86400:
+            wrong = "must be greater than 0 and less than 86400"
+            errors.invalid(f"{where}.clientIP.timeoutSeconds", seconds, wrong)
+    elif affinity == "None" and spec.get("sessionAffinityConfig") is not None:
+        errors.forbidden(where, "must not be set when session affinity is None")
+
+
+def external_ip(errors: Errors, path: str, text: str) -> None:
+    """An address that others can reach: of this node or link alone are none."""
+    wrong = Errors()
+    ip(wrong, path, text)
+    if not wrong:
+        reachable_ip(wrong, path, text)
+    errors.extend(wrong)
+
+
+def reachable_ip(errors: Errors, path: str, text: str) -> None:
+    """Not of this node or link alone. Source: ValidateEndpointIP."""
+    address = sloppy_ip(text)
+    if address is None:
+        errors.invalid(path, text, "must be a valid IP address")
+        return
+    if address.is_unspecified:
+        errors.invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if any(address.version == each.version and address in each for each in _LINK_MULTICAST):
+        errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+
+
+_LINK_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
+
+
+def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
+    node_ports, taken = set(), set()
+    for i, port in enumerate(ports):
+        key = (port.get("protocol"), port.get("nodePort"))
+        if port.get("nodePort") and key in node_ports:
+            errors.duplicate(f"spec.ports[{i}].nodePort", port["nodePort"])
+        node_ports.add(key)
+    for i, port in enumerate(ports):
+        key = (port.get("protocol"), port.get("port"))
+        if key in taken:
+            errors.duplicate(f"spec.ports[{i}]", {"protocol": key[0], "port": key[1]}, type_name="core/v1.ServicePort")
+        taken.add(key)
+
+
+def _source_ranges(errors: Errors, obj: JSON, old: JSON | None) -> None:
+    """What was wrong before may stay."""
+    spec, before = obj["spec"], old["spec"] if old is not None else {}
+    annotations = obj["metadata"].get("annotations", {})
+    ranges, where, known = spec.get("loadBalancerSourceRanges") or (), "spec.LoadBalancerSourceRanges", set()
+    indexed = bool(ranges)
+    if ranges:
+        known = {each.strip() for each in before.get("loadBalancerSourceRanges", ())}
+    elif _SOURCE_RANGES not in annotations:
+        return
+    else:
+        text, where = annotations[_SOURCE_RANGES], f"metadata.annotations[{_SOURCE_RANGES}]"
+        same = old is not None and old["metadata"].get("annotations", {}).get(_SOURCE_RANGES) == text
+        ranges = text.strip().split(",") if text.strip() and not same else ()
+    if spec.get("type") != "LoadBalancer":
+        errors.forbidden(where, _ONLY_LOAD_BALANCERS)
+    for i, each in enumerate(ranges):
+        if each.strip() not in known:
+            cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
+
+
+def _load_balancer_class(errors: Errors, spec: JSON) -> None:
+    name = spec.get("loadBalancerClass")
+    if name is not None and spec.get("type") != "LoadBalancer":
+        errors.forbidden("spec.loadBalancerClass", _ONLY_LOAD_BALANCERS)
+    elif name is not None:
+        errors.invalid_each("spec.loadBalancerClass", name, qualified_name(name))
+
+
+def _traffic(errors: Errors, spec: JSON) -> None:
+    policy = spec.get("externalTrafficPolicy", "")
+    if not is_externally_accessible(spec):
+        if policy:
+            errors.invalid("spec.externalTrafficPolicy", policy, "may only be set for externally-accessible services")
+    elif policy not in ("Cluster", "Local"):
+        errors.not_supported("spec.externalTrafficPolicy", policy, ("Cluster", "Local"))
+    port, where = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
+    if port and not needs_health_check(spec):
+        wrong = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        errors.invalid(where, port, wrong)
+    elif port:
+        errors.invalid_each(where, port, port_number(port))
+    internal = spec.get("internalTrafficPolicy")
+    if internal is None:
+        if spec.get("type") in ("NodePort", "LoadBalancer", "ClusterIP"):
+            errors.required("spec.internalTrafficPolicy")
+    elif internal not in ("Cluster", "Local"):
+        errors.not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local"))
+    preferred, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameZone", "PreferSameNode")
+    if preferred is not None and preferred not in supported:
+        errors.not_supported("spec.trafficDistribution", preferred, supported)
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
+
+
+def address_fields(spec: JSON, before: JSON | None) -> Errors:
+    """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, as they hold together.
+
+    Source: ValidateServiceClusterIPsRelatedFields.
+    """
+    errors = Errors()
+    if spec.get("type") == "ExternalName":
+        return errors
+    addresses, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or ()
+    first, path = spec.get("clusterIP", ""), "spec.clusterIPs"
+    if first and not addresses:
+        errors.required(path)
+    elif first and addresses[0] != first:
+        errors.invalid(path, addresses, "first value must match `clusterIP`")
+    elif not first and addresses:
+        errors.invalid(path, addresses, "must be empty when `clusterIP` is not specified")
+    for i, family in enumerate(families):
+        if family not in _FAMILIES:
+            errors.not_supported(f"spec.ipFamilies[{i}]", family, _FAMILIES)
+        if family in families[:i]:
+            errors.duplicate(f"spec.ipFamilies[{i}]", family)
+    policy = spec.get("ipFamilyPolicy")
+    if policy is not None and policy not in _POLICIES:
+        errors.not_supported("spec.ipFamilyPolicy", policy, _POLICIES)
+    bad, known = Errors(), (before or {}).get("clusterIPs") or ()
+    for i, address in enumerate(addresses):
+        if i == 0 and address == "None":
+            if len(addresses) > 1:
+                bad.invalid(path, addresses, "'None' must be the first and only value")
+        elif address not in known:
+            ip(bad, f"{path}[{i}]", address)
+    errors.extend(bad)
+    if len(addresses) > 2:
+        errors.invalid(path, addresses, "may only hold up to 2 values")
+    if bad or is_headless(spec):
+        return errors
+    versions = [ip_address(address).version for address in addresses]
+    if len(addresses) > 1 and set(versions) != {4, 6}:
+        errors.invalid(path, addresses, "may specify no more than one IP for each IP family")
+    for i, (address, version, family) in enumerate(zip(addresses, versions, families, strict=False)):
+        if family in _FAMILIES and family != f"IPv{version}":
+            wrong = f"expected an {family} value as indicated by `ipFamilies[{i}]`"
+            errors.invalid(f"{path}[{i}]", address, wrong)
+    return errors
+
+
+def _changed_addresses(errors: Errors, spec: JSON, before: JSON) -> None:
+    """Source: validateUpgradeDowngradeClusterIPs and validateUpgradeDowngradeIPFamilies."""
+    now, was = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
+    headless, was_headless = is_headless(spec), is_headless(before)
+    if headless and was_headless:
+        return
+    policy, single = spec.get("ipFamilyPolicy"), spec.get("ipFamilyPolicy") == "SingleStack"
+    if len(now) == len(was):
+        for i, (new, old) in enumerate(zip(now, was, strict=True)):
+            if new != old:
+                errors.invalid(f"spec.clusterIPs[{i}]", now, FIXED)
+    elif not now:
+        errors.invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
+    elif was and now[0] != was[0]:
+        errors.invalid("spec.clusterIPs[0]", now, FIXED)
+    if len(now) == 1 < len(was) and not single:
+        wrong = "must be set to 'SingleStack' when releasing the secondary clusterIP"
+        errors.invalid("spec.ipFamilyPolicy", policy, wrong)
+    if headless or was_headless:
+        return
+    families, had = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
+    if len(families) == len(had):
+        for new, old in zip(families, had, strict=True):
+            if new != old:
+                errors.invalid("spec.ipFamilies[0]", families, FIXED)
+        return
+    if len(families) < len(had) and not now:
+        errors.invalid("spec.ipFamilies[0]", families or None, "primary ipFamily can not be unset")
+    if families and had and families[0] != had[0]:
+        errors.invalid("spec.ipFamilies[0]", now or None, FIXED)
+    if len(families) == 1 < len(had) and not single:
+        wrong = "must be set to 'SingleStack' when releasing the secondary ipFamily"
+        errors.invalid("spec.ipFamilyPolicy", policy, wrong)
+
+
+def service_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    path, ingresses = "status.loadBalancer.ingress", obj.get("status", {}).get("loadBalancer", {}).get("ingress", ())
+    if ingresses and obj["spec"].get("type") != "LoadBalancer":
+        errors.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
+        return
+    for i, ingress in enumerate(ingresses):
+        where, address, mode = f"{path}[{i}]", ingress.get("ip", ""), ingress.get("ipMode")
+        if address:
+            ip(errors, f"{where}.ip", address)
+        if mode is None and address:
+            errors.required(f"{where}.ipMode", "must be specified when `ip` is set")
+        elif mode is not None and not address:
+            errors.forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set")
+        elif mode is not None and mode not in ("Proxy", "VIP"):
+            errors.not_supported(f"{where}.ipMode", mode, ("Proxy", "VIP"))
+        name = ingress.get("hostname", "")
+        if name:
+            errors.invalid_each(f"{where}.hostname", name, dns_subdomain(name))
+            if not _is_no_address(name):
+                errors.invalid(f"{where}.hostname", name, "must be a DNS name, not an IP address")
+
+
+def _is_no_address(text: str) -> bool:
+    wrong = Errors()
+    ip(wrong, "", text)
+    return bool(wrong)

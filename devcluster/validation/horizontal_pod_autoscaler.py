@@ -1,0 +1,211 @@
+"""HorizontalPodAutoscalers, in the form of autoscaling/v2. Source: pkg/apis/autoscaling/validation of v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubeloop.devcluster.api.name_checks import dns_label
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.object_meta import path_segment
+from kubeloop.devcluster.validation.pod.containers import container_resource_name
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import parse_quantity
+
+_MAX_PERIOD_SECONDS, _MAX_STABILIZATION_SECONDS = 1800, 3600
+_SELECTIONS, _POLICIES = ("Disabled", "Max", "Min"), ("Percent", "Pods")
+_TARGETS = ("Utilization", "Value", "AverageValue")
+_SOURCES = {
+    "Object": "object", "External": "external", "Pods": "pods", "Resource": "resource",
+    "ContainerResource": "containerResource",
+}  # fmt: skip
+_RAW_OR_SHARE = "may not set both a target raw value and a target utilization"
+
+
+def autoscaler_create(errors: Errors, obj: JSON) -> None:
+    _autoscaler(errors, obj.get("spec", {}), any_version=False)
+
+
+def _autoscaler(errors: Errors, spec: JSON, *, any_version: bool) -> None:
+    least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
+    if least is not None and least < 1:
+        errors.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
+    if most == 0:
+        errors.required("spec.maxReplicas", "must be set and greater than 0")
+    elif most < 0:
+        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to 1")
+    if least is not None and most < least:
+        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
+    _object_reference(errors, "spec.scaleTargetRef", spec.get("scaleTargetRef") or {}, any_version=any_version)
+    metrics = spec.get("metrics") or ()
+    for i, metric in enumerate(metrics):
+        _metric(errors, f"spec.metrics[{i}]", metric)
+    if least == 0 and not any(each.get("type") in ("Object", "External") for each in metrics):
+        told = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.forbidden("spec.metrics", told)
+    behavior = spec.get("behavior") or {}
+    for direction in ("scaleUp", "scaleDown"):
+        if behavior.get(direction) is not None:
+            _scaling_rules(errors, f"spec.behavior.{direction}", behavior[direction])
+
+
+def autoscaler_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    spec, before = obj.get("spec", {}), old.get("spec", {})
+    if spec != before:
+        version = (before.get("scaleTargetRef") or {}).get("apiVersion", "")
+        _autoscaler(errors, spec, any_version="/" not in version)
+
+
+def autoscaler_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    for name in ("currentReplicas", "desiredReplicas"):
+        errors.not_negative(f"status.{name}", obj.get("status", {}).get(name))
+
+
+def _object_reference(errors: Errors, path: str, reference: JSON, *, any_version: bool) -> None:
+    for name in ("kind", "name"):
+        text = reference.get(name, "")
+        if text:
+            errors.invalid_each(f"{path}.{name}", text, path_segment(text))
+        else:
+            errors.required(f"{path}.{name}")
+    version = reference.get("apiVersion", "")
+    if version.count("/") > 1:
+        errors.invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
+    elif not any_version and not version.rpartition("/")[0]:
+        errors.invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
+
+
+def _metric(errors: Errors, path: str, metric: JSON) -> None:
+    kind = metric.get("type", "")
+    if not kind:
+        errors.required(f"{path}.type", "must specify a metric source type")
+    known = sorted(_SOURCES)
+    if kind not in _SOURCES:
+        errors.not_supported(f"{path}.type", kind, known)
+    given = [name for name in _SOURCES.values() if metric.get(name) is not None]
+    if given:
+        _SOURCE_RULES[given[0]](errors, f"{path}.{given[0]}", metric[given[0]])
+    expected = _SOURCES.get(kind, "")
+    if expected and expected not in given:
+        errors.required(f"{path}.{expected}", "must populate information for the given metric source")
+    elif not expected:
+        errors.not_supported(f"{path}.type", kind, known)
+    if len(given) != 1:
+        for name in given:
+            if name != expected:
+                errors.forbidden(f"{path}.{name}", "must populate the given metric source only")
+
+
+def _identifier(errors: Errors, path: str, identifier: JSON) -> None:
+    name = identifier.get("name", "")
+    if name:
+        errors.invalid_each(f"{path}.name", name, path_segment(name))
+    else:
+        errors.required(f"{path}.name", "must specify a metric name")
+
+
+def _target(errors: Errors, path: str, target: JSON) -> None:
+    kind = target.get("type", "")
+    if not kind:
+        errors.required(f"{path}.type", "must specify a metric target type")
+    if kind not in _TARGETS:
+        errors.invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
+    for name in ("value", "averageValue"):
+        if name in target and parse_quantity(target[name]).nano() <= 0:
+            errors.invalid(f"{path}.{name}", target[name], "must be positive")
+    share = target.get("averageUtilization")
+    if share is not None and share < 1:
+        errors.invalid(f"{path}.averageUtilization", share, "must be greater than 0")
+
+
+def _metric_and_target(errors: Errors, path: str, source: JSON) -> JSON:
+    target: JSON = source.get("target") or {}
+    _identifier(errors, f"{path}.metric", source.get("metric") or {})
+    _target(errors, f"{path}.target", target)
+    return target
+
+
+def _object(errors: Errors, path: str, source: JSON) -> None:
+    _object_reference(errors, f"{path}.describedObject", source.get("describedObject") or {}, any_version=True)
+    target = _metric_and_target(errors, path, source)
+    if "value" not in target and "averageValue" not in target:
+        errors.required(f"{path}.target.averageValue", "must set either a target value or averageValue")
+
+
+def _external(errors: Errors, path: str, source: JSON) -> None:
+    target = _metric_and_target(errors, path, source)
+    if "value" not in target and "averageValue" not in target:
+        told = "must set either a target value for metric or a per-pod target"
+        errors.required(f"{path}.target.averageValue", told)
+    if "value" in target and "averageValue" in target:
+        errors.forbidden(f"{path}.target.value", "may not set both a target value for metric and a per-pod target")
+
+
+def _pods(errors: Errors, path: str, source: JSON) -> None:
+    target = _metric_and_target(errors, path, source)
+    if "averageValue" not in target:
+        errors.required(f"{path}.target.averageValue", "must specify a positive target averageValue")
+
+
+def _resource(errors: Errors, path: str, source: JSON) -> None:
+    if not source.get("name"):
+        errors.required(f"{path}.name", "must specify a resource name")
+    _share_or_value(errors, f"{path}.target", source.get("target") or {})
+
+
+def _container_resource(errors: Errors, path: str, source: JSON) -> None:
+    name, container = source.get("name", ""), source.get("container", "")
+    if name:
+        container_resource_name(errors, f"{path}.name", name)
+    else:
+        errors.required(f"{path}.name", "must specify a resource name")
+    if container:
+        errors.invalid_each(f"{path}.container", container, dns_label(container))
+    else:
+        errors.required(f"{path}.container", "must specify a container")
+    _share_or_value(errors, f"{path}.target", source.get("target") or {})
+
+
+def _share_or_value(errors: Errors, path: str, target: JSON) -> None:
+    _target(errors, path, target)
+    if "averageUtilization" not in target and "averageValue" not in target:
+        errors.required(f"{path}.averageUtilization", "must set either a target raw value or a target utilization")
+    if "averageUtilization" in target and "averageValue" in target:
+        errors.forbidden(f"{path}.averageValue", _RAW_OR_SHARE)
+
+
+_SOURCE_RULES: dict[str, Callable[[Errors, str, JSON], None]] = {
+    "object": _object,
+    "external": _external,
+    "pods": _pods,
+    "resource": _resource,
+    "containerResource": _container_resource,
+}
+
+
+def _scaling_rules(errors: Errors, path: str, rules: JSON) -> None:
+    seconds, selection, policies = (
+        rules.get(name) for name in ("stabilizationWindowSeconds", "selectPolicy", "policies")
+    )
+    if seconds is not None and seconds < 0:
+        errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, "must be greater than or equal to zero")
+    if seconds is not None and seconds > _MAX_STABILIZATION_SECONDS:
+        told = f"must be less than or equal to {_MAX_STABILIZATION_SECONDS}"
+        errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, told)
+    if selection is not None and selection not in _SELECTIONS:
+        errors.not_supported(f"{path}.selectPolicy", selection, _SELECTIONS)
+    if not policies:
+        errors.required(f"{path}.policies", "must specify at least one Policy")
+    for i, policy in enumerate(policies or ()):
+        where, kind, period = f"{path}.policies[{i}]", policy.get("type", ""), policy.get("periodSeconds", 0)
+        if kind not in _POLICIES:
+            errors.not_supported(f"{where}.type", kind, _POLICIES)
+        if policy.get("value", 0) <= 0:
+            errors.invalid(f"{where}.value", policy.get("value", 0), "must be greater than zero")
+        if period <= 0:
+            errors.invalid(f"{where}.periodSeconds", period, "must be greater than zero")
+        if period > _MAX_PERIOD_SECONDS:
+            errors.invalid(f"{where}.periodSeconds", period, f"must be less than or equal to {_MAX_PERIOD_SECONDS}")
+    tolerance = rules.get("tolerance")
+    if tolerance is not None and parse_quantity(tolerance).nano() < 0:
+        errors.invalid(f"{path}.tolerance", tolerance, "must be greater than or equal to 0")

@@ -1,0 +1,19 @@
+"""Validation of Leases. Source: pkg/apis/coordination/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.kube.json_object import JSON
+
+
+def lease_create(errors: Errors, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    seconds = spec.get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
+    errors.not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
+
+
+def lease_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    lease_create(errors, obj)

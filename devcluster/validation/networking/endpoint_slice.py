@@ -1,0 +1,123 @@
+"""Validation of EndpointSlices. Source: pkg/apis/discovery/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value, qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, labels
+from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip, strict_ip
+from kubeloop.devcluster.validation.core.service import reachable_ip
+from kubeloop.kube.json_object import JSON
+
+_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 1_000, 100, 16, 8
+
+
+def endpoint_slice_create(errors: Errors, obj: JSON) -> None:
+    kind = obj.get("addressType", "")
+    if not kind:
+        errors.required("addressType")
+    elif kind not in _ADDRESS_TYPES:
+        errors.not_supported("addressType", kind, _ADDRESS_TYPES)
+    _slice_ports(errors, obj.get("ports") or ())
+    _slice_endpoints(errors, obj.get("endpoints") or (), kind)
+
+
+def endpoint_slice_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if all(obj.get(name) == old.get(name) for name in ("endpoints", "ports", "addressType")):
+        return
+    whole = obj if obj.get("endpoints") != old.get("endpoints") else {**obj, "endpoints": []}
+    endpoint_slice_create(errors, whole)
+    errors.immutable("addressType", obj.get("addressType", ""), old.get("addressType", ""))
+
+
+def _slice_ports(errors: Errors, ports: Sequence[JSON]) -> None:
+    if len(ports) > _MAX_PORTS:
+        errors.too_many("ports", len(ports), _MAX_PORTS)
+        return
+    names = set()
+    for i, port in enumerate(ports):
+        where, name, protocol = f"ports[{i}]", port.get("name", ""), port.get("protocol")
+        if name:
+            errors.invalid_each(f"{where}.name", name, dns_label(name))
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        names.add(name)
+        if protocol is None:
+            errors.required(f"{where}.protocol")
+        elif protocol not in PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+        if "appProtocol" in port:
+            errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+
+
+def _slice_endpoints(errors: Errors, endpoints: Sequence[JSON], kind: str) -> None:
+    if len(endpoints) > _MAX_ENDPOINTS:
+        errors.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
+        return
+    for i, each in enumerate(endpoints):
+        where, addresses = f"endpoints[{i}]", each.get("addresses") or ()
+        if not addresses:
+            errors.required(f"{where}.addresses", "must contain at least 1 address")
+        elif len(addresses) > _MAX_ADDRESSES:
+            errors.too_many(f"{where}.addresses", len(addresses), _MAX_ADDRESSES)
+        for j, address in enumerate(addresses):
+            _slice_address(errors, f"{where}.addresses", j, address, kind)
+        if "nodeName" in each:
+            errors.invalid_each(f"{where}.nodeName", each["nodeName"], dns_subdomain(each["nodeName"]))
+        topology = each.get("deprecatedTopology", {})
+        if len(topology) > _MAX_TOPOLOGY:
+            errors.too_many(f"{where}.deprecatedTopology", len(topology), _MAX_TOPOLOGY)
+        labels(errors, f"{where}.deprecatedTopology", topology)
+        if "hostname" in each:
+            errors.invalid_each(f"{where}.hostname", each["hostname"], dns_label(each["hostname"]))
+        _hints(errors, f"{where}.hints", each.get("hints") or {})
+
+
+def _slice_address(errors: Errors, path: str, index: int, address: str, kind: str) -> None:
+    where = f"{path}[{index}]"
+    if kind == "FQDN":
+        fully_qualified(errors, where, address)
+        return
+    if kind not in ("IPv4", "IPv6"):
+        return
+    wrong = Errors()
+    (ip if kind == "IPv4" else strict_ip)(wrong, where, address)
+    if wrong:
+        errors.extend(wrong)
+        return
+    if isinstance(sloppy_ip(address), IPv4Address) != (kind == "IPv4"):
+        errors.invalid(path, address, f"must be an {kind} address")
+    reachable_ip(errors, where, address)
+
+
+def fully_qualified(errors: Errors, path: str, name: str) -> None:
+    """Source: validation.IsFullyQualifiedDomainName."""
+    plain = name.removesuffix(".")
+    if not name:
+        errors.required(path)
+    elif wrong := dns_subdomain(plain):
+        errors.invalid_each(path, plain, wrong)
+    elif "." not in plain:
+        errors.invalid(path, plain, "should be a domain with at least two segments separated by dots")
+    else:
+        for label in plain.split("."):
+            if len(label) > 63:
+                errors.invalid(path, label, "must be no more than 63 characters")
+
+
+def _hints(errors: Errors, path: str, hints: JSON) -> None:
+    for name in ("forZones", "forNodes"):
+        given, seen = hints.get(name, ()), set()
+        if len(given) > _MAX_HINTS:
+            errors.too_many(f"{path}.{name}", len(given), _MAX_HINTS)
+            return
+        for i, each in enumerate(given):
+            where, text = f"{path}.{name}[{i}].name", each.get("name", "")
+            if text in seen:
+                errors.duplicate(where, text)
+            seen.add(text)
+            errors.invalid_each(where, text, label_value(text) if name == "forZones" else dns_subdomain(text))

@@ -1,0 +1,187 @@
+"""Validation of Ingresses and IngressClasses. Source: pkg/apis/networking/validation of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+import re
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_name, port_number, regex_error
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip
+from kubeloop.devcluster.validation.common.object_meta import path_segment_name
+from kubeloop.kube.json_object import JSON
+
+_PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+_BAD_SEQUENCES, _BAD_ENDINGS = ("//", "/./", "/../", "%2f", "%2F"), ("/..", "/.")
+_WILDCARD_LABELS = r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_WILDCARD_ERROR = regex_error(
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of "
+    "lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+    _WILDCARD_LABELS,
+    "*.example.com",
+)
+_INGRESS_CLASS = "kubernetes.io/ingress.class"
+
+
+def ingress_create(errors: Errors, obj: JSON) -> None:
+    _ingress(errors, obj["spec"])
+    named, annotated = obj["spec"].get("ingressClassName"), obj["metadata"].get("annotations", {}).get(_INGRESS_CLASS)
+    if annotated is not None and named is not None and annotated != named:
+        wrong = "must match `ingressClassName` when both are specified"
+        errors.invalid(f"annotations.{_INGRESS_CLASS}", annotated, wrong)
+
+
+def ingress_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        _ingress(errors, obj["spec"])
+
+
+def _ingress(errors: Errors, spec: JSON) -> None:
+    rules = spec.get("rules", ())
+    if not rules and spec.get("defaultBackend") is None:
+        errors.invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
+    if spec.get("defaultBackend") is not None:
+        _backend(errors, "spec.defaultBackend", spec["defaultBackend"])
+    for i, rule in enumerate(rules):
+        where = f"spec.rules[{i}]"
+        if host := rule.get("host", ""):
+            if sloppy_ip(host) is not None:
+                errors.invalid(f"{where}.host", host, "must be a DNS name, not an IP address")
+            _host(errors, f"{where}.host", host)
+        if rule.get("http") is not None:
+            if not rule["http"].get("paths"):
+                errors.required(f"{where}.http.paths")
+            for j, path in enumerate(rule["http"].get("paths") or ()):
+                _ingress_path(errors, f"{where}.http.paths[{j}]", path)
+    for i, tls in enumerate(spec.get("tls", ())):
+        for j, host in enumerate(tls.get("hosts", ())):
+            _host(errors, f"spec.tls[{i}].hosts[{j}]", host)
+        if secret := tls.get("secretName", ""):
+            errors.invalid_each(f"spec.tls[{i}].secretName", secret, dns_subdomain(secret))
+    if "ingressClassName" in spec:
+        errors.invalid_each("spec.ingressClassName", spec["ingressClassName"], dns_subdomain(spec["ingressClassName"]))
+
+
+def _host(errors: Errors, path: str, host: str) -> None:
+    if "*" not in host:
+        errors.invalid_each(path, host, dns_subdomain(host))
+        return
+    if len(host) > 253:
+        errors.invalid(path, host, "must be no more than 253 characters")
+    if not re.fullmatch(_WILDCARD_LABELS, host):
+        errors.invalid(path, host, _WILDCARD_ERROR)
+
+
+def _ingress_path(errors: Errors, where: str, path: JSON) -> None:
+    kind, text = path.get("pathType"), path.get("path", "")
+    if kind is None:
+        errors.required(f"{where}.pathType", "pathType must be specified")
+        return
+    if kind not in _PATH_TYPES:
+        errors.not_supported(f"{where}.pathType", kind, _PATH_TYPES)
+    elif not text.startswith("/") and (text or kind != "ImplementationSpecific"):
+        errors.invalid(f"{where}.path", text, "must be an absolute path")
+    if kind in ("Exact", "Prefix"):
+        for each in _BAD_SEQUENCES:
+            if each in text:
+                errors.invalid(f"{where}.path", text, f"must not contain '{each}'")
+        for each in _BAD_ENDINGS:
+            if text.endswith(each):
+                errors.invalid(f"{where}.path", text, f"cannot end with '{each}'")
+    _backend(errors, f"{where}.backend", path.get("backend") or {})
+
+
+def _backend(errors: Errors, path: str, backend: JSON) -> None:
+    resource, service = backend.get("resource"), backend.get("service")
+    if resource is not None and service is not None:
+        errors.invalid(path, "", "cannot set both resource and service backends")
+    elif resource is not None:
+        _reference(errors, f"{path}.resource", resource)
+    elif service is None:
+        errors.invalid(path, "", "resource or service backend is required")
+    else:
+        name, port = service.get("name", ""), service.get("port") or {}
+        if not name:
+            errors.required(f"{path}.service.name")
+        else:
+            errors.invalid_each(f"{path}.service.name", name, dns_label(name))
+        if port.get("name") and port.get("number"):
+            errors.invalid(path, "", "cannot set both port name & port number")
+        elif port.get("name"):
+            errors.invalid_each(f"{path}.service.port.name", port["name"], port_name(port["name"]))
+        elif port.get("number"):
+            errors.invalid_each(f"{path}.service.port.number", port["number"], port_number(port["number"]))
+        else:
+            errors.required(path, "port name or number is required")
+
+
+def _reference(errors: Errors, path: str, reference: JSON) -> None:
+    if reference.get("apiGroup") is not None:
+        errors.invalid_each(f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
+    path_segment_name(errors, f"{path}.kind", reference.get("kind", ""))
+    path_segment_name(errors, f"{path}.name", reference.get("name", ""))
+
+
+def ingress_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    balancer = obj.get("status", {}).get("loadBalancer", {})
+    for i, each in enumerate(balancer.get("ingress", ())):
+        where = f"status.loadBalancer.ingress[{i}]"
+        if each.get("ip"):
+            ip(errors, f"{where}.ip", each["ip"])
+        if host := each.get("hostname", ""):
+            errors.invalid_each(f"{where}.hostname", host, dns_subdomain(host))
+            if sloppy_ip(host) is not None:
+                errors.invalid(f"{where}.hostname", host, "must be a DNS name, not an IP address")
+
+
+_CONTROLLER_LENGTH = 250
+_SCOPES = ("Cluster", "Namespace")
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
+_PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
+
+
+def ingress_class_create(errors: Errors, obj: JSON) -> None:
+    spec = obj.get("spec", {})
+    controller, parameters = spec.get("controller", ""), spec.get("parameters")
+    if len(controller.encode()) > _CONTROLLER_LENGTH:
+        errors.too_long("spec.controller", _CONTROLLER_LENGTH)
+    domain_prefixed_path(errors, "spec.controller", controller)
+    if parameters is not None:
+        _class_parameters(errors, "spec.parameters", parameters)
+
+
+def domain_prefixed_path(errors: Errors, path: str, text: str) -> None:
+    """A domain, a slash and a path: example.com/ingress. Source: validation.IsDomainPrefixedPath."""
+    if not text:
+        errors.required(path)
+        return
+    domain, slash, rest = text.partition("/")
+    if not slash or not domain or not rest:
+        errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    for wrong in dns_subdomain(domain):
+        errors.invalid(path, domain, wrong)
+    if not re.fullmatch(_HTTP_PATH, rest):
+        errors.invalid(path, rest, _PATH_ERROR)
+
+
+def _class_parameters(errors: Errors, path: str, parameters: JSON) -> None:
+    _reference(errors, path, parameters)
+    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    if scope is None:
+        errors.required(f"{path}.scope")
+    elif scope not in _SCOPES:
+        errors.not_supported(f"{path}.scope", scope, _SCOPES)
+    elif scope == "Namespace":
+        if namespace is None:
+            errors.required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+        else:
+            errors.invalid_each(f"{path}.namespace", namespace, dns_label(namespace))
+    elif namespace is not None:
+        errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
+
+
+def ingress_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    new, before = obj.get("spec", {}), old.get("spec", {})
+    errors.immutable("spec.controller", new.get("controller", ""), before.get("controller", ""))
+    ingress_class_create(errors, obj)

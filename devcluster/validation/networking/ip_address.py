@@ -1,0 +1,34 @@
+"""Validation of IPAddresses. Source: pkg/apis/networking/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.ip_addresses import strict_ip
+from kubeloop.devcluster.validation.common.object_meta import path_segment_name
+from kubeloop.kube.json_object import JSON
+
+
+def ip_address_name(name: str) -> tuple[str, ...]:
+    wrong = Errors()
+    strict_ip(wrong, "", name)
+    return tuple(each["message"].partition(": ")[2].partition(": ")[2] for each in wrong)
+
+
+def ip_address_create(errors: Errors, obj: JSON) -> None:
+    parent = obj.get("spec", {}).get("parentRef")
+    if parent is None:
+        errors.required("spec.parentRef")
+        return
+    path = "spec.parentRef"
+    if parent.get("group"):
+        errors.invalid_each(f"{path}.group", parent["group"], dns_subdomain(parent["group"]))
+    path_segment_name(errors, f"{path}.resource", parent.get("resource", ""))
+    path_segment_name(errors, f"{path}.name", parent.get("name", ""))
+    path_segment_name(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)
+
+
+def ip_address_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    ip_address_create(errors, obj)
+    new, before = (each.get("spec", {}).get("parentRef") for each in (obj, old))
+    errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")

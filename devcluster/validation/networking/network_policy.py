@@ -1,0 +1,96 @@
+"""Validation of NetworkPolicies. Source: pkg/apis/networking/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from kubeloop.devcluster.api.name_checks import port_name, port_number
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, label_selector
+from kubeloop.devcluster.validation.common.ip_addresses import cidr, sloppy_network
+from kubeloop.kube.json_object import JSON
+
+
+def network_policy_create(errors: Errors, obj: JSON, known_ranges: Collection[str] = ()) -> None:
+    spec = obj["spec"]
+    label_selector(errors, "spec.podSelector", spec.get("podSelector"))
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for i, rule in enumerate(spec.get(direction, ())):
+            where = f"spec.{direction}[{i}]"
+            for j, port in enumerate(rule.get("ports", ())):
+                _policy_port(errors, f"{where}.ports[{j}]", port)
+            for j, peer in enumerate(rule.get(peers, ())):
+                _policy_peer(errors, f"{where}.{peers}[{j}]", peer, known_ranges)
+    types = spec.get("policyTypes", ())
+    if len(types) > 2:
+        errors.invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
+        return
+    for i, each in enumerate(types):
+        if each not in ("Ingress", "Egress"):
+            errors.not_supported(f"spec.policyTypes[{i}]", each, ("Ingress", "Egress"))
+
+
+def network_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj["spec"] != old["spec"]:
+        network_policy_create(errors, obj, set(_policy_ranges(old["spec"])))
+
+
+def _policy_ranges(spec: JSON) -> Iterator[str]:
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for rule in spec.get(direction, ()):
+            for peer in rule.get(peers, ()):
+                if "ipBlock" in peer:
+                    yield peer["ipBlock"].get("cidr", "")
+                    yield from peer["ipBlock"].get("except", ())
+
+
+def _policy_port(errors: Errors, where: str, each: JSON) -> None:
+    protocol, port, last = each.get("protocol"), each.get("port"), each.get("endPort")
+    if protocol is not None and protocol not in PROTOCOLS:
+        errors.not_supported(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
+    if port is None:
+        if last is not None:
+            errors.invalid(f"{where}.endPort", last, "may not be specified when `port` is not specified")
+    elif type(port) is int:
+        errors.invalid_each(f"{where}.port", port, port_number(port))
+        if last is not None:
+            if last < port:
+                errors.invalid(f"{where}.endPort", port, "must be greater than or equal to `port`")
+            errors.invalid_each(f"{where}.endPort", last, port_number(last))
+    else:
+        if last is not None:
+            errors.invalid(f"{where}.endPort", last, "may not be specified when `port` is non-numeric")
+        errors.invalid_each(f"{where}.port", port, port_name(port))
+
+
+def _policy_peer(errors: Errors, where: str, peer: JSON, known_ranges: Collection[str]) -> None:
+    for name in ("podSelector", "namespaceSelector"):
+        if name in peer:
+            label_selector(errors, f"{where}.{name}", peer[name])
+    if "ipBlock" in peer:
+        _ip_block(errors, f"{where}.ipBlock", peer["ipBlock"], known_ranges)
+    given = [name for name in ("podSelector", "namespaceSelector", "ipBlock") if name in peer]
+    if not given:
+        errors.required(where, "must specify a peer")
+    elif len(given) > 1 and "ipBlock" in peer:
+        errors.forbidden(where, "may not specify both ipBlock and another peer")
+
+
+def _ip_block(errors: Errors, path: str, block: JSON, known: Collection[str]) -> None:
+    whole = block.get("cidr", "")
+    if not whole:
+        errors.required(f"{path}.cidr")
+        return
+    cidr(errors, f"{path}.cidr", whole, known)
+    network = sloppy_network(whole)
+    if network is None:
+        return
+    for i, each in enumerate(block.get("except", ())):
+        where = f"{path}.except[{i}]"
+        cidr(errors, where, each, known)
+        part = sloppy_network(each)
+        if part is None:
+            continue
+        inside = part.version == network.version and part.network_address in network
+        if not inside or network.prefixlen >= part.prefixlen:
+            errors.invalid(where, each, "must be a strict subset of `cidr`")

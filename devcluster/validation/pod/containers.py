@@ -1,0 +1,661 @@
+"""Containers: names, images, ports, environment, probes, resources, security context.
+
+Source: pkg/apis/core/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kubeloop.devcluster.api.name_checks import (
+    config_key,
+    dns_label,
+    dns_subdomain,
+    environment_name,
+    port_name,
+    port_number,
+    qualified_name,
+)
+from kubeloop.devcluster.validation.common.error_list import NOT_NEGATIVE, Errors
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, header_name, local_path, port_number_or_name
+from kubeloop.devcluster.validation.pod.security_context import container_context, every_container
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import milli_value, parse_quantity, value
+
+Volumes = Mapping[str, JSON]
+NameCheck = Callable[[Errors, str, str], None]
+
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_COUNTED = frozenset(
+    {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps", "persistentvolumeclaims",
+     "services.nodeports", "services.loadbalancers"}
+)  # fmt: skip
+_STANDARD_RESOURCES = (
+    _CONTAINER_RESOURCES
+    | _COUNTED
+    | {f"{which}.{name}" for which in ("requests", "limits") for name in _CONTAINER_RESOURCES}
+    | {"storage", "requests.storage"}
+)
+
+
+def is_huge_pages(name: str) -> bool:
+    return name.startswith("hugepages-")
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended(name: str) -> bool:
+    return not is_native(name) and not name.startswith("requests.") and not qualified_name(f"requests.{name}")
+
+
+def may_be_overcommitted(name: str) -> bool:
+    return is_native(name) and not is_huge_pages(name)
+
+
+def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
+    """A quantity of a resource: not negative, whole where only whole ones exist."""
+    if parse_quantity(quantity).sign < 0:
+        errors.invalid(path, quantity, NOT_NEGATIVE)
+    if milli_value(quantity) % 1000 and (name in _COUNTED or is_extended(name)):
+        errors.invalid(path, quantity, "must be an integer")
+
+
+def _huge_pages_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
+    if not _divides(name.removeprefix("hugepages-"), quantity):
+        errors.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")
+
+
+def _divides(size: str, quantity: str) -> bool:
+    try:
+        milli = milli_value(size)
+    except ValueError:
+        return False
+    return milli > 0 and milli % 1000 == 0 and value(quantity) % (milli // 1000) == 0
+
+
+def resource_name(errors: Errors, path: str, name: str) -> None:
+    wrong = qualified_name(name)
+    errors.invalid_each(path, name, wrong)
+    standard = name in _STANDARD_RESOURCES or is_huge_pages(name) or name.startswith("requests.hugepages-")
+    if not wrong and "/" not in name and not standard:
+        errors.invalid(path, name, "must be a standard resource type or fully qualified")
+
+
+def container_resource_name(errors: Errors, path: str, name: str) -> None:
+    if name in _CONTAINER_RESOURCES:
+        return
+    resource_name(errors, path, name)
+    if "/" not in name:
+        if not is_huge_pages(name):
+            errors.invalid(path, name, "must be a standard resource for containers")
+    elif not is_native(name) and not is_extended(name):
+        errors.invalid(path, name, "doesn't follow extended resource name standard")
+
+
+def resource_requirements(
+    errors: Errors, path: str, resources: JSON, check_name: NameCheck = container_resource_name
+) -> None:
+    """Limits and requests, and how they go together; check_name: which names there may be."""
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    for name in sorted(limits):
+        where = f"{path}.limits[{name}]"
+        check_name(errors, where, name)
+        resource_quantity(errors, where, name, limits[name])
+        if is_huge_pages(name):
+            _huge_pages_quantity(errors, where, name, limits[name])
+    for name in sorted(requests):
+        where, quantity = f"{path}.requests[{name}]", requests[name]
+        check_name(errors, where, name)
+        resource_quantity(errors, where, name, quantity)
+        if name in limits:
+            same = limits[name] == quantity
+            order = 0 if same else parse_quantity(quantity).compare(parse_quantity(limits[name]))
+            if order != 0 and not may_be_overcommitted(name):
+                errors.invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limits[name]}")
+            elif order > 0:
+                errors.invalid(
+                    f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limits[name]}"
+                )
+        elif not may_be_overcommitted(name):
+            errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        if is_huge_pages(name):
+            _huge_pages_quantity(errors, where, name, quantity)
+    everything = {*limits, *requests}
+    if any(map(is_huge_pages, everything)) and not everything & {"cpu", "memory"}:
+        errors.forbidden(path, "HugePages require cpu or memory")
+
+
+def claims(errors: Errors, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
+    """Which of the pod's resource claims a container takes, or which requests of one."""
+    pod_claims = [each["name"] for each in spec.get("resourceClaims", ()) if each.get("name")]
+    seen: set[str] = set()
+    for i, claim in enumerate(wanted):
+        where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
+        if not name:
+            errors.required(where)
+            continue
+        key = f"{name}/{request}" if request else name
+        if name in seen:
+            errors.duplicate(where, name)
+        else:
+            if request:
+                errors.invalid_each(f"{where}.request", request, dns_label(request))
+            if key in seen:
+                errors.duplicate(where, key)
+            elif not request:
+                for other in seen:
+                    if other.partition("/")[0] == name:
+                        errors.duplicate(where, name)
+            seen.add(key)
+        if name not in pod_claims:
+            told = ": " + ", ".join(sorted(set(pod_claims))) if pod_claims else " which is empty"
+            errors.not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{told}")
+
+
+def _resize_policy(errors: Errors, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
+    seen = set()
+    for i, each in enumerate(policies):
+        name, policy = each.get("resourceName", ""), each.get("restartPolicy", "")
+        if name in seen:
+            errors.duplicate(f"{path}[{i}]", name)
+        seen.add(name)
+        for given, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
+            if not given:
+                errors.required(path)
+            elif given not in supported:
+                errors.not_supported(path, given, supported)
+        if pod_policy == "Never" and policy != "NotRequired":
+            errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
+
+
+def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
+    names = set()
+    for i, port in enumerate(ports):
+        where, name = f"{path}[{i}]", port.get("name", "")
+        if name:
+            wrong = port_name(name)
+            if wrong:
+                errors.invalid_each(f"{where}.name", name, wrong)
+            elif name in names:
+                errors.duplicate(f"{where}.name", name)
+            names.add(name)
+        number = port.get("containerPort", 0)
+        if number == 0:
+            errors.required(f"{where}.containerPort")
+        else:
+            errors.invalid_each(f"{where}.containerPort", number, port_number(number))
+        if port.get("hostPort"):
+            errors.invalid_each(f"{where}.hostPort", port["hostPort"], port_number(port["hostPort"]))
+        protocol = port.get("protocol", "")
+        if not protocol:
+            errors.required(f"{where}.protocol")
+        elif protocol not in PROTOCOLS:
+            errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
+
+
+def host_port_conflicts(errors: Errors, path: str, containers: Sequence[JSON]) -> None:
+    taken = set()
+    for i, container in enumerate(containers):
+        for j, port in enumerate(container.get("ports", ())):
+            if port.get("hostPort"):
+                key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
+                if key in taken:
+                    errors.duplicate(f"{path}[{i}].ports[{j}].hostPort", key)
+                taken.add(key)
+
+
+_ENV_FIELDS = (
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+    "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+)  # fmt: skip
+VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+_DOWNWARD_FIELDS = frozenset(
+    (*_ENV_FIELDS, *VOLUME_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host")
+)
+_RESOURCE_FIELDS = (
+    "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+    "requests.memory",
+)  # fmt: skip
+_HUGE_PAGES_FIELDS = ("limits.hugepages-", "requests.hugepages-")
+
+
+def field_reference(errors: Errors, path: str, reference: JSON, supported: Sequence[str]) -> None:
+    field_path = reference.get("fieldPath", "")
+    if not reference.get("apiVersion"):
+        errors.required(f"{path}.apiVersion")
+        return
+    if not field_path:
+        errors.required(f"{path}.fieldPath")
+        return
+    base, subscript = _subscripted(field_path)
+    if reference["apiVersion"] != "v1":
+        wrong = f"error converting fieldPath: unsupported pod version: {reference['apiVersion']}"
+        errors.invalid(f"{path}.fieldPath", field_path, wrong)
+    elif subscript is not None and base not in ("metadata.annotations", "metadata.labels"):
+        wrong = f"error converting fieldPath: field label does not support subscript: {field_path}"
+        errors.invalid(f"{path}.fieldPath", field_path, wrong)
+    elif subscript is not None:
+        key = subscript.lower() if base == "metadata.annotations" else subscript
+        errors.invalid_each(path, key, qualified_name(key))
+    elif field_path not in _DOWNWARD_FIELDS:
+        errors.invalid(
+            f"{path}.fieldPath", field_path, f"error converting fieldPath: field label not supported: {field_path}"
+        )
+    elif (field := "spec.nodeName" if field_path == "spec.host" else field_path) not in supported:
+        errors.not_supported(f"{path}.fieldPath", field, supported)
+
+
+def _subscripted(field_path: str) -> tuple[str, str | None]:
+    """ "metadata.labels['a']" is ("metadata.labels", "a"); without a subscript the second is None."""
+    base, bracket, rest = field_path.removesuffix("']").partition("['")
+    if not field_path.endswith("']") or not bracket or not base:
+        return field_path, None
+    return base, rest
+
+
+def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume: bool) -> None:
+    name = reference.get("resource", "")
+    if in_volume and not reference.get("containerName"):
+        errors.required(f"{path}.containerName")
+    elif not name:
+        errors.required(f"{path}.resource")
+    elif name not in _RESOURCE_FIELDS and not name.startswith(_HUGE_PAGES_FIELDS):
+        errors.not_supported(f"{path}.resource", name, _RESOURCE_FIELDS)
+    divisor = reference.get("divisor", "0")
+    if parse_quantity(divisor).compare(parse_quantity("0")) == 0:
+        return
+    if name in ("limits.cpu", "requests.cpu"):
+        if divisor not in ("1m", "1"):
+            errors.invalid(
+                f"{path}.divisor", name, "only divisor's values 1m and 1 are supported with the cpu resource"
+            )
+    elif divisor not in _DIVISORS and (name in _RESOURCE_FIELDS or name.startswith(_HUGE_PAGES_FIELDS)):
+        words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
+            name.partition(".")[2], "hugepages"
+        )
+        told = ", ".join(_DIVISORS)
+        errors.invalid(f"{path}.divisor", name, f"only divisor's values {told} are supported with the {words} resource")
+
+
+_DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+
+
+def _key_reference(errors: Errors, path: str, reference: JSON) -> None:
+    errors.invalid_each(f"{path}.name", reference.get("name", ""), dns_subdomain(reference.get("name", "")))
+    if not reference.get("key"):
+        errors.required(f"{path}.key")
+    else:
+        errors.invalid_each(f"{path}.key", reference["key"], config_key(reference["key"]))
+
+
+def _file_reference(errors: Errors, path: str, reference: JSON) -> None:
+    """A variable out of a file of a volume."""
+    key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
+    if not key:
+        errors.required(f"{path}.key")
+    else:
+        errors.invalid_each(f"{path}.key", key, environment_name(key))
+    if not volume:
+        errors.required(f"{path}.volumeName")
+    else:
+        errors.invalid_each(f"{path}.volumeName", volume, dns_label(volume))
+    if not file:
+        errors.required(f"{path}.path")
+    elif ".." in file.split("/"):
+        errors.invalid(f"{path}.path", file, "must not contain '..'")
+
+
+def file_reference_volumes(errors: Errors, path: str, spec: JSON) -> None:
+    """Volumes that variables are read from have to be there, and empty at first."""
+    volumes = {each.get("name", ""): each for each in spec.get("volumes", ())}
+    for where, container in every_container(path, spec):
+        for j, variable in enumerate(container.get("env", ())):
+            reference = variable.get("valueFrom", {}).get("fileKeyRef")
+            if reference is None:
+                continue
+            name, told = reference.get("volumeName", ""), f"{where}.env[{j}].valueFrom.fileKeyRef.volumeName"
+            if name not in volumes:
+                errors.not_found(told, name)
+            elif "emptyDir" not in volumes[name]:
+                errors.invalid(told, name, "referenced volume must be of type emptyDir")
+
+
+def _environment(errors: Errors, path: str, variables: Sequence[JSON]) -> None:
+    for i, variable in enumerate(variables):
+        where, name = f"{path}[{i}]", variable.get("name", "")
+        if not name:
+            errors.required(f"{where}.name")
+        else:
+            errors.invalid_each(f"{where}.name", name, environment_name(name))
+        source = variable.get("valueFrom")
+        if source is None:
+            continue
+        where += ".valueFrom"
+        if "fieldRef" in source:
+            field_reference(errors, f"{where}.fieldRef", source["fieldRef"], _ENV_FIELDS)
+        if "resourceFieldRef" in source:
+            resource_reference(errors, f"{where}.resourceFieldRef", source["resourceFieldRef"], in_volume=False)
+        for kind in ("configMapKeyRef", "secretKeyRef"):
+            if kind in source:
+                _key_reference(errors, f"{where}.{kind}", source[kind])
+        if "fileKeyRef" in source:
+            _file_reference(errors, f"{where}.fileKeyRef", source["fileKeyRef"])
+        if not source:
+            kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+            errors.invalid(where, "", f"must specify one of: {kinds}")
+        elif variable.get("value"):
+            errors.invalid(where, "", "may not be specified when `value` is not empty")
+        elif len(source) > 1:
+            errors.invalid(where, "", "may not have more than one field specified at a time")
+
+
+def _environment_sources(errors: Errors, path: str, sources: Sequence[JSON]) -> None:
+    for i, source in enumerate(sources):
+        where = f"{path}[{i}]"
+        if source.get("prefix"):
+            errors.invalid_each(f"{where}.prefix", source["prefix"], environment_name(source["prefix"]))
+        kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
+        for kind in kinds:
+            name = source[kind].get("name", "")
+            if not name:
+                errors.required(f"{where}.{kind}.name")
+            else:
+                prefix = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name  # checked like generateName
+                errors.invalid_each(f"{where}.{kind}.name", name, dns_subdomain(prefix))
+        if not kinds:
+            errors.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
+        elif len(kinds) > 1:
+            errors.invalid(path, "", "may not have more than one field specified at a time")
+
+
+def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> None:
+    mounts = container.get("volumeMounts", ())
+    devices = container.get("volumeDevices", ())
+    device_paths = {each.get("name", ""): each.get("devicePath", "") for each in devices}  # the last of a name counts
+    paths = set()
+    for i, mount in enumerate(mounts):
+        where, name, mount_path = f"{path}.volumeMounts[{i}]", mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            errors.required(f"{where}.name")
+        if name not in volumes:
+            errors.not_found(f"{where}.name", name)
+        if not mount_path:
+            errors.required(f"{where}.mountPath")
+        if mount_path in paths:
+            errors.invalid(f"{where}.mountPath", mount_path, "must be unique")
+        paths.add(mount_path)
+        if name in device_paths:
+            errors.invalid(f"{where}.name", name, "must not already exist in volumeDevices")
+        if mount_path in device_paths.values():
+            errors.invalid(f"{where}.mountPath", mount_path, "must not already exist as a path in volumeDevices")
+        for field in ("subPath", "subPathExpr"):
+            if mount.get(field):
+                if field == "subPathExpr" and mount.get("subPath"):
+                    wrong = "subPathExpr and subPath are mutually exclusive"
+                    errors.invalid(f"{where}.subPathExpr", mount[field], wrong)
+                local_path(errors, f"{path}.volumeMounts.{field}", mount[field])
+        propagation = mount.get("mountPropagation")
+        if propagation is not None and propagation not in ("Bidirectional", "HostToContainer", "None"):
+            errors.not_supported(
+                f"{path}.volumeMounts.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None")
+            )
+        if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
+            wrong = "Bidirectional mount propagation is available only to privileged containers"
+            errors.forbidden(f"{path}.volumeMounts.mountPropagation", wrong)
+        _recursive_read_only(errors, f"{path}.volumeMounts.recursiveReadOnly", mount)
+    if devices:
+        _devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
+
+
+def _recursive_read_only(errors: Errors, path: str, mount: JSON) -> None:
+    wanted, supported = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
+    if wanted in ("Enabled", "IfPossible"):
+        if not mount.get("readOnly"):
+            errors.forbidden(path, "may only be specified when readOnly is true")
+        if mount.get("mountPropagation", "None") != "None":
+            errors.forbidden(path, "may only be specified when mountPropagation is None or not specified")
+    elif wanted is not None and wanted not in supported:
+        errors.not_supported(path, wanted, supported)
+
+
+def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
+    names, paths = set(), set()
+    mount_paths = {each.get("name", ""): each.get("mountPath", "") for each in mounts}
+    for i, device in enumerate(devices):
+        where, name, device_path = f"{path}[{i}]", device.get("name", ""), device.get("devicePath", "")
+        if not name:
+            errors.required(f"{where}.name")
+        if name in names:
+            errors.invalid(f"{where}.name", name, "must be unique")
+        if name not in volumes:
+            errors.not_found(f"{where}.name", name)
+        elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
+            wrong = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            errors.invalid(f"{where}.name", name, wrong)
+        if not device_path:
+            errors.required(f"{where}.devicePath")
+        if device_path in paths:
+            errors.invalid(f"{where}.devicePath", device_path, "must be unique")
+        if ".." in device_path.split("/"):
+            errors.invalid(f"{where}.devicePath", device_path, "can not contain backsteps ('..')")
+        else:
+            paths.add(device_path)
+        if name in mount_paths:
+            errors.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
+        if device_path in mount_paths.values():
+            errors.invalid(f"{where}.devicePath", device_path, "must not already exist as a path in volumeMounts")
+        if name:
+            names.add(name)
+
+
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+
+
+def _action(errors: Errors, path: str, handler: JSON, grace_seconds: int | None) -> None:
+    found = [name for name in _HANDLERS if handler.get(name) is not None]
+    if not found:
+        errors.required(path, "must specify a handler type")
+        return
+    _handler(errors, path, found[0], handler, grace_seconds)
+    for name in found[1:]:
+        errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
+
+
+def _handler(errors: Errors, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
+    where, action = f"{path}.{kind}", handler[kind]
+    if kind == "exec":
+        if not action.get("command"):
+            errors.required(f"{where}.command")
+    elif kind == "httpGet":
+        if not action.get("path"):
+            errors.required(f"{where}.path")
+        port_number_or_name(errors, f"{where}.port", action.get("port", 0))
+        if action.get("scheme", "") not in ("HTTP", "HTTPS"):
+            errors.not_supported(f"{where}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS"))
+        for header in action.get("httpHeaders", ()):
+            errors.invalid_each(f"{where}.httpHeaders", header.get("name", ""), header_name(header.get("name", "")))
+    elif kind == "sleep":
+        seconds = action.get("seconds", 0)
+        if grace_seconds is not None and not 0 <= seconds <= grace_seconds:
+            wrong = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
+            errors.invalid(where, seconds, wrong)
+    else:
+        port_number_or_name(errors, f"{where}.port", action.get("port", 0))
+
+
+_PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+
+
+def _probes(errors: Errors, path: str, container: JSON, grace_seconds: int | None) -> None:
+    for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
+        probe = container.get(kind)
+        if probe is None:
+            continue
+        where = f"{path}.{kind}"
+        _action(errors, where, probe, grace_seconds)
+        for name in _PROBE_NUMBERS:
+            errors.not_negative(f"{where}.{name}", probe.get(name))
+        own_grace = probe.get("terminationGracePeriodSeconds")
+        if own_grace is not None and own_grace <= 0:
+            errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, "must be greater than 0")
+        if kind == "readinessProbe":
+            if own_grace is not None:
+                wrong = "must not be set for readinessProbes"
+                errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, wrong)
+        elif probe.get("successThreshold", 0) != 1:
+            errors.invalid(f"{where}.successThreshold", probe.get("successThreshold", 0), "must be 1")
+
+
+def _lifecycle(errors: Errors, path: str, container: JSON, grace_seconds: int | None) -> None:
+    for name in ("postStart", "preStop"):
+        handler = container.get("lifecycle", {}).get(name)
+        if handler is not None:
+            _action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
+
+
+def _common(errors: Errors, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
+    name = container.get("name", "")
+    if not name:
+        errors.required(f"{path}.name")
+    else:
+        wrong = dns_label(name)
+        if wrong:
+            errors.invalid_each(f"{path}.name", name, wrong)
+    if not container.get("image"):
+        errors.required(f"{path}.image")
+    policy = container.get("terminationMessagePolicy", "")
+    if policy not in ("File", "FallbackToLogsOnError"):
+        errors.not_supported(f"{path}.terminationMessagePolicy", policy, ("File", "FallbackToLogsOnError"))
+    if "ports" in container:
+        _ports(errors, f"{path}.ports", container["ports"])
+    if "env" in container:
+        _environment(errors, f"{path}.env", container["env"])
+    if "envFrom" in container:
+        _environment_sources(errors, f"{path}.envFrom", container["envFrom"])
+    if "volumeMounts" in container or "volumeDevices" in container:
+        _mounts(errors, path, container, volumes)
+    pull_policy = container.get("imagePullPolicy", "")
+    if pull_policy not in ("Always", "IfNotPresent", "Never"):
+        errors.not_supported(f"{path}.imagePullPolicy", pull_policy, ("Always", "IfNotPresent", "Never"))
+    resources = container.get("resources")
+    if resources:
+        resource_requirements(errors, f"{path}.resources", resources)
+        if resources.get("claims"):
+            claims(errors, f"{path}.resources.claims", resources["claims"], spec)
+    if container.get("resizePolicy"):
+        _resize_policy(errors, f"{path}.resizePolicy", container["resizePolicy"], spec.get("restartPolicy", ""))
+    if "securityContext" in container:
+        with_hosts_users = spec.get("hostUsers") is not False
+        container_context(errors, f"{path}.securityContext", container["securityContext"], host_users=with_hosts_users)
+
+
+_MOST_RULES, _MOST_CODES = 20, 255
+
+
+def _restart_policy(errors: Errors, path: str, container: JSON, *, at_start: bool = False) -> None:
+    """at_start: of an init container, whose rules are not looked at unless it has a policy."""
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
+    if policy is None:
+        if rules:
+            errors.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+        if at_start:
+            return
+    elif policy not in ("Always", "Never", "OnFailure"):
+        errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
+    if len(rules) > _MOST_RULES:
+        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MOST_RULES)
+    for i, rule in enumerate(rules):
+        where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
+        if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
+            errors.not_supported(f"{where}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
+        if codes is None:
+            errors.required(f"{where}.exitCodes", "must be specified")
+            continue
+        if codes.get("operator", "") not in ("In", "NotIn"):
+            errors.not_supported(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
+        if len(codes.get("values", ())) > _MOST_CODES:
+            errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MOST_CODES)
+
+
+def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+    """spec.containers."""
+    every, grace_seconds = spec.get("containers"), spec.get("terminationGracePeriodSeconds")
+    if not every:
+        errors.required(path)
+        return
+    names = set()
+    for i, container in enumerate(every):
+        where = f"{path}[{i}]"
+        _common(errors, where, container, spec, volumes)
+        name = container.get("name", "")
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        names.add(name)
+        if "lifecycle" in container:
+            _lifecycle(errors, where, container, grace_seconds)
+        _probes(errors, where, container, grace_seconds)
+        _restart_policy(errors, where, container)
+    host_port_conflicts(errors, path, every)
+
+
+def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+    """spec.initContainers."""
+    grace_seconds = spec.get("terminationGracePeriodSeconds")
+    names = {each.get("name", "") for each in spec.get("containers") or ()}
+    for i, container in enumerate(spec.get("initContainers", ())):
+        where = f"{path}[{i}]"
+        _common(errors, where, container, spec, volumes)
+        policy, name = container.get("restartPolicy"), container.get("name", "")
+        _restart_policy(errors, where, container, at_start=True)
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        elif name:
+            names.add(name)
+        host_port_conflicts(errors, path, [container])
+        if policy == "Always":
+            _lifecycle(errors, where, container, grace_seconds)
+            _probes(errors, where, container, grace_seconds)
+        else:
+            for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
+                if field in container:
+                    wrong = "may not be set for init containers without restartPolicy=Always"
+                    errors.forbidden(f"{where}.{field}", wrong)
+            for j, each in enumerate(container.get("resizePolicy", ())):
+                if each.get("restartPolicy") == "RestartContainer":
+                    wrong = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                    told = f"{path}[{i}].resizePolicy[{j}].restartPolicy"
+                    errors.invalid(told, each["restartPolicy"], wrong)
+
+
+_NOT_EPHEMERAL = (
+    "ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe",
+    "startupProbe", "lifecycle",
+)  # fmt: skip
+NOT_PADDED = "must not have leading or trailing whitespace"
+
+
+def ephemeral_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+    """spec.ephemeralContainers."""
+    others = {each.get("name", "") for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))}
+    names = set(others)
+    for i, container in enumerate(spec.get("ephemeralContainers", ())):
+        where = f"{path}[{i}]"
+        _common(errors, where, container, spec, volumes)
+        image, name = container.get("image", ""), container.get("name", "")
+        if image != image.strip():
+            errors.invalid(f"{where}.image", image, NOT_PADDED)
+        target = container.get("targetContainerName", "")
+        if name in names:
+            errors.duplicate(f"{where}.name", name)
+        names.add(name)
+        if target and target not in others:
+            errors.not_found(f"{where}.targetContainerName", target)
+        for field in _NOT_EPHEMERAL:
+            if container.get(field) or (field in container and field != "resources"):
+                errors.forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
+        for j, mount in enumerate(container.get("volumeMounts", ())):
+            for field in ("subPath", "subPathExpr"):
+                if mount.get(field):
+                    errors.forbidden(f"{where}.volumeMounts[{j}].{field}", "cannot be set for an Ephemeral Container")

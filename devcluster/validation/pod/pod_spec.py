@@ -1,0 +1,346 @@
+"""Pods and pod templates. Source: pkg/apis/core/validation/validation.go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
+from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import labels
+from kubeloop.devcluster.validation.common.ip_addresses import ip
+from kubeloop.devcluster.validation.common.object_meta import annotation_map
+from kubeloop.devcluster.validation.pod import containers as of_containers
+from kubeloop.devcluster.validation.pod import scheduling, security_context, volumes
+from kubeloop.devcluster.validation.pod.security_profile_annotations import profile_annotations, profiles_agree
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
+from kubeloop.kube.quantities import parse_quantity
+
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_MIRROR = "kubernetes.io/config.mirror"
+_TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
+
+
+def pod_spec(
+    errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
+) -> None:
+    """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again.
+
+    pod_name: the claims that ephemeral volumes create are named after the pod.
+    old: the spec before an update; it may hold what a new one may not.
+    """
+    any_policy = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
+    name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
+    if not _is_valid(msgspec.json.encode(spec), in_pod, name, any_policy):
+        _check_pod_spec(errors, path, spec, in_pod=in_pod, pod_name=name, any_policy=any_policy)
+
+
+@lru_cache(maxsize=512)
+def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> bool:
+    """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
+    wrong = Errors()
+    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy)
+    return not wrong
+
+
+def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
+    """A pod's spec, in Kubernetes' order: that of the messages."""
+    _contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
+    if spec.get("hostNetwork"):
+        _host_network(errors, path, spec, in_pod=in_pod)
+    restart_policy = spec.get("restartPolicy", "")
+    if restart_policy not in ("Always", "OnFailure", "Never"):
+        errors.not_supported(f"{path}.restartPolicy", restart_policy, ("Always", "OnFailure", "Never"))
+    dns_policy = spec.get("dnsPolicy", "")
+    if dns_policy not in _DNS_POLICIES:
+        errors.not_supported(f"{path}.dnsPolicy", dns_policy, _DNS_POLICIES)
+    if "nodeSelector" in spec:
+        labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
+    if spec.get("securityContext") or spec.get("hostPID"):
+        security_context.pod_context(errors, f"{path}.securityContext", spec, any_policy=any_policy)
+    if spec.get("affinity"):
+        scheduling.affinity(errors, f"{path}.affinity", spec["affinity"])
+    if "dnsConfig" in spec or dns_policy == "None":
+        _dns_config(errors, f"{path}.dnsConfig", spec)
+    for i, gate in enumerate(spec.get("readinessGates", ())):
+        name = gate.get("conditionType", "")
+        errors.invalid_each(f"{path}.readinessGates[{i}].conditionType", name, qualified_name(name))
+    if "schedulingGates" in spec:
+        _scheduling_gates(errors, f"{path}.schedulingGates", spec)
+    if "topologySpreadConstraints" in spec:
+        scheduling.topology_spread(errors, f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"])
+    security_context.host_processes(errors, path, spec)
+    security_context.host_users(errors, path, spec)
+    _names(errors, path, spec)
+    scheduling.preemption_policy(errors, f"{path}.preemptionPolicy", spec.get("preemptionPolicy"))
+    if spec.get("overhead"):
+        of_containers.resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
+    if "os" in spec:
+        security_context.operating_system(errors, path, spec)
+    of_containers.file_reference_volumes(errors, path, spec)
+
+
+def _contents(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
+    """Volumes, claims and containers."""
+    mountable = {}
+    if "volumes" in spec:
+        mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
+    if "resourceClaims" in spec:
+        _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
+    of_containers.containers(errors, f"{path}.containers", spec, mountable)
+    if "initContainers" in spec:
+        of_containers.init_containers(errors, f"{path}.initContainers", spec, mountable)
+    if "ephemeralContainers" in spec:
+        of_containers.ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
+    if "resources" in spec:
+        _pod_resources(errors, f"{path}.resources", spec)
+
+
+def _names(errors: Errors, path: str, spec: JSON) -> None:
+    """Names that the pod has or refers to, and what stands between them in Kubernetes' order."""
+    if "hostnameOverride" in spec:
+        _hostname_override(errors, f"{path}.hostnameOverride", spec)
+    for name in ("serviceAccountName", "nodeName"):
+        if spec.get(name):
+            errors.invalid_each(f"{path}.{name}", spec[name], dns_subdomain(spec[name]))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= 0x7FFFFFFF:
+        errors.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
+    for name in ("hostname", "subdomain"):
+        if spec.get(name):
+            errors.invalid_each(f"{path}.{name}", spec[name], dns_label(spec[name]))
+    if spec.get("tolerations"):
+        scheduling.tolerations(errors, f"{path}.tolerations", spec["tolerations"])
+    for i, alias in enumerate(spec.get("hostAliases", ())):
+        ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
+        for j, name in enumerate(alias.get("hostnames", ())):
+            errors.invalid_each(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain(name))
+    if priority_class := spec.get("priorityClassName"):
+        errors.invalid_each(f"{path}.priorityClassName", priority_class, dns_subdomain(priority_class))
+    if (runtime_class := spec.get("runtimeClassName")) is not None:
+        errors.invalid_each(f"{path}.runtimeClassName", runtime_class, dns_subdomain(runtime_class))
+
+
+def _hostname_override(errors: Errors, path: str, spec: JSON) -> None:
+    name = spec["hostnameOverride"]
+    for other in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.get(other):
+            errors.forbidden(path, f"may not be specified when {other} is true")
+    if len(name.encode()) > 64:
+        errors.too_long(path, 64)
+    errors.invalid_each(path, name, dns_subdomain(name))
+
+
+def _host_network(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
+    for i, container in enumerate(spec.get("containers") or ()):
+        for j, port in enumerate(container.get("ports", ())):
+            host = port.get("hostPort", 0)
+            if (in_pod or host) and host != port.get("containerPort", 0):
+                wrong = "must match `containerPort` when `hostNetwork` is true"
+                errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, wrong)
+
+
+def _resource_claims(errors: Errors, path: str, claims: Sequence[JSON]) -> None:
+    names = set()
+    for i, claim in enumerate(claims):
+        where, name = f"{path}[{i}]", claim.get("name", "")
+        if not name:
+            errors.required(f"{where}.name")
+        elif name in names:
+            errors.duplicate(f"{where}.name", name)
+        else:
+            errors.invalid_each(f"{where}.name", name, dns_label(name))
+            names.add(name)
+        given = [kind for kind in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(kind) is not None]
+        if len(given) > 1:
+            wrong = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            errors.invalid(where, claim, wrong, "core/v1.PodResourceClaim")
+        elif not given:
+            wrong = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            errors.invalid(where, claim, wrong, "core/v1.PodResourceClaim")
+        for kind in given:
+            errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
+
+
+def _dns_config(errors: Errors, path: str, spec: JSON) -> None:
+    config = spec.get("dnsConfig")
+    if spec.get("dnsPolicy") == "None":
+        if config is None:
+            errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
+            return
+        if not config.get("nameservers"):
+            wrong = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            errors.required(f"{path}.nameservers", wrong)
+            return
+    if not config:
+        return
+    servers, searches = config.get("nameservers", ()), config.get("searches", ())
+    if len(servers) > 3:
+        errors.invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers")
+    for i, each in enumerate(servers):
+        ip(errors, f"{path}.nameservers[{i}]", each)
+    if len(searches) > 32:
+        errors.invalid(f"{path}.searches", searches, "must not have more than 32 search paths")
+    if len(" ".join(searches)) > 2048:
+        wrong = "must not have more than 2048 characters (including spaces) in the search list"
+        errors.invalid(f"{path}.searches", searches, wrong)
+    for i, search in enumerate(searches):
+        if search != ".":  # underscores are allowed here, unlike in other names
+            plain = search.removesuffix(".")
+            errors.invalid_each(f"{path}.searches[{i}]", plain, dns_subdomain_with_underscores(plain))
+    for i, option in enumerate(config.get("options", ())):
+        if not option.get("name"):
+            errors.required(f"{path}.options[{i}]", "must not be empty")
+
+
+def _scheduling_gates(errors: Errors, path: str, spec: JSON) -> None:
+    seen = set()
+    for i, gate in enumerate(spec.get("schedulingGates", ())):
+        name = gate.get("name", "")
+        errors.invalid_each(f"{path}[{i}]", name, qualified_name(name))
+        if name in seen:
+            errors.duplicate(f"{path}[{i}]", name)
+        seen.add(name)
+
+
+def _pod_resource_name(errors: Errors, path: str, name: str) -> None:
+    of_name = Errors()
+    of_containers.resource_name(of_name, path, name)
+    if not of_name and not is_pod_level(name):
+        of_name.not_supported(path, name, ("cpu", "hugepages-", "memory"))
+    errors.extend(of_name)
+
+
+def _pod_resources(errors: Errors, path: str, spec: JSON) -> None:
+    """Resources of the pod as a whole (pod-level resources)."""
+    resources = spec["resources"]
+    if (spec.get("os") or {}).get("name") == "windows":
+        errors.forbidden(path, "may not be set for a windows pod")
+        return
+    if resources.get("claims") is not None:
+        errors.forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
+    of_containers.resource_requirements(errors, path, resources, _pod_resource_name)
+    of_containers.claims(errors, f"{path}.claims", resources.get("claims") or (), spec)
+    for which in ("requests", "limits"):
+        pods = resources.get(which, {})
+        for name, amount in sorted(aggregate(spec, which).items()) if pods else ():
+            if (
+                name in pods
+                and (which == "requests" or of_containers.is_huge_pages(name))
+                and _above(amount, pods[name])
+            ):
+                wrong = f"must be greater than or equal to aggregate container {which} of {amount}"
+                errors.invalid(f"{path}.{which}[{name}]", pods[name], wrong)
+    limits = resources.get("limits", {})
+    for i, container in enumerate(spec.get("containers") or ()):
+        for name, amount in sorted(container.get("resources", {}).get("limits", {}).items()):
+            if name in limits and _above(amount, limits[name]):
+                wrong = f"must be less than or equal to pod limits of {limits[name]}"
+                errors.invalid(f"{path}.containers[{i}][{name}].limits", amount, wrong)
+
+
+def _above(amount: str, limit: str) -> bool:
+    return amount != limit and parse_quantity(amount).compare(parse_quantity(limit)) > 0
+
+
+def _is_deletion_cost(text: str | None) -> bool:
+    if text is None:
+        return True
+    return bool(re.fullmatch("0|-?[1-9][0-9]*|-0+", text)) and -0x80000000 <= int(text) <= 0x7FFFFFFF
+
+
+def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None) -> None:
+    """Annotations that mean something to the API server."""
+    annotations = metadata["annotations"]
+    mirror = annotations.get(_MIRROR)
+    if mirror is not None and not spec.get("nodeName"):
+        errors.invalid(f"{path}[{_MIRROR}]", mirror, "must set spec.nodeName if mirror pod annotation is set")
+    if annotations.get(_TOLERATIONS):
+        _tolerations_annotation(errors, path, annotations[_TOLERATIONS])
+    cost = annotations.get(_DELETION_COST)
+    had = (old_metadata or {}).get("annotations", {}).get(_DELETION_COST)
+    if cost is not None and not _is_deletion_cost(cost) and _is_deletion_cost(had):
+        errors.invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer")
+    profile_annotations(errors, path, annotations, spec)
+
+
+def _tolerations_annotation(errors: Errors, path: str, text: str) -> None:
+    """Tolerations as they stood in an annotation once; still looked at, used by nobody."""
+    if wrong := json_error(text.encode()):
+        errors.invalid(path, _TOLERATIONS, wrong)
+        return
+    values = msgspec.json.decode(text)
+    if type(values) is list and all(type(each) is dict for each in values):
+        scheduling.tolerations(errors, f"{path}.{_TOLERATIONS}", values)
+
+
+def pod_metadata_and_spec(errors: Errors, pod: JSON, old: JSON | None = None) -> None:
+    """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules.
+
+    old: the pod before an update. A spec that has not changed is not looked at again, and what the old pod has wrong
+    the new one may have, too.
+    """
+    spec = pod["spec"]
+    if pod["metadata"].get("annotations"):
+        pod_annotations(errors, "metadata.annotations", pod["metadata"], spec, None if old is None else old["metadata"])
+    before = None if old is None else old["spec"]
+    if spec == before:
+        return
+    pod_spec(errors, "spec", spec, in_pod=True, pod_name=pod["metadata"].get("name", ""), old=before)
+    if not spec.get("serviceAccountName"):
+        for i, volume in enumerate(spec.get("volumes", ())):
+            for j, source in enumerate(volume.get("projected", {}).get("sources") or ()):
+                if "serviceAccountToken" in source:
+                    where = f"spec.volumes[{i}].projected.sources[{j}].serviceAccountToken"
+                    errors.forbidden(where, "must not be specified when serviceAccountName is not set")
+    for kind in ("containers", "initContainers"):
+        for i, container in enumerate(spec.get(kind) or ()):
+            image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
+
+
+def image_without_blanks(errors: Errors, path: str, image: str) -> None:
+    if image != image.strip():
+        errors.invalid(path, image, of_containers.NOT_PADDED)
+
+
+def pod_create(errors: Errors, pod: JSON) -> None:
+    spec = pod["spec"]
+    pod_metadata_and_spec(errors, pod)
+    if spec.get("ephemeralContainers"):
+        errors.forbidden("spec.ephemeralContainers", "cannot be set on create")
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+    if pod["metadata"].get("annotations"):
+        profiles_agree(errors, "spec", pod["metadata"]["annotations"], spec)
+
+
+def template_before(old: JSON | None) -> JSON | None:
+    """The pod template of a workload before an update; what it has wrong the new one may have, too."""
+    return None if old is None else old["spec"].get("template", {})
+
+
+def pod_template_metadata(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:
+    """A template's labels and annotations; their paths leave out "metadata", as Kubernetes' do."""
+    metadata = template.get("metadata", {})
+    labels(errors, f"{path}.labels", metadata.get("labels"))
+    annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
+    if metadata.get("annotations"):
+        before = None if old is None else old.get("metadata", {})
+        pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}), before)
+
+
+def pod_template_spec(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:
+    """ValidatePodTemplateSpec. old: the template before an update; what it has wrong the new one may have, too."""
+    spec = template.get("spec", {})
+    pod_template_metadata(errors, path, template, old)
+    pod_spec(errors, f"{path}.spec", spec, in_pod=False, old=None if old is None else old.get("spec", {}))
+    if template.get("metadata", {}).get("annotations"):
+        profiles_agree(errors, f"{path}.spec", template["metadata"]["annotations"], spec)
+    if spec.get("ephemeralContainers"):
+        errors.forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")

@@ -1,0 +1,238 @@
+"""What a write to a pod's status may say. Source: core/validation/validation.go (ValidatePodStatusUpdate)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip
+from kubeloop.devcluster.validation.pod.pod_update import fixed_annotations
+from kubeloop.kube.json_object import JSON
+
+_SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
+_GENERATION = "must be a non-negative integer"
+_NODE_IS_SET = "may not be set on pods that are already bound to a node"
+
+
+def pod_status_update(errors: Errors, pod: JSON, old: JSON) -> None:
+    fixed_annotations(errors, pod, old)
+    status, before, spec = pod.get("status", {}), old.get("status", {}), pod["spec"]
+    if status == before:
+        return
+    _conditions(errors, "status.conditions", status.get("conditions") or ())
+    nominated = status.get("nominatedNodeName", "")
+    if nominated and nominated != before.get("nominatedNodeName", ""):
+        errors.invalid_each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
+        if old["spec"].get("nodeName"):
+            errors.forbidden("status.nominatedNodeName", _NODE_IS_SET)
+    if status.get("observedGeneration", 0) < 0:
+        errors.invalid("status.observedGeneration", status["observedGeneration"], _GENERATION)
+    errors.immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
+    for kind in _KINDS:
+        _transitions(errors, kind, status, before, old["spec"])
+    _claim_statuses(errors, "status.resourceClaimStatuses", status.get("resourceClaimStatuses") or (), spec)
+    if status.get("extendedResourceClaimStatus") is not None:
+        _extended_claim(errors, "status.extendedResourceClaimStatus", status["extendedResourceClaimStatus"], spec)
+    _addresses(errors, "podIPs", "core/v1.PodIP", status, before)
+    host_ips = status.get("hostIPs") or ()
+    if host_ips and status.get("hostIP", "") != host_ips[0].get("ip", ""):
+        errors.invalid("status.hostIPs[0].ip", host_ips[0].get("ip", ""), "must be equal to `hostIP`")
+    _addresses(errors, "hostIPs", "core/v1.HostIP", status, before)
+    for kind in _KINDS:
+        _users(errors, kind, status, spec)
+    for kind in _KINDS:
+        _allocated(errors, kind, status, spec)
+
+
+_KINDS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def _statuses(kind: str, status: JSON) -> Sequence[JSON]:
+    return status.get(f"{kind[:-1]}Statuses") or ()
+
+
+def _path(kind: str) -> str:
+    return f"status.{kind[:-1]}Statuses"
+
+
+def _conditions(errors: Errors, path: str, conditions: Sequence[JSON]) -> None:
+    for i, condition in enumerate(conditions):
+        if condition.get("observedGeneration", 0) < 0:
+            errors.invalid(f"{path}[{i}].observedGeneration", condition["observedGeneration"], _GENERATION)
+        name = condition.get("type", "")
+        if name not in _SYSTEM_CONDITIONS:
+            errors.invalid_each(f"{path}[{i}].Type", name, qualified_name(name))
+
+
+def _addresses(errors: Errors, name: str, type_name: str, status: JSON, before: JSON) -> None:
+    """At most one of each family; the ones that were there may be written in old ways."""
+    path, addresses = f"status.{name}", status.get(name) or ()
+    texts, known = [each.get("ip", "") for each in addresses], [each.get("ip", "") for each in before.get(name) or ()]
+    for i, text in enumerate(texts):
+        ip(errors, f"{path}[{i}]", text, known)
+    if len(texts) < 2:
+        return
+    families = {None if (address := sloppy_ip(text)) is None else address.version for text in texts}
+    if None in families:
+        at, wrong = next((i, text) for i, text in enumerate(texts) if sloppy_ip(text) is None)
+        errors.internal(path, f"failed to check for dual stack with error:invalid IP[{at}]: {wrong}")
+    if len(families - {None}) < 2 or None in families or len(texts) > 2:
+        errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
+
+
+def _claim_statuses(errors: Errors, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
+    names, seen = {each.get("name", "") for each in spec.get("resourceClaims", ())}, set()
+    for i, each in enumerate(statuses):
+        where, name, claim = f"{path}[{i}]", each.get("name", ""), each.get("resourceClaimName")
+        if name not in names:
+            errors.invalid(f"{where}.name", name, "must match the name of an entry in `spec.resourceClaims`")
+        if name in seen:
+            errors.duplicate(f"{where}.name", name)
+        seen.add(name)
+        if claim is not None:
+            errors.invalid_each(f"{where}.resourceClaimName", claim, dns_subdomain(claim))
+
+
+def _extended_claim(errors: Errors, path: str, status: JSON, spec: JSON) -> None:
+    """Which containers' extended resources a claim stands for."""
+    containers = {
+        each.get("name", ""): each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()
+    }
+    mappings, seen = status.get("requestMappings") or (), set()
+    if not mappings:
+        errors.required(f"{path}.requestMappings", "at least one request mapping is required")
+    for i, each in enumerate(mappings):
+        where = f"{path}.requestMappings[{i}]"
+        container, resource, request = (each.get(n, "") for n in ("containerName", "resourceName", "requestName"))
+        if container not in containers:
+            wrong = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errors.invalid(f"{where}.containerName", container, wrong)
+        elif resource not in containers[container].get("resources", {}).get("requests", {}):
+            wrong = (
+                "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
+                "spec.containers.resources.requests"
+            )
+            errors.invalid(f"{where}.resourceName", resource, wrong)
+        errors.invalid_each(f"{path}.requestName", request, dns_label(request))
+        if (container, resource, request) in seen:
+            errors.duplicate(f"{where}.containerName", container)
+            errors.duplicate(f"{where}.resourceName", resource)
+            errors.duplicate(f"{where}.requestName", request)
+        seen.add((container, resource, request))
+    claim = status.get("resourceClaimName", "")
+    if not claim:
+        errors.required(f"{path}.resourceClaimName")
+    else:
+        errors.invalid_each(f"{path}.resourceClaimName", claim, dns_subdomain(claim))
+
+
+def _transitions(errors: Errors, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
+    """A container that has ended stays so, unless it is one that is started again."""
+    every = [each for part in ("initContainers", "containers") for each in spec.get(part) or ()]
+    if kind != "ephemeralContainers" and any(
+        rule.get("action") == "RestartAllContainers" for each in every for rule in each.get("restartPolicyRules", ())
+    ):
+        return
+    for i, was in enumerate(_statuses(kind, before)):
+        terminated = was.get("state", {}).get("terminated")
+        if terminated is None:
+            continue
+        for new in _statuses(kind, status):
+            if new.get("name", "") != was.get("name", "") or new.get("state", {}).get("terminated") is not None:
+                continue
+            if not _restarts(kind, was.get("name", ""), terminated.get("exitCode", 0), spec):
+                errors.forbidden(f"{_path(kind)}[{i}].state", "may not be transitioned to non-terminated state")
+            if kind != "ephemeralContainers":
+                break
+
+
+def _restarts(kind: str, name: str, exit_code: int, spec: JSON) -> bool:
+    """Whether a container is started again after this exit code. Source: pkg/api/v1/pod (ContainerShouldRestart)."""
+    if kind == "ephemeralContainers":
+        return False
+    container = next((each for each in spec.get(kind) or () if each.get("name", "") == name), None)
+    if container is None:
+        return False
+    policy = container.get("restartPolicy")
+    if policy is not None:
+        for rule in container.get("restartPolicyRules", ()):
+            codes = rule.get("exitCodes")
+            if codes is not None and (exit_code in codes.get("values", ())) == (codes.get("operator") == "In"):
+                return rule.get("action") in ("Restart", "RestartAllContainers")
+    policy = policy or spec.get("restartPolicy", "")
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def _users(errors: Errors, kind: str, status: JSON, spec: JSON) -> None:
+    system = (spec.get("os") or {}).get("name", "linux")
+    for i, container in enumerate(_statuses(kind, status)):
+        user, where = (container.get("user") or {}).get("linux"), f"{_path(kind)}[{i}].user.linux"
+        if user is None:
+            continue
+        if system == "windows":
+            errors.forbidden(where, "cannot be set for a windows pod")
+        elif system == "linux":
+            for name in ("uid", "gid"):
+                _id(errors, f"{where}.{name}", user.get(name, 0))
+            for j, group in enumerate(user.get("supplementalGroups") or ()):
+                _id(errors, f"{where}.supplementalGroups[{j}]", group)
+
+
+def _id(errors: Errors, path: str, value: int) -> None:
+    if not 0 <= value <= 0x7FFFFFFF:
+        errors.invalid(path, value, "must be between 0 and 2147483647, inclusive")
+
+
+_HEALTH = ("Healthy", "Unhealthy", "Unknown")
+_MOST_HEALTH_TEXT = 1024
+
+
+def _allocated(errors: Errors, kind: str, status: JSON, spec: JSON) -> None:
+    """The health of the devices that containers have."""
+    for i, container in enumerate(_statuses(kind, status)):
+        allocated, path = (
+            container.get("allocatedResourcesStatus") or (),
+            f"{_path(kind)}[{i}].allocatedResourcesStatus",
+        )
+        if kind == "ephemeralContainers":
+            if allocated:
+                errors.forbidden(path, "must not be specified in container status")
+            continue
+        of_spec = next((c for c in spec.get(kind) or () if c.get("name", "") == container.get("name", "")), None)
+        for j, each in enumerate(allocated):
+            if of_spec is not None:
+                _known_resource(errors, f"{path}[{j}].name", each.get("name", ""), of_spec.get("resources", {}))
+            _healths(errors, f"{path}[{j}].resources", each.get("resources") or ())
+
+
+def _known_resource(errors: Errors, path: str, name: str, resources: JSON) -> None:
+    if name.startswith("claim:"):
+        wrong = (
+            "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
+            "'claim:<claimName>' if request is empty"
+        )
+        known = {
+            f"claim:{each.get('name', '')}{'/' + each['request'] if each.get('request') else ''}"
+            for each in resources.get("claims") or ()
+        }
+    else:
+        wrong, known = "must match one of the container's resource requests", set(resources.get("requests", {}))
+    if name not in known:
+        errors.invalid(path, name, wrong)
+
+
+def _healths(errors: Errors, path: str, devices: Sequence[JSON]) -> None:
+    seen = set()
+    for k, device in enumerate(devices):
+        where, health, message = f"{path}[{k}]", device.get("health", ""), device.get("message")
+        if health not in _HEALTH:
+            errors.not_supported(f"{where}.health", health, _HEALTH)
+        if message == "":
+            errors.required(f"{where}.message", "must be non-empty if specified")
+        elif message is not None and len(message.encode()) > _MOST_HEALTH_TEXT:
+            errors.too_long(f"{where}.message", _MOST_HEALTH_TEXT)
+        identity = device.get("resourceID", "")
+        if identity in seen:
+            errors.duplicate(f"{where}.resourceID", identity)
+        seen.add(identity)

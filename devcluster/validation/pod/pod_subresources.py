@@ -1,0 +1,170 @@
+"""pods/ephemeralcontainers and pods/resize: what may change through them. Source: core/validation/validation.go.
+
+The strategies have set everything else back to what it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.go_values import struct_differences
+from kubeloop.devcluster.validation.pod.pod_spec import pod_metadata_and_spec
+from kubeloop.devcluster.validation.pod.pod_update import fixed_annotations
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.qos import qos_class
+from kubeloop.kube.quantities import parse_quantity
+
+_RESIZABLE = ("cpu", "memory")
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+def refused(subresource: str, old: JSON) -> bool:
+    """Whether a write to it is refused whatever it says; nothing else is looked at then."""
+    if subresource not in ("resize", "ephemeralcontainers"):
+        return False
+    windows = subresource == "resize" and (old["spec"].get("os") or {}).get("name") == "windows"
+    return windows or _MIRROR in old["metadata"].get("annotations", {})
+
+
+def ephemeral_containers_update(errors: Errors, pod: JSON, old: JSON) -> None:
+    """Ephemeral containers may be added, and stay as they are."""
+    if _MIRROR in old["metadata"].get("annotations", {}):
+        errors.forbidden("[]", "static pods do not support ephemeral containers")
+        return
+    pod_metadata_and_spec(errors, pod, old)
+    fixed_annotations(errors, pod, old)
+    path = "spec.ephemeralContainers"
+    now = {each.get("name"): each for each in pod["spec"].get("ephemeralContainers", ())}
+    for before in old["spec"].get("ephemeralContainers", ()):
+        name = before.get("name", "")
+        if name not in now:
+            errors.forbidden(path, f"existing ephemeral containers {quoted(name)} may not be removed\n")
+        elif now[name] != before:
+            difference = struct_differences(before, now[name], "core/v1.EphemeralContainer")
+            errors.forbidden(path, f"existing ephemeral containers {quoted(name)} may not be changed\n{difference}")
+
+
+def resize(errors: Errors, pod: JSON, old: JSON) -> None:
+    """cpu and memory of the pod and of its containers may change, as long as the pod keeps its class."""
+    spec, before, path = pod["spec"], old["spec"], "spec"
+    if _MIRROR in old["metadata"].get("annotations", {}):
+        errors.forbidden("[]", "static pods cannot be resized")
+        return
+    if (before.get("os") or {}).get("name") == "windows":
+        errors.forbidden("[]", "windows pods cannot be resized")
+        return
+    pod_metadata_and_spec(errors, pod, old)
+    status = old.get("status", {})
+    if (status.get("qosClass") or qos_class(before)) != qos_class(spec):
+        wrong = "Pod QOS Class may not change as a result of resizing"
+        errors.invalid(path, pod.get("status", {}).get("qosClass", ""), wrong)
+    running = next((c for c in status.get("containerStatuses") or () if "running" in c.get("state", {})), None)
+    if running is not None and running.get("resources") is None:
+        errors.forbidden(path, "Pod running on node without support for resize")
+    munged = dict(spec)
+    if any(_amounts(each) for each in (spec, before)):
+        _pod_level(errors, path, munged, before)
+    if _reordered(errors, path, spec, before):
+        return
+    pairs = {kind: list(zip(spec.get(kind) or (), before.get(kind) or (), strict=True)) for kind in _KINDS}
+    for kind in _KINDS:
+        for i, (new, was) in enumerate(pairs[kind]):
+            where = f"{path}.{kind}[{i}].resources"
+            _nothing_removed(
+                errors, where, new.get("resources", {}), was.get("resources", {}), "resource {} cannot be removed"
+            )
+    for new, was in pairs["containers"]:
+        if not _same(_without_sizes(new, was), was):
+            errors.forbidden(path, "only cpu and memory resources are mutable")
+    for i, (new, was) in enumerate(pairs["initContainers"]):
+        where = f"{path}.initContainers[{i}]"
+        if not _same(_without_sizes(new, was), was):
+            errors.forbidden(where, "only cpu and memory resources for init or sidecar containers are mutable")
+        if new != was and new.get("restartPolicy") != "Always":
+            for policy in new.get("resizePolicy", ()):
+                if policy.get("restartPolicy") == "RestartContainer":
+                    wrong = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+                    errors.forbidden(where, wrong)
+    rest, rest_before = ({name: e for name, e in of.items() if name not in _KINDS} for of in (munged, before))
+    if not errors and (not _same(rest, rest_before) or ("resources" in rest) != ("resources" in rest_before)):
+        errors.forbidden(path, "only cpu and memory resources are mutable")
+
+
+_KINDS = ("initContainers", "containers")
+
+
+def _amounts(spec: JSON) -> bool:
+    resources = spec.get("resources") or {}
+    return bool(resources.get("requests") or resources.get("limits"))
+
+
+def _pod_level(errors: Errors, path: str, munged: JSON, before: JSON) -> None:
+    """What the pod as a whole has; sets cpu and memory back to what they were."""
+    old, new = before.get("resources"), munged.get("resources")
+    if new is None:
+        if old is not None:
+            errors.forbidden(f"{path}.resources", "pod-level resources cannot be removed")
+        return
+    if old is not None:
+        _nothing_removed(errors, f"{path}.resources", new, old, "pod-level resource {} cannot be removed")
+    munged["resources"] = {**new, **_with_old_sizes(new, old or {})}
+    if old is None and not any(munged["resources"].values()):
+        del munged["resources"]
+    if not _same(munged.get("resources") or {}, old or {}):
+        errors.forbidden(path, "only cpu and memory resources are mutable at pod-level")
+
+
+def _reordered(errors: Errors, path: str, spec: JSON, before: JSON) -> bool:
+    """Whether containers have come, gone or changed places."""
+    count = len(errors)
+    for kind in ("containers", "initContainers"):
+        new, old = spec.get(kind) or (), before.get(kind) or ()
+        if len(new) != len(old):
+            errors.forbidden(f"{path}.{kind}", f"{kind} may not be added or removed on resize")
+            continue
+        for i, (now, was) in enumerate(zip(new, old, strict=True)):
+            if now.get("name", "") != was.get("name", ""):
+                errors.forbidden(f"{path}.{kind}[{i}].name", f"{kind} may not be renamed or reordered on resize")
+    return len(errors) > count
+
+
+def _nothing_removed(errors: Errors, path: str, new: JSON, old: JSON, wrong: str) -> None:
+    for part in ("requests", "limits"):
+        if set(old.get(part, {})) - set(new.get(part, {})):
+            errors.forbidden(f"{path}.{part}", wrong.format(part))
+
+
+def _with_old_sizes(new: JSON, old: JSON) -> JSON:
+    """Limits and requests of the new, with the old amounts of what may change."""
+    result: JSON = {}
+    for part in ("limits", "requests"):
+        kept = {name: each for name, each in new.get(part, {}).items() if name not in _RESIZABLE}
+        result[part] = kept | {name: each for name, each in old.get(part, {}).items() if name in _RESIZABLE}
+    return result
+
+
+def _without_sizes(new: JSON, old: JSON) -> JSON:
+    """The new container with the old amounts of what may change; claims do not outlast a resize."""
+    return {**new, "resources": _with_old_sizes(new.get("resources", {}), old.get("resources", {}))}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, quantities by their amount; an empty list or map is an absent one."""
+    if type(one) is dict and type(other) is dict:
+        return all(
+            _same_amounts(one.get(name), other.get(name)) if name in ("limits", "requests") else
+            _same(one.get(name), other.get(name))
+            for name in {**one, **other}
+        )  # fmt: skip
+    if type(one) is list and type(other) is list:
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other or (one in (None, [], {}) and other in (None, [], {}))
+
+
+def _same_amounts(one: JSON | None, other: JSON | None) -> bool:
+    one, other = one or {}, other or {}
+    return one.keys() == other.keys() and all(
+        parse_quantity(one[name]).compare(parse_quantity(other[name])) == 0 for name in one
+    )

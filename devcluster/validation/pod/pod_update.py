@@ -1,0 +1,168 @@
+"""What may change in a pod through the pod itself. Source: core/validation/validation.go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.go_values import struct_differences
+from kubeloop.devcluster.validation.pod import scheduling
+from kubeloop.devcluster.validation.pod.pod_spec import image_without_blanks, pod_annotations, pod_metadata_and_spec
+from kubeloop.kube.json_object import JSON
+
+_UPDATABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def fixed_annotations(errors: Errors, pod: JSON, old: JSON) -> None:
+    """What makes a pod a static pod's mirror, and the old way of AppArmor, stay as they are."""
+    new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
+    for key in sorted({*new, *before}):
+        what = "mirror pod annotation" if key == _MIRROR else "AppArmor annotations" if _is_app_armor(key) else ""
+        if what and key in before and new.get(key) != before[key]:
+            errors.forbidden(f"metadata.annotations[{key}]", f"may not remove or update {what}")
+        elif what and key not in before:
+            errors.forbidden(f"metadata.annotations[{key}]", f"may not add {what}")
+    if new:
+        pod_annotations(errors, "metadata.annotations", pod["metadata"], pod["spec"], old["metadata"])
+
+
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+def _is_app_armor(key: str) -> bool:
+    return key.startswith("container.apparmor.security.beta.kubernetes.io/")
+
+
+def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
+    """What ValidatePodUpdate does beyond metadata's own rules."""
+    spec, before = pod["spec"], old["spec"]
+    pod_metadata_and_spec(errors, pod, old)
+    fixed_annotations(errors, pod, old)
+    if spec == before:
+        return
+    for kind in ("containers", "initContainers"):
+        if len(spec.get(kind) or ()) != len(before.get(kind) or ()):
+            errors.forbidden(f"spec.{kind}", "pod updates may not add or remove containers")
+            return
+        for i, container in enumerate(spec.get(kind) or ()):
+            if not container.get("image"):
+                errors.required(f"spec.{kind}[{i}].image")
+            image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
+    if not _deadline(errors, spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")):
+        return
+    _only_added_tolerations(errors, spec.get("tolerations", ()), before.get("tolerations", ()))
+    known = {gate["name"] for gate in before.get("schedulingGates", ())}
+    gates = spec.get("schedulingGates", ())
+    last = {gate.get("name", ""): i for i, gate in enumerate(gates)}
+    for i, gate in enumerate(gates):
+        if gate.get("name", "") not in known and last[gate.get("name", "")] == i:
+            wrong = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
+            errors.forbidden(f"spec.schedulingGates[{i}].name", wrong)
+    munged = _munged(errors, spec, before)
+    if munged != before:
+        difference = struct_differences(before, munged, "core/v1.PodSpec")
+        told = f"pod updates may not change fields other than {_UPDATABLE}\n{difference}"
+        errors.forbidden("spec", told)
+
+
+def _deadline(errors: Errors, new: int | None, old: int | None) -> bool:
+    """False: nothing else is looked at."""
+    path = "spec.activeDeadlineSeconds"
+    if new is not None:
+        if not 0 <= new <= 0x7FFFFFFF:
+            errors.invalid(path, new, "must be between 0 and 2147483647, inclusive")
+            return False
+        if old is not None and old < new:
+            errors.invalid(path, new, "must be less than or equal to previous value")
+            return False
+    elif old is not None:
+        errors.invalid(path, None, "must not update from a positive integer to nil value")
+    return True
+
+
+def _only_added_tolerations(errors: Errors, new: Sequence[JSON], old: Sequence[JSON]) -> None:
+    def but_seconds(toleration: JSON) -> JSON:
+        return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+
+    kept = [but_seconds(each) for each in new]
+    if any(but_seconds(each) not in kept for each in old):
+        wrong = "existing toleration can not be modified except its tolerationSeconds"
+        errors.forbidden("spec.tolerations", wrong)
+        return
+    scheduling.tolerations(errors, "spec.tolerations", new)
+
+
+def _munged(errors: Errors, spec: JSON, before: JSON) -> JSON:
+    """The new spec with everything that may change set back."""
+    munged = dict(spec)
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            munged[kind] = [
+                {**new, "image": old.get("image", "")} for new, old in zip(spec[kind], before[kind], strict=True)
+            ]
+    _set_back(munged, before, "activeDeadlineSeconds")
+    _set_back(munged, before, "schedulingGates")
+    _set_back(munged, before, "tolerations")
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and munged.get("terminationGracePeriodSeconds") == 1:
+        _set_back(munged, before, "terminationGracePeriodSeconds")
+    if before.get("schedulingGates"):
+        _gated(errors, munged, before)
+    return munged
+
+
+def _set_back(munged: JSON, before: JSON, name: str) -> None:
+    if name in before:
+        munged[name] = before[name]
+    else:
+        munged.pop(name, None)
+
+
+def _gated(errors: Errors, munged: JSON, before: JSON) -> None:
+    """A gated pod's node selector and node affinity may become stricter."""
+    new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
+    if any(new.get(key) != value for key, value in old.items()):
+        wrong = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        errors.invalid("spec.nodeSelector", new or None, wrong)
+    _set_back(munged, before, "nodeSelector")
+    new_affinity = (munged.get("affinity") or {}).get("nodeAffinity")
+    old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
+    if new_affinity == old_affinity:
+        return
+    _node_affinity_mutation(errors, new_affinity or {}, old_affinity)
+    affinity = dict(munged.get("affinity") or {})
+    if old_affinity is not None:
+        affinity["nodeAffinity"] = old_affinity
+    else:
+        affinity.pop("nodeAffinity", None)
+    if affinity or "affinity" in before:
+        munged["affinity"] = affinity
+    else:
+        munged.pop("affinity", None)
+
+
+def _node_affinity_mutation(errors: Errors, new: JSON, old: JSON | None) -> None:
+    path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
+    old_terms = ((old or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    if not old_terms:
+        return
+    new_terms = (new.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
+    if len(new_terms) != len(old_terms):
+        wrong = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        errors.invalid(f"{path}.nodeSelectorTerms", new_terms or None, wrong, "core/v1.NodeSelectorTerm")
+        return
+    for i, (ours, theirs) in enumerate(zip(new_terms, old_terms, strict=True)):
+        if not theirs.get("matchExpressions") and not theirs.get("matchFields"):
+            same = ours == theirs
+        else:
+            same = all(
+                ours.get(kind, [])[: len(theirs.get(kind, []))] == theirs.get(kind, [])
+                for kind in ("matchExpressions", "matchFields")
+            )
+        if not same:
+            wrong = "only additions are allowed (no mutations or deletions)"
+            errors.invalid(f"{path}.nodeSelectorTerms[{i}]", ours, wrong, "core/v1.NodeSelectorTerm")

@@ -1,0 +1,436 @@
+"""Volumes of pods, and the sources they share with PersistentVolumes. Source: core/validation/validation.go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import labels, local_path, local_path_not_reserved
+from kubeloop.devcluster.validation.common.object_meta import annotation_map
+from kubeloop.devcluster.validation.core.persistent_volume_claim import claim_spec
+from kubeloop.devcluster.validation.pod.containers import VOLUME_FIELDS, field_reference, resource_reference
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import parse_quantity
+
+Check = Callable[[Errors, str, JSON], None]
+
+_HOST_PATH_TYPES = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
+_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+_ONE_TYPE = "may not specify more than 1 volume type"
+_DUPLICATE_PATHS = "conflicting duplicate paths"
+
+
+def volumes(errors: Errors, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True) -> dict[str, JSON]:
+    """Check spec.volumes; returns those that can be mounted, by name. pod_name: "" for templates (in_pod False)."""
+    found: dict[str, JSON] = {}
+    every = spec.get("volumes") or ()
+    created = {f"{pod_name}-{each.get('name', '')}" for each in every if pod_name and "ephemeral" in each}
+    for i, volume in enumerate(every):
+        where, name = f"{path}[{i}]", volume.get("name", "")
+        wrong = Errors()
+        _source(wrong, where, volume, pod_name, in_pod=in_pod)
+        if not name:
+            wrong.required(f"{where}.name")
+        else:
+            wrong.invalid_each(f"{where}.name", name, dns_label(name))
+        if name in found:
+            wrong.duplicate(f"{where}.name", name)
+        if not wrong:
+            found[name] = volume
+        errors.extend(wrong)
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+        if claim in created:
+            told = "must not reference a PVC that gets created for an ephemeral volume"
+            errors.invalid(f"{where}.persistentVolumeClaim.claimName", claim, told)
+    return found
+
+
+def required(errors: Errors, path: str, source: JSON, *names: str) -> None:
+    for name in names:
+        if not source.get(name):
+            errors.required(f"{path}.{name}")
+
+
+def needs(*names: str) -> Check:
+    """A source of which only this is asked: these fields."""
+
+    def check(errors: Errors, path: str, source: JSON) -> None:
+        required(errors, path, source, *names)
+
+    return check
+
+
+def _mode(errors: Errors, path: str, value: int | None) -> None:
+    if value is not None and not 0 <= value <= 0o777:
+        errors.invalid(path, value, _MODE)
+
+
+def _items(errors: Errors, path: str, items: Sequence[JSON]) -> None:
+    for i, item in enumerate(items):
+        _item(errors, f"{path}[{i}]", item)
+
+
+def _item(errors: Errors, path: str, item: JSON) -> None:
+    required(errors, path, item, "key", "path")
+    local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
+    _mode(errors, f"{path}.mode", item.get("mode"))
+
+
+def _empty_dir(errors: Errors, path: str, source: JSON) -> None:
+    if "sizeLimit" in source and parse_quantity(source["sizeLimit"]).sign < 0:
+        errors.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
+
+
+def host_path(errors: Errors, path: str, source: JSON) -> None:
+    if not source.get("path"):
+        errors.required(f"{path}.path")
+        return
+    if ".." in source["path"].split("/"):
+        errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
+    if source.get("type", "") not in _HOST_PATH_TYPES:
+        errors.not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
+
+
+def _git_repo(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "repository")
+    local_path(errors, f"{path}.directory", source.get("directory", ""))
+
+
+def disk(name: str) -> Check:
+    """A disk of a cloud, by a field of this name, with a partition."""
+
+    def check(errors: Errors, path: str, source: JSON) -> None:
+        required(errors, path, source, name)
+        if not 0 <= source.get("partition", 0) <= 255:
+            errors.invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
+
+    return check
+
+
+def _files(name: str) -> Check:
+    """A ConfigMap or Secret, called so in a field of this name."""
+
+    def check(errors: Errors, path: str, source: JSON) -> None:
+        required(errors, path, source, name)
+        _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+        _items(errors, f"{path}.items", source.get("items", ()))
+
+    return check
+
+
+def nfs(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "server", "path")
+    if not source.get("path", "").startswith("/"):
+        errors.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
+
+
+_ISCSI_NAMES = {
+    "iqn": re.compile(r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9-.]+)(:[^,;*&$|\s]+)"),
+    "eui": re.compile(r"eui\.[a-zA-Z0-9]{16}"),
+    "naa": re.compile(r"naa\.[a-zA-Z0-9]{32}"),
+}
+
+
+def _iscsi_name(errors: Errors, path: str, name: str) -> None:
+    pattern = _ISCSI_NAMES.get(name[:3])
+    if pattern is None and not path.startswith("spec.iscsi."):  # a PersistentVolume is told less
+        errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa")
+    elif pattern is None or not pattern.fullmatch(name):
+        errors.invalid(path, name, "must be valid format")
+
+
+def iscsi(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "targetPortal", "iqn")
+    if source.get("iqn"):
+        _iscsi_name(errors, f"{path}.iqn", source["iqn"])
+    _unit(errors, f"{path}.lun", source.get("lun", 0))
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
+        errors.required(f"{path}.secretRef")
+    if source.get("initiatorName") is not None:
+        _iscsi_name(errors, f"{path}.initiatorname", source["initiatorName"])
+
+
+def _unit(errors: Errors, path: str, lun: int) -> None:
+    if not 0 <= lun <= 255:
+        errors.invalid(path, lun, "must be between 0 and 255, inclusive")
+
+
+def fibre_channel(errors: Errors, path: str, source: JSON) -> None:
+    targets, ids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
+    if not targets and not ids:
+        errors.required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
+    if targets and ids:
+        wrong = "targetWWNs and wwids can not be specified simultaneously"
+        errors.invalid(f"{path}.targetWWNs", targets, wrong)
+    if targets and lun is None:
+        errors.required(f"{path}.lun", "lun is required if targetWWNs is specified")
+    elif targets:
+        _unit(errors, f"{path}.lun", lun or 0)
+
+
+def _with_secret(*names: str) -> Check:
+    def check(errors: Errors, path: str, source: JSON) -> None:
+        required(errors, path, source, *names)
+        if source.get("secretRef") is not None and not source["secretRef"].get("name"):
+            errors.required(f"{path}.secretRef.name")
+
+    return check
+
+
+def _flocker(errors: Errors, path: str, source: JSON) -> None:
+    name, uid = source.get("datasetName", ""), source.get("datasetUUID", "")
+    if not name and not uid:
+        errors.required(path, "one of datasetName and datasetUUID is required")
+    if name and uid:
+        errors.invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously")
+    if "/" in name:
+        errors.invalid(f"{path}.datasetName", name, "must not contain '/'")
+
+
+def _flex_volume(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "driver")
+    for key in sorted(source.get("options") or ()):
+        if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
+            wrong = "kubernetes.io and k8s.io namespaces are reserved"
+            errors.invalid(f"{path}.options[{key}]", key, wrong)
+
+
+_AZURE_DISK = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+_AZURE_BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+
+
+def _azure_disk(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "diskName", "diskURI")
+    uri, kind = source.get("diskURI", ""), source.get("kind")
+    for name, supported in (
+        ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
+        ("kind", ("Dedicated", "Managed", "Shared")),
+    ):
+        if source.get(name) is not None and source[name] not in supported:
+            errors.not_supported(f"{path}.{name}", source[name], supported)
+    if kind == "Managed" and not uri.startswith("/subscriptions/"):
+        errors.not_supported(f"{path}.diskURI", uri, (_AZURE_DISK,))
+    elif kind not in (None, "Managed") and not uri.startswith("https://"):
+        errors.not_supported(f"{path}.diskURI", uri, (_AZURE_BLOB,))
+
+
+def _downward_file(errors: Errors, path: str, item: JSON) -> None:
+    required(errors, path, item, "path")
+    local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
+    if "fieldRef" in item:
+        field_reference(errors, f"{path}.fieldRef", item["fieldRef"], VOLUME_FIELDS)
+        if "resourceFieldRef" in item:
+            errors.invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+    elif "resourceFieldRef" in item:
+        resource_reference(errors, f"{path}.resourceFieldRef", item["resourceFieldRef"], in_volume=True)
+    else:
+        errors.required(path, "one of fieldRef and resourceFieldRef is required")
+    _mode(errors, f"{path}.mode", item.get("mode"))
+
+
+def _downward(errors: Errors, path: str, source: JSON) -> None:
+    """Its errors do not say which of the items they are about: Kubernetes' do not, either."""
+    _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+    for item in source.get("items", ()):
+        _downward_file(errors, path, item)
+
+
+def _projected(errors: Errors, path: str, source: JSON) -> None:
+    _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+    taken: set[str] = set()
+    for i, projection in enumerate(source.get("sources") or ()):
+        where = f"{path}.sources[{i}]"
+        for kind in ("secret", "configMap"):
+            each = projection.get(kind)
+            if each is None:
+                continue
+            required(errors, f"{where}.{kind}", each, "name")
+            for j, item in enumerate(each.get("items", ())):
+                _item(errors, f"{where}.{kind}.items[{j}]", item)
+                _take(errors, path, taken, item.get("path", ""), each.get("name", ""))
+        for item in projection.get("downwardAPI", {}).get("items", ()):
+            _downward_file(errors, f"{where}.downwardAPI", item)
+            _take(errors, path, taken, item.get("path", ""), item.get("path", ""))
+        if "serviceAccountToken" in projection:
+            _token(errors, path, f"{where}.serviceAccountToken", projection["serviceAccountToken"])
+        if len(projection) > 1:
+            errors.forbidden(where, "may not specify more than 1 volume type per source")
+
+
+def _take(errors: Errors, path: str, taken: set[str], item_path: str, told: str) -> None:
+    if item_path in taken:
+        errors.invalid(path, told, _DUPLICATE_PATHS)
+    elif item_path:
+        taken.add(item_path)
+
+
+def _token(errors: Errors, volume_path: str, path: str, token: JSON) -> None:
+    seconds = token.get("expirationSeconds", 0)
+    if seconds < 600:
+        errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+    if seconds > 1 << 32:
+        errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+    if not token.get("path"):
+        errors.required(f"{volume_path}.path")
+    else:
+        local_path_not_reserved(errors, f"{volume_path}.path", token["path"])
+
+
+def csi_driver_name(errors: Errors, path: str, name: str) -> None:
+    if not name:
+        errors.required(path)
+        return
+    if len(name) > 63:
+        errors.too_long(path, 63)
+    errors.invalid_each(path, name, dns_subdomain(name.lower()))
+
+
+def _csi(errors: Errors, path: str, source: JSON) -> None:
+    csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
+    secret = source.get("nodePublishSecretRef")
+    if secret is not None and not secret.get("name"):
+        errors.required(f"{path}.nodePublishSecretRef.name")
+    elif secret is not None:
+        errors.invalid_each(f"{path}.name", secret["name"], dns_subdomain(secret["name"]))
+
+
+def _ephemeral(errors: Errors, path: str, source: JSON) -> None:
+    template = source.get("volumeClaimTemplate")
+    if template is None:
+        errors.required(f"{path}.volumeClaimTemplate")
+        return
+    where, metadata = f"{path}.volumeClaimTemplate", template.get("metadata", {})
+    annotation_map(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
+    labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
+    for name in _METADATA if metadata else ():
+        if metadata.get(name) or (name == "deletionGracePeriodSeconds" and name in metadata):
+            errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
+    claim_spec(errors, f"{where}.spec", template.get("spec", {}))
+
+
+_METADATA = (
+    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+    "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
+)  # fmt: skip
+"""All but labels and annotations, in the order of the Go struct."""
+
+
+def _image(errors: Errors, path: str, source: JSON) -> None:
+    policy = source.get("pullPolicy", "")
+    if policy not in ("Always", "IfNotPresent", "Never"):
+        errors.not_supported(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
+
+
+def _quobyte(errors: Errors, path: str, source: JSON) -> None:
+    registry, told = source.get("registry", ""), "must be a host:port pair or multiple pairs separated by commas"
+    if not registry:
+        errors.required(f"{path}.registry", told)
+    elif len(source.get("tenant", "").encode()) > 64:
+        errors.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
+    else:
+        for pair in registry.split(","):
+            if not _HOST_AND_PORT.fullmatch(pair):
+                errors.invalid(f"{path}.registry", registry, told)
+    required(errors, path, source, "volume")
+
+
+_HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
+"""What Go's net.SplitHostPort takes; either side may be empty."""
+
+
+def _storage_os(errors: Errors, path: str, source: JSON) -> None:
+    required(errors, path, source, "volumeName")
+    for name in ("volumeName", "volumeNamespace"):
+        if source.get(name):
+            errors.invalid_each(f"{path}.{name}", source[name], dns_label(source[name]))
+    if source.get("secretRef") is not None and not source["secretRef"].get("name"):
+        errors.required(f"{path}.secretRef.name")
+
+
+SHARED: dict[str, Check] = {
+    "hostPath": host_path,
+    "gcePersistentDisk": disk("pdName"),
+    "awsElasticBlockStore": disk("volumeID"),
+    "nfs": nfs,
+    "iscsi": iscsi,
+    "glusterfs": needs("endpoints", "path"),
+    "flocker": _flocker,
+    "rbd": needs("monitors", "image"),
+    "cinder": _with_secret("volumeID"),
+    "cephfs": needs("monitors"),
+    "quobyte": _quobyte,
+    "fc": fibre_channel,
+    "flexVolume": _flex_volume,
+    "azureFile": needs("secretName", "shareName"),
+    "vsphereVolume": needs("volumePath"),
+    "photonPersistentDisk": needs("pdID"),
+    "portworxVolume": needs("volumeID"),
+    "azureDisk": _azure_disk,
+    "storageos": _storage_os,
+    "scaleIO": needs("gateway", "system", "volumeName"),
+}
+"""Sources of pods' volumes and of PersistentVolumes alike."""
+
+_SOURCES: dict[str, Check] = {
+    "emptyDir": _empty_dir,
+    "hostPath": host_path,
+    "gitRepo": _git_repo,
+    **{name: SHARED[name] for name in ("gcePersistentDisk", "awsElasticBlockStore")},
+    "secret": _files("secretName"),
+    **{name: SHARED[name] for name in ("nfs", "iscsi", "glusterfs", "flocker")},
+    "persistentVolumeClaim": needs("claimName"),
+    **{name: SHARED[name] for name in ("rbd", "cinder", "cephfs", "quobyte")},
+    "downwardAPI": _downward,
+    **{name: SHARED[name] for name in ("fc", "flexVolume")},
+    "configMap": _files("name"),
+    **{
+        name: SHARED[name]
+        for name in (
+            "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos"
+        )
+    },
+    "projected": _projected,
+    "scaleIO": SHARED["scaleIO"],
+    "csi": _csi,
+    "ephemeral": _ephemeral,
+    "image": _image,
+}  # fmt: skip
+"""In Kubernetes' order: of several sources the first is looked at, the others are told off."""
+
+TOLD_AS = {"gcePersistentDisk": "persistentDisk"}
+"""Paths of errors inside a source where they are not the field's name."""
+_FORBIDDEN_AS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+
+
+def _source(errors: Errors, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
+    kinds = [kind for kind in _SOURCES if kind in volume]
+    if not kinds:
+        errors.required(path, "must specify a volume type")
+        return
+    first, name = kinds[0], volume.get("name", "")
+    if first == "image" and in_pod:
+        required(errors, f"{path}.image", volume["image"], "reference")
+    _SOURCES[first](errors, f"{path}.{TOLD_AS.get(first, first)}", volume[first])
+    portal = volume.get("iscsi", {}).get("targetPortal", "")
+    too_long = "initiatorName" in volume.get("iscsi", ()) and len(f"{name}:{portal}".encode()) > _LONGEST_PORTAL
+    if first == "iscsi" and too_long:
+        errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
+    if first == "ephemeral" and pod_name and name:
+        for wrong in dns_subdomain(f"{pod_name}-{name}"):
+            errors.invalid(f"{path}.name", name, f"PVC name {quoted(f'{pod_name}-{name}')}: {wrong}")
+    for kind in kinds[1:]:
+        errors.forbidden(f"{path}.{_FORBIDDEN_AS.get(kind, kind)}", _ONE_TYPE)
+        if kind == "iscsi" and too_long:
+            errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
+
+
+_LONGEST_PORTAL = 64
+_PORTAL_TOO_LONG = (
+    "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is "
+    "specified."
+)

@@ -1,0 +1,36 @@
+"""Validation of PriorityClasses. Source: pkg/apis/scheduling/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.pod.scheduling import preemption_policy
+from kubeloop.kube.json_object import JSON
+
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The priority classes that every cluster has, with their values."""
+_HIGHEST_USER_PRIORITY = 1_000_000_000
+
+
+def priority_class_create(errors: Errors, obj: JSON) -> None:
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith("system-"):
+        if name not in SYSTEM_CLASSES:
+            wrong = f"{name} is not a known system priority class"
+        elif value != SYSTEM_CLASSES[name]:
+            wrong = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
+        elif obj.get("globalDefault"):
+            wrong = f"globalDefault of {name} PriorityClass must be false"
+        else:
+            wrong = ""
+        if wrong:
+            told = f"priority class names with 'system-' prefix are reserved for system use only. error: {wrong}"
+            errors.forbidden("metadata.name", told)
+    elif value > _HIGHEST_USER_PRIORITY:
+        errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
+    preemption_policy(errors, "preemptionPolicy", obj.get("preemptionPolicy"))
+
+
+def priority_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    if obj.get("value", 0) != old.get("value", 0):
+        errors.forbidden("value", "may not be changed in an update.")
+    errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))

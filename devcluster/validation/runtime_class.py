@@ -1,0 +1,34 @@
+"""Validation of RuntimeClasses. Source: pkg/apis/node/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.name_checks import dns_label
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import labels
+from kubeloop.devcluster.validation.pod.containers import resource_requirements
+from kubeloop.devcluster.validation.pod.scheduling import tolerations
+from kubeloop.kube.json_object import JSON
+
+
+def runtime_class_create(errors: Errors, obj: JSON) -> None:
+    handler, scheduling = obj.get("handler", ""), obj.get("scheduling") or {}
+    if handler:
+        errors.invalid_each("handler", handler, dns_label(handler))
+    else:
+        errors.required("handler")
+    if obj.get("overhead") is not None:
+        resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
+    labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))
+    given = scheduling.get("tolerations", ())
+    tolerations(errors, "scheduling.tolerations", given)
+    seen = set()
+    for i, each in enumerate(given):
+        key = tuple(each.get(name, "") for name in ("key", "operator", "value", "effect"))
+        if key in seen:
+            errors.duplicate(f"scheduling.tolerations[{i}]", each, type_name="core/v1.Toleration")
+        seen.add(key)
+
+
+def runtime_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    runtime_class_create(errors, obj)
+    errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))

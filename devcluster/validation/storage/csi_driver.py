@@ -1,0 +1,52 @@
+"""Validation of CSIDrivers. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.kube.json_object import JSON
+
+_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+_LIFECYCLES = ("Persistent", "Ephemeral")
+
+
+def csi_driver_create(errors: Errors, obj: JSON) -> None:
+    spec = obj["spec"]
+    policy = spec.get("fsGroupPolicy")
+    if policy is not None and policy not in _GROUP_POLICIES:
+        errors.not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES)
+    _token_requests(errors, spec.get("tokenRequests", ()))
+    for mode in spec.get("volumeLifecycleModes", ()):
+        if mode not in _LIFECYCLES:
+            errors.not_supported("spec.volumeLifecycleModes", mode, _LIFECYCLES)
+    period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+    if period is not None and period < 10:
+        told = "must be greater than or equal to 10 seconds"
+        errors.invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, told)
+    in_secrets = spec.get("serviceAccountTokenInSecrets")
+    if in_secrets is not None and not spec.get("tokenRequests"):
+        told = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+        errors.invalid("spec.serviceAccountTokenInSecrets", in_secrets, told)
+
+
+def _token_requests(errors: Errors, requests: Sequence[JSON]) -> None:
+    seen = set()
+    for i, each in enumerate(requests):
+        where, audience, seconds = f"spec.tokenRequests[{i}]", each.get("audience", ""), each.get("expirationSeconds")
+        if audience in seen:
+            errors.duplicate(f"{where}.audience", audience)
+            continue
+        seen.add(audience)
+        if seconds is not None and seconds < 600:
+            errors.invalid(f"{where}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+        if seconds is not None and seconds > 1 << 32:
+            told = "may not specify a duration larger than 2^32 seconds"
+            errors.invalid(f"{where}.expirationSeconds", seconds, told)
+
+
+def csi_driver_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    csi_driver_create(errors, obj)
+    new, before = obj["spec"], old["spec"]
+    errors.immutable("spec.attachedRequired", new.get("attachRequired"), before.get("attachRequired"))
+    errors.immutable("spec.volumeLifecycleModes", new.get("volumeLifecycleModes"), before.get("volumeLifecycleModes"))

@@ -1,0 +1,50 @@
+"""Validation of CSINodes. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubeloop.devcluster.api.name_checks import qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.pod.volumes import csi_driver_name
+from kubeloop.kube.json_object import JSON
+
+_NODE_ID_LIMIT = 256
+
+
+def csi_node_create(errors: Errors, obj: JSON) -> None:
+    seen = set()
+    for i, driver in enumerate(obj["spec"].get("drivers") or ()):
+        where, name, node_id = f"spec.drivers[{i}]", driver.get("name", ""), driver.get("nodeID", "")
+        csi_driver_name(errors, f"{where}.name", name)
+        if not node_id:
+            errors.required(f"{where}.nodeID")
+        elif len(node_id.encode()) > _NODE_ID_LIMIT:
+            errors.invalid(f"{where}.nodeID", node_id, f"must be {_NODE_ID_LIMIT} characters or less")
+        errors.not_negative(f"{where}.allocatable.count", (driver.get("allocatable") or {}).get("count"))
+        if name in seen:
+            errors.duplicate(f"{where}.name", name)
+        seen.add(name)
+        _topology_keys(errors, where, driver.get("topologyKeys") or ())
+
+
+def _topology_keys(errors: Errors, path: str, keys: Sequence[str]) -> None:
+    for i, key in enumerate(keys):
+        if not key:
+            errors.required(path)
+        if key in keys[:i]:
+            errors.duplicate(path, key)
+        errors.invalid_each(path, key, qualified_name(key))
+
+
+def csi_node_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    csi_node_create(errors, obj)
+    new = {each.get("name"): each for each in obj["spec"].get("drivers") or ()}
+    for before in old["spec"].get("drivers") or ():
+        after = new.get(before.get("name"))
+        if after is None:
+            continue
+        one, other = ({**each, "allocatable": None} for each in (after, before))
+        if one != other:
+            shown = {name: value for name, value in after.items() if name != "allocatable"}
+            errors.invalid("spec.drivers", shown, "field is immutable", "storage/v1.CSINodeDriver")

@@ -1,0 +1,71 @@
+"""Validation of StorageClasses. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.name_checks import qualified_name
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.field_checks import label_name
+from kubeloop.kube.json_object import JSON
+
+
+def storage_class_create(errors: Errors, obj: JSON) -> None:
+    provisioner(errors, "provisioner", obj.get("provisioner", ""))
+    parameters(errors, obj.get("parameters"))
+    policy = obj.get("reclaimPolicy")
+    if policy and policy not in ("Delete", "Retain"):
+        errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
+    mode = obj.get("volumeBindingMode", "")
+    if mode not in ("Immediate", "WaitForFirstConsumer"):
+        errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    terms = obj.get("allowedTopologies", ())
+    known: list[dict[str, set[str]]] = [{} for _ in terms]  # to v1.36, as many terms that say nothing are there before
+    for i, term in enumerate(terms):
+        values = _topology_term(errors, f"allowedTopologies[{i}]", term)
+        for _ in range(known.count(values)):
+            errors.duplicate(f"allowedTopologies[{i}].matchLabelExpressions", "")
+        known.append(values)
+
+
+def provisioner(errors: Errors, path: str, name: str) -> None:
+    if not name:
+        errors.required(path)
+    else:
+        errors.invalid_each(path, name.lower(), qualified_name(name.lower()))
+
+
+_MOST_PARAMETERS, _PARAMETERS_LIMIT = 512, 256 << 10
+
+
+def parameters(errors: Errors, values: JSON | None) -> None:
+    if not values:
+        return
+    if len(values) > _MOST_PARAMETERS:
+        errors.too_long("parameters", _MOST_PARAMETERS)
+        return
+    if "" in values:
+        errors.invalid("parameters", "", "field can not be empty.")
+    if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > _PARAMETERS_LIMIT:
+        errors.too_long("parameters", _PARAMETERS_LIMIT)
+
+
+def _topology_term(errors: Errors, path: str, term: JSON) -> dict[str, set[str]]:
+    """The values by key. Source: ValidateTopologySelectorTerm."""
+    found: dict[str, set[str]] = {}
+    for i, each in enumerate(term.get("matchLabelExpressions", ())):
+        where, key, values = f"{path}.matchLabelExpressions[{i}]", each.get("key", ""), each.get("values") or []
+        if not values:
+            errors.required(f"{where}.values")
+        for j, value in enumerate(values):
+            if value in values[:j]:
+                errors.duplicate(f"{where}.values[{j}]", value)
+        label_name(errors, f"{where}.key", key)
+        if key in found:
+            errors.duplicate(f"{where}.key", key)
+        found[key] = set(values)
+    return found
+
+
+def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    storage_class_create(errors, obj)
+    for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+        errors.immutable(name, obj.get(name), old.get(name))

@@ -1,0 +1,55 @@
+"""Validation of VolumeAttachments. Source: pkg/apis/storage/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.core.persistent_volume import volume_spec
+from kubeloop.devcluster.validation.pod.volumes import csi_driver_name
+from kubeloop.kube.json_object import JSON
+
+_METADATA_LIMIT, _MESSAGE_LIMIT = 256 * 1024, 1024
+
+
+def attachment_create(errors: Errors, obj: JSON) -> None:
+    spec, status = obj["spec"], obj.get("status") or {}
+    source = spec.get("source") or {}
+    csi_driver_name(errors, "spec.attacher", spec.get("attacher", ""))
+    volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
+    one_of_two = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+    if volume is None and inline is None:
+        errors.required("spec.source", one_of_two)
+    elif volume is not None and inline is not None:
+        errors.forbidden("spec.source", one_of_two)
+    elif volume == "":
+        errors.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
+    elif inline is not None:
+        volume_spec(errors, "spec.source.inlineVolumeSpec", inline, inline=True)
+    node = spec.get("nodeName", "")
+    errors.invalid_each("spec.nodeName", node, dns_subdomain(node))
+    _attachment_status(errors, status)
+    if volume is not None:
+        errors.invalid_each("spec.source.persistentVolumeName", volume, dns_subdomain(volume))
+
+
+def _attachment_status(errors: Errors, status: JSON) -> None:
+    metadata = status.get("attachmentMetadata", {})
+    if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > _METADATA_LIMIT:
+        errors.too_long("status.attachmentMetadata", _METADATA_LIMIT)
+    for name in ("attachError", "detachError"):
+        wrong = status.get(name) or {}
+        if len(wrong.get("message", "").encode()) > _MESSAGE_LIMIT:
+            errors.too_long(f"status.{name}.message", _METADATA_LIMIT)  # v1.36 names this limit
+        if wrong.get("errorCode", 0) < 0:
+            told = "must be between 0 and 2147483647, inclusive"
+            errors.invalid(f"status.{name}.errorCode", wrong["errorCode"], told)
+
+
+def attachment_update(errors: Errors, obj: JSON, old: JSON) -> None:
+    attachment_create(errors, obj)
+    errors.immutable("spec", obj["spec"], old["spec"], "storage/v1.VolumeAttachmentSpec")
+
+
+def attachment_status(errors: Errors, obj: JSON, old: JSON) -> None:
+    del old
+    _attachment_status(errors, obj.get("status") or {})

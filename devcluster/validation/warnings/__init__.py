@@ -1,0 +1,1 @@
+"""Texts of the Warning headers that a write returns."""

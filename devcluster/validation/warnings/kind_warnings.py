@@ -1,0 +1,204 @@
+"""Warnings about kinds that hold no pods: what is allowed and unwise. Source: WarningsOnCreate and WarningsOnUpdate of
+the strategies under pkg/registry of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+
+from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, ip_warning
+from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import parse_quantity
+
+Told = Callable[[JSON, JSON | None], Iterator[str]]
+
+_MANAGED_BY, _SLICE_MANAGED_BY = "endpoints.kubernetes.io/managed-by", "endpointslice.kubernetes.io/managed-by"
+_SLICE_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+_INGRESS_CLASS = "kubernetes.io/ingress.class"
+_TOKENS = (
+    "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible "
+    "logging of tokens in volume attributes"
+)
+
+
+def _runtime_class(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for key in sorted((obj.get("scheduling") or {}).get("nodeSelector", ())):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"scheduling.nodeSelector: {DEPRECATED_NODE_LABELS[key]}"
+
+
+def _storage_class(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for i, term in enumerate(obj.get("allowedTopologies", ())):
+        for j, each in enumerate(term.get("matchLabelExpressions", ())):
+            if told := DEPRECATED_NODE_LABELS.get(each.get("key", "")):
+                yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {told}"
+
+
+def _storage_capacity(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    topology = obj.get("nodeTopology") or {}
+    for i, each in enumerate(topology.get("matchExpressions", ())):
+        key = each.get("key", "")
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+    for key in sorted(topology.get("matchLabels", ())):
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"nodeTopology.matchLabels.{key}: {DEPRECATED_NODE_LABELS[key]}"
+
+
+def _resource_slice(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    driver = obj["spec"].get("driver", "")
+    if driver != driver.lower():
+        yield f"spec.driver: driver names should be lowercase; {quoted(driver)} contains uppercase characters"
+
+
+def _resource_quota(obj: JSON, old: JSON | None) -> Iterator[str]:
+    hard = obj["spec"].get("hard", {}) if old is None else {}
+    for name in ("cpu", "memory", "ephemeral-storage"):
+        asked, limit = f"requests.{name}", hard.get(f"limits.{name}")
+        if asked not in hard and name != "ephemeral-storage":
+            asked = name
+        if asked not in hard or limit is None:
+            continue
+        one, other = parse_quantity(hard[asked]), parse_quantity(limit)
+        if one.compare(other) > 0:
+            amounts = f"({one.canonical()}) should be less than limits.{name} ({other.canonical()})"
+            yield f"ResourceQuota {asked} {amounts}"
+
+
+def _endpoints(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    if obj["metadata"].get("labels", {}).get(_MANAGED_BY) == "endpoint-controller":
+        return
+    for i, subset in enumerate(obj.get("subsets", ())):
+        for name in ("addresses", "notReadyAddresses"):
+            for j, each in enumerate(subset.get(name, ())):
+                yield ip_warning(f"subsets[{i}].{name}[{j}].ip", each.get("ip", ""))
+
+
+def _endpoint_slice(obj: JSON, old: JSON | None) -> Iterator[str]:
+    if old is None and obj.get("addressType") == "FQDN":
+        yield "spec.addressType: FQDN endpoints are deprecated"
+    if obj["metadata"].get("labels", {}).get(_SLICE_MANAGED_BY) in _SLICE_CONTROLLERS:
+        return
+    for i, endpoint in enumerate(obj.get("endpoints") or ()):
+        for j, address in enumerate(endpoint.get("addresses") or ()):
+            yield ip_warning(f"endpoints[{i}].addresses[{j}]", address)
+
+
+def _ingress(obj: JSON, old: JSON | None) -> Iterator[str]:
+    annotated = _INGRESS_CLASS in obj["metadata"].get("annotations", {})
+    if old is None and annotated and obj["spec"].get("ingressClassName") is None:
+        yield f"annotation \"{_INGRESS_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"
+
+
+def _network_policy(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for i, rule in enumerate(obj["spec"].get(direction, ())):
+            for j, peer in enumerate(rule.get(peers, ())):
+                block = peer.get("ipBlock")
+                if block is None:
+                    continue
+                path = f"spec.{direction}[{i}].{peers}[{j}].ipBlock"
+                yield cidr_warning(f"{path}.cidr", block.get("cidr", ""))
+                for k, each in enumerate(block.get("except", ())):
+                    yield cidr_warning(f"{path}.except[{k}]", each)
+
+
+def _csi_driver(obj: JSON, old: JSON | None) -> Iterator[str]:
+    requests = obj["spec"].get("tokenRequests")
+    changed = old is None or requests != old["spec"].get("tokenRequests")
+    if changed and requests and obj["spec"].get("serviceAccountTokenInSecrets") is None:
+        yield _TOKENS
+
+
+def _secret(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    """A key pair without a certificate or key in it; whether the two belong together is not looked at."""
+    if obj.get("type") != "kubernetes.io/tls":
+        return
+    data = obj.get("data", {})
+    certificate, key = (b64decode(data.get(name) or "") for name in ("tls.crt", "tls.key"))
+    for told, text, marks in (("certificate", certificate, (b"CERTIFICATE",)), ("key", key, (b"PRIVATE KEY",))):
+        if b"-----BEGIN " not in text:
+            yield f"tls: failed to find any PEM data in {told} input"
+            return
+        if not any(mark in text for mark in marks):
+            return
+
+
+_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
+
+
+def _service_account(obj: JSON, old: JSON | None) -> Iterator[str]:
+    before = old["metadata"].get("annotations", {}) if old is not None else {}
+    if _MOUNTABLE in obj["metadata"].get("annotations", {}) and _MOUNTABLE not in before:
+        told = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        yield f"metadata.annotations[{_MOUNTABLE}]: {told}"
+
+
+def _node(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    spec = obj.get("spec", {})
+    if spec.get("externalID"):
+        yield "spec.externalID: this field is deprecated, and is unused by Kubernetes"
+
+
+_STATIC = ".static.k8s.io"
+
+
+def _policy(obj: JSON, _old: JSON | None) -> Iterator[str]:
+    if obj["metadata"].get("name", "").endswith(_STATIC):
+        told = "are reserved for static manifest-based configurations and cannot be managed via the API"
+        yield f'metadata.name: names ending with "{_STATIC}" {told}'
+
+
+_WARNINGS: dict[tuple[str, str], Told] = {
+    ("", "Endpoints"): _endpoints,
+    ("", "Node"): _node,
+    ("", "ResourceQuota"): _resource_quota,
+    ("", "Secret"): _secret,
+    ("", "ServiceAccount"): _service_account,
+    **{
+        ("admissionregistration.k8s.io", f"{way}{kind}"): _policy
+        for way in ("Mutating", "Validating")
+        for kind in ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
+    },
+    ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
+    ("node.k8s.io", "RuntimeClass"): _runtime_class,
+    ("resource.k8s.io", "ResourceSlice"): _resource_slice,
+    ("storage.k8s.io", "CSIStorageCapacity"): _storage_capacity,
+    ("storage.k8s.io", "StorageClass"): _storage_class,
+    ("networking.k8s.io", "Ingress"): _ingress,
+    ("networking.k8s.io", "NetworkPolicy"): _network_policy,
+    ("storage.k8s.io", "CSIDriver"): _csi_driver,
+}
+
+
+def warnings_of_kind(key: tuple[str, str], obj: JSON, old: JSON | None) -> list[str]:
+    """What is told of an object of this group and kind, as it is stored now."""
+    told = _WARNINGS.get(key)
+    return [each for each in told(obj, old) if each] if told is not None else []
+
+
+def _of_load_balancer(status: JSON) -> Iterator[str]:
+    for i, each in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
+        if each.get("ip"):
+            yield ip_warning(f"status.loadBalancer.ingress[{i}]", each["ip"])
+
+
+def _of_pod(status: JSON) -> Iterator[str]:
+    for name in ("podIPs", "hostIPs"):
+        for i, each in enumerate(status.get(name) or ()):
+            yield ip_warning(f"status.{name}[{i}].ip", each.get("ip", ""))
+
+
+_STATUS_WARNINGS: dict[tuple[str, str], Callable[[JSON], Iterator[str]]] = {
+    ("", "Pod"): _of_pod,
+    ("", "Service"): _of_load_balancer,
+    ("networking.k8s.io", "Ingress"): _of_load_balancer,
+}
+
+
+def warnings_of_status(key: tuple[str, str], status: JSON) -> list[str]:
+    """What is told of a status that is written through its subresource."""
+    told = _STATUS_WARNINGS.get(key)
+    return [each for each in told(status) if each] if told is not None else []

@@ -1,0 +1,38 @@
+"""Warnings that several kinds share: deprecated node labels, fractional quantities of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kubeloop.devcluster.api.name_checks import label_value
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import milli_value
+
+DEPRECATED_NODE_LABELS = {
+    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+}
+"""Labels of nodes that selectors should not ask for, and why. Source: pkg/api/node/util.go."""
+
+
+def node_term_warnings(term: JSON, path: str, *, check_values: bool = False) -> Iterator[str]:
+    """check_values: they are not refused, though no label can have them."""
+    for i, each in enumerate(term.get("matchExpressions", ())):
+        where, key = f"{path}.matchExpressions[{i}]", each.get("key", "")
+        if key in DEPRECATED_NODE_LABELS:
+            yield f"{where}.key: {key} is {DEPRECATED_NODE_LABELS[key]}"
+        for j, value in enumerate(each.get("values", ()) if check_values else ()):
+            for wrong in label_value(value):
+                yield f"{where}.values[{j}]: {value} is invalid, {wrong}"
+
+
+def fractional_bytes_warnings(amounts: JSON, path: str, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if name in amounts and milli_value(amounts[name]) % 1000:
+            yield f'{path}[{name}]: fractional byte value "{amounts[name]}" is invalid, must be an integer'
