@@ -1,6 +1,6 @@
-"""Garbage collection by owner references: background, foreground and orphan, as kube-controller-manager does it.
+"""Garbage collection by owner references: background, foreground and orphan, as in kube-controller-manager.
 
-`graph` decides from what informers show, without a request; `controller` talks to the API server.
+`graph` decides from what informers show, without requests; `controller` sends the requests.
 """
 
 from kubeloop.controllers.garbagecollector.controller import GarbageCollector

@@ -1,8 +1,8 @@
-"""The garbage collector: deletes what all its owners have left behind, in the background or foreground, or orphans it.
+"""Garbage collector: deletes objects whose owners are all gone, and finishes foreground and orphan deletions.
 
-It watches the metadata of every resource that can be listed, watched and deleted, and keeps their graph. What the graph
-points at is looked up afresh at the API server before anything is done to it. Source: kube-controller-manager v1.36,
-pkg/controller/garbagecollector.
+It watches the metadata of every resource that can be listed, watched and deleted, and keeps a graph of their owners.
+Before it acts on an object that the graph points to, it reads the object from the API server again. Source:
+kube-controller-manager v1.36, pkg/controller/garbagecollector.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTr
 
 log = logging.getLogger(__name__)
 
-_IGNORED = frozenset({"events", "events.events.k8s.io"})
-_VERBS = frozenset({"delete", "list", "watch"})
-_DEFINITIONS, _DEFINITION_SECONDS = "customresourcedefinitions.apiextensions.k8s.io", 0.5
+_IGNORED_RESOURCES = frozenset({"events", "events.events.k8s.io"})
+_REQUIRED_VERBS = frozenset({"delete", "list", "watch"})
+_CRDS, _CRD_SETTLE_SECONDS = "customresourcedefinitions.apiextensions.k8s.io", 0.5
 _CONFLICT_TRIES, _CONFLICT_BASE_SECONDS = 4, 0.01
 _MetadataResource = Resource[PartialObjectMetadata]
 _ResourceKey = tuple[str, str, str]  # group, version, plural
 
 
 class UnknownKind(Exception):
-    """An owner reference names a kind that the server does not serve, or not yet."""
+    """An owner reference has a kind that the server does not serve, or does not serve yet."""
 
 
 class ClusterScopedDependent(Exception):
-    """An object without namespace names an owner that lives in one, which is not valid; nothing is done about it."""
+    """A cluster-scoped object refers to a namespaced owner, which is invalid; nothing is done about it."""
 
 
-class _Work:
-    """What one reconcile does, for its trace."""
+class _TracedActions:
+    """Actions of one reconcile, recorded in its trace."""
 
     def __init__(self, trace: Reconcile) -> None:
         self._trace = trace
         self._changed = False
 
-    def doing(self, action: str) -> dict[str, str]:
-        """Note an action that is about to be done; returns the headers of its request."""
+    def record(self, action: str) -> dict[str, str]:
+        """Record an action that is about to start; returns the headers of its request."""
         self._changed = True
         self._trace.note(action)
         traceparent = self._trace.traceparent
@@ -75,10 +75,11 @@ class _Work:
 
 
 class GarbageCollector:
-    """`run()` works until cancelled. Resources are discovered at its start, every `refresh_seconds`, and when a
-    CustomResourceDefinition changes: a test of an operator does not wait for the next round.
+    """Garbage collector; `run()` works until cancelled.
 
-    A resource that another part of the process watches already is not watched twice: its informer is shared.
+    Resources are discovered at the start, every `refresh_seconds`, and when a CustomResourceDefinition changes, so that
+    tests of operators need not wait for the next refresh. A resource that another part of the process watches already
+    is not watched twice: its informer is shared.
     """
 
     name = "garbage-collector"
@@ -103,20 +104,28 @@ class GarbageCollector:
         self._sync_timeout_seconds = sync_timeout_seconds
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
-        self._definitions_changed = asyncio.Event()
+        self._crds_changed = asyncio.Event()
         self._monitors: dict[_ResourceKey, HandlerRegistration[Any]] = {}
         deletes, orphans = "garbage_collector_attempt_to_delete", "garbage_collector_attempt_to_orphan"
-        self._to_delete = WorkQueue(deletes, metrics=metrics.queue(deletes) if metrics else None)
-        self._to_orphan = WorkQueue(orphans, metrics=metrics.queue(orphans) if metrics else None)
-        self.graph = Graph(to_delete=self._to_delete.add, to_orphan=self._to_orphan.add, misplaced=self._misplaced)
-        self._deleting = Controller("garbagecollector", self.collect, self._to_delete, workers, metrics=metrics)
-        self._orphaning = Controller("garbagecollector", self.orphan, self._to_orphan, workers, metrics=metrics)
+        self._attempt_to_delete = WorkQueue(deletes, metrics=metrics.queue(deletes) if metrics else None)
+        self._attempt_to_orphan = WorkQueue(orphans, metrics=metrics.queue(orphans) if metrics else None)
+        self.graph = Graph(
+            attempt_to_delete=self._attempt_to_delete.add,
+            attempt_to_orphan=self._attempt_to_orphan.add,
+            on_invalid_namespace=self._report_invalid_namespace,
+        )
+        self._deleting = Controller(
+            "garbagecollector", self.attempt_to_delete_item, self._attempt_to_delete, workers, metrics=metrics
+        )
+        self._orphaning = Controller(
+            "garbagecollector", self.attempt_to_orphan_item, self._attempt_to_orphan, workers, metrics=metrics
+        )
 
     async def run(self) -> None:
         """Build the graph, then collect garbage until cancelled.
 
-        Waits at most `sync_timeout_seconds` for the first lists, then goes on with what there is: nothing is deleted
-        on the word of the graph alone.
+        Waits at most `sync_timeout_seconds` for the first lists, then continues with an incomplete graph. That is safe,
+        because every object and owner is read again before a deletion.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -127,14 +136,14 @@ class GarbageCollector:
                             await registration.wait_synced()
                 except TimeoutError:
                     log.warning("not all resources could be listed in time; collecting garbage anyway")
-                tasks.create_task(self._keep_discovering(), name=f"{self.name}/discovery")
+                tasks.create_task(self._discover_periodically(), name=f"{self.name}/discovery")
                 tasks.create_task(self._deleting.run(), name=f"{self.name}/delete")
                 tasks.create_task(self._orphaning.run(), name=f"{self.name}/orphan")
         finally:
             while self._monitors:
                 self._informers.release(self._monitors.popitem()[1])
 
-    # --- which resources there are ---------------------------------------------------------------------------------
+    # --- discovery -------------------------------------------------------------------------------------------------
 
     async def _discover_first(self) -> None:
         failures = 0
@@ -142,17 +151,17 @@ class GarbageCollector:
             await asyncio.sleep(backoff_seconds(failures, base=0.5, cap=self._refresh_seconds))
             failures += 1
 
-    async def _keep_discovering(self) -> None:
+    async def _discover_periodically(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._refresh_seconds):
-                    await self._definitions_changed.wait()
-                    await asyncio.sleep(_DEFINITION_SECONDS)  # until it is served, or no more
-            self._definitions_changed.clear()
+                    await self._crds_changed.wait()
+                    await asyncio.sleep(_CRD_SETTLE_SECONDS)  # until the kind is served, or no longer served
+            self._crds_changed.clear()
             await self._discover()
 
     async def _discover(self) -> bool:
-        """Ask the server for its resources and watch those that are new. False: it has not answered."""
+        """Discover the resources of the server and watch new ones. Returns False if discovery failed."""
         try:
             served = await ResourceMap.discover(self._client)
         except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
@@ -163,36 +172,39 @@ class GarbageCollector:
         kinds: dict[tuple[str, str, str], _MetadataResource] = {}
         preferred: dict[tuple[str, str], _MetadataResource] = {}
         watched: dict[_ResourceKey, _MetadataResource] = {}
-        seen: set[str] = set()
-        for each in served.resources:
-            resource = metadata_only(each)
-            kinds[each.group, each.version, each.kind] = resource
-            if each.group_resource in seen:
-                continue  # the server names the preferred version of a group first
-            seen.add(each.group_resource)
-            preferred[each.group, each.kind] = resource
-            if served.verbs(each) >= _VERBS and each.group_resource not in _IGNORED:
-                watched[each.group, each.version, each.plural] = resource
+        seen_group_resources: set[str] = set()
+        for served_resource in served.resources:
+            resource = metadata_only(served_resource)
+            kinds[served_resource.group, served_resource.version, served_resource.kind] = resource
+            if served_resource.group_resource in seen_group_resources:
+                continue  # the server lists the preferred version of a group first
+            seen_group_resources.add(served_resource.group_resource)
+            preferred[served_resource.group, served_resource.kind] = resource
+            if (
+                served.verbs(served_resource) >= _REQUIRED_VERBS
+                and served_resource.group_resource not in _IGNORED_RESOURCES
+            ):
+                watched[served_resource.group, served_resource.version, served_resource.plural] = resource
         self._kinds, self._preferred = kinds, preferred
         for key in [key for key in self._monitors if key not in watched]:
             self._informers.release(self._monitors.pop(key))
         for key, resource in watched.items():
             if key not in self._monitors:
-                changed = self._definitions_changed.set if resource.group_resource == _DEFINITIONS else _nothing
-                handler = _Monitor(self.graph, resource, changed)
+                changed = self._crds_changed.set if resource.group_resource == _CRDS else _no_op
+                handler = _GraphUpdater(self.graph, resource, changed)
                 self._monitors[key] = self._informers.acquire_informer(resource).add_handler(handler)
         return True
 
     def _resource(self, api_version: str, kind: str) -> _MetadataResource:
-        """Raises UnknownKind."""
+        """Return the resource of a kind, in its preferred version if this one is not served. Raises UnknownKind."""
         group, _, version = api_version.rpartition("/")
         resource = self._kinds.get((group, version, kind)) or self._preferred.get((group, kind))
         if resource is None:
             raise UnknownKind(f"unable to get REST mapping for {api_version}/{kind}.")
         return resource
 
-    def _misplaced(self, dependent: Identity, reference: OwnerReference) -> None:
-        about = ObjectReference(
+    def _report_invalid_namespace(self, dependent: Identity, reference: OwnerReference) -> None:
+        dependent_reference = ObjectReference(
             kind=dependent.kind,
             api_version=dependent.api_version,
             namespace=dependent.namespace,
@@ -200,57 +212,58 @@ class GarbageCollector:
             uid=dependent.uid,
         )
         owner = owner_identity(reference, dependent.namespace)
-        text = f'ownerRef {owner} does not exist in namespace "{dependent.namespace}"'
-        self._recorder.event(about, "Warning", "OwnerRefInvalidNamespace", text)
+        message = f'ownerRef {owner} does not exist in namespace "{dependent.namespace}"'
+        self._recorder.event(dependent_reference, "Warning", "OwnerRefInvalidNamespace", message)
 
-    # --- collecting ------------------------------------------------------------------------------------------------
+    # --- deletion --------------------------------------------------------------------------------------------------
 
-    async def collect(self, uid: str) -> float | None:
-        """Look whether the object of `uid` is garbage, or waits for its dependents, and act on it.
+    async def attempt_to_delete_item(self, uid: str) -> float | None:
+        """Delete the object of `uid` if it is garbage, or continue its foreground deletion.
 
-        Level-based. Returns when to look again, for objects that no informer has shown yet. Raising means: retry.
+        Level-based. Returns the seconds until the next check, for objects that no informer has shown yet. An exception
+        means: retry with backoff.
         """
         node = self.graph.get(uid)
         if node is None:
             return None
         virtual = node.virtual
-        work, failure = self._begin(node), None
+        actions, failure = self._start_trace(node), None
         try:
-            absent = await self._collect(node, work)
+            absent = await self._attempt_to_delete_node(node, actions)
         except ClusterScopedDependent as error:
             log.info("%s", error)
             return None
         except UnknownKind as error:
             failure = str(error)
             log.info("%s", error)
-            self._definitions_changed.set()  # the kind may be new; if nobody serves it, this is asked ever more rarely
-            node.checks += 1
-            return backoff_seconds(node.checks, base=_DEFINITION_SECONDS)
+            self._crds_changed.set()  # the kind may be new; with backoff, in case it is never served
+            node.rechecks += 1
+            return backoff_seconds(node.rechecks, base=_CRD_SETTLE_SECONDS)
         except Exception as error:
             failure = str(error)
             raise
         finally:
-            work.finish(failure)
+            actions.finish(failure)
         if absent is not None:
-            again = self.graph.found_absent(absent)
+            again = self.graph.handle_absent(absent)
         else:
-            # An object that came and went while a watch was down would stay in the graph for ever.
+            # Otherwise an object created and deleted while a watch was interrupted would stay in the graph forever.
             again = virtual and self.graph.get(uid) is node and node.virtual
         if not again:
             return None
-        node.checks += 1
-        return backoff_seconds(node.checks)
+        node.rechecks += 1
+        return backoff_seconds(node.rechecks)
 
-    def _begin(self, node: Node) -> _Work:
+    def _start_trace(self, node: Node) -> _TracedActions:
         identity = node.identity
         key = f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
-        return _Work(self._traces.reconcile("garbagecollector", key, identity.kind))
+        return _TracedActions(self._traces.reconcile("garbagecollector", key, identity.kind))
 
-    async def _collect(self, node: Node, work: _Work) -> Identity | None:
-        """Returns the identity under which no object was found, if so."""
+    async def _attempt_to_delete_node(self, node: Node, actions: _TracedActions) -> Identity | None:
+        """Act on the object of `node`. Returns its identity if no object of that identity exists, else None."""
         identity = node.identity
         if node.being_deleted and not node.deleting_dependents:
-            return None  # its end will be seen
+            return None  # an informer will show its deletion
         try:
             latest = (await self._get(identity)).metadata
         except NotFound:
@@ -258,19 +271,21 @@ class GarbageCollector:
         if latest.uid != identity.uid:
             return identity
         if node.deleting_dependents:
-            await self._continue_foreground_deletion(node, work)
+            await self._continue_foreground_deletion(node, actions)
             return None
         if not latest.owner_references:
             return None
-        solid, dangling, waiting = await self._classify(node, latest.owner_references)
+        solid, dangling, waiting_for_dependents = await self._classify_references(node, latest.owner_references)
         if solid:
-            if dangling or waiting:
-                # An owner that waits for its dependents would wait for ever for one that others keep.
-                await self._drop_owners(node, [owner.uid for owner in (*dangling, *waiting)], work)
+            if dangling or waiting_for_dependents:
+                # Otherwise an owner in foreground deletion would wait forever for a dependent that has other owners.
+                await self._remove_owner_references(
+                    node, [owner.uid for owner in (*dangling, *waiting_for_dependents)], actions
+                )
             return None
-        if waiting and node.dependents:
+        if waiting_for_dependents and node.dependents:
             if any(dependent.deleting_dependents for dependent in node.dependents):
-                await self._unblock_owners(node, work)  # there may be a circle, which would never end
+                await self._unset_block_owner_deletion(node, actions)  # a cycle of owners would block forever
             policy = "Foreground"
         elif ORPHAN in latest.finalizers:
             policy = "Orphan"
@@ -279,79 +294,85 @@ class GarbageCollector:
         else:
             policy = "Background"
         try:
-            await self._delete(identity, latest, policy, work)
+            await self._delete(identity, latest, policy, actions)
         except NotFound:
             return identity
         return None
 
-    async def _classify(
+    async def _classify_references(
         self, node: Node, references: Sequence[OwnerReference]
     ) -> tuple[list[OwnerReference], list[OwnerReference], list[OwnerReference]]:
-        """The references to owners that exist, that do not, and that exist but wait for their dependents' end."""
-        solid, dangling, waiting = [], [], []
+        """Return the references to existing owners, to absent ones, and to owners that wait for their dependents."""
+        solid, dangling, waiting_for_dependents = [], [], []
         for reference in references:
-            owner = await self._owner(node.identity, reference)
+            owner = await self._read_owner(node.identity, reference)
             if owner is None:
                 dangling.append(reference)
             elif owner.deletion_timestamp is not None and FOREGROUND in owner.finalizers:
-                waiting.append(reference)
+                waiting_for_dependents.append(reference)
             else:
                 solid.append(reference)
-        return solid, dangling, waiting
+        return solid, dangling, waiting_for_dependents
 
-    async def _owner(self, dependent: Identity, reference: OwnerReference) -> ObjectMeta | None:
-        """The owner, freshly read; None if there is none. Raises ClusterScopedDependent, UnknownKind, ApiError."""
-        absent = self.graph.absent
-        if owner_identity(reference, "") in absent or owner_identity(reference, dependent.namespace) in absent:
+    async def _read_owner(self, dependent: Identity, reference: OwnerReference) -> ObjectMeta | None:
+        """Read and return an owner; None if it does not exist. Raises ClusterScopedDependent, UnknownKind, ApiError."""
+        absent_owners = self.graph.absent_owners
+        if (
+            owner_identity(reference, "") in absent_owners
+            or owner_identity(reference, dependent.namespace) in absent_owners
+        ):
             return None
         resource = self._resource(reference.api_version, reference.kind)
         if resource.namespaced and not dependent.namespace:
-            raise ClusterScopedDependent(f"{dependent} lives in no namespace but refers to an owner that does")
+            raise ClusterScopedDependent(f"cluster-scoped {dependent} refers to a namespaced owner")
         namespace = dependent.namespace if resource.namespaced else ""
         try:
             owner = (await self._client.get(resource, reference.name, namespace)).metadata
         except NotFound:
             owner = None
         if owner is None or owner.uid != reference.uid:
-            absent.add(owner_identity(reference, namespace))
+            absent_owners.add(owner_identity(reference, namespace))
             return None
         return owner
 
-    async def _continue_foreground_deletion(self, node: Node, work: _Work) -> None:
+    async def _continue_foreground_deletion(self, node: Node, actions: _TracedActions) -> None:
         blocking = node.blocking_dependents()
         if not blocking:
-            await self._remove_finalizer(node.identity, FOREGROUND, work)
+            await self._remove_finalizer(node.identity, FOREGROUND, actions)
             return
         for dependent in blocking:
             if not dependent.deleting_dependents:
-                self._to_delete.add(dependent.identity.uid)
+                self._attempt_to_delete.add(dependent.identity.uid)
 
     # --- orphaning -------------------------------------------------------------------------------------------------
 
-    async def orphan(self, uid: str) -> float | None:
-        """Take the object of `uid` out of the owners of its dependents, then let it go. Raising means: retry."""
+    async def attempt_to_orphan_item(self, uid: str) -> float | None:
+        """Remove the object of `uid` from its dependents' owners, then remove its finalizer. Raises to be retried."""
         node = self.graph.get(uid)
         if node is None:
             return None
-        work, failure = self._begin(node), None
+        actions, failure = self._start_trace(node), None
         try:
             async with asyncio.TaskGroup() as patches:
-                tasks = [patches.create_task(self._orphan_one(each, uid, work)) for each in list(node.dependents)]
+                tasks = [
+                    patches.create_task(self._orphan_dependent(dependent, uid, actions))
+                    for dependent in list(node.dependents)
+                ]
             errors = [error for task in tasks if (error := task.result()) is not None]
             if errors:
                 raise ExceptionGroup(f"failed to orphan dependents of {node.identity}", errors)
-            await self._remove_finalizer(node.identity, ORPHAN, work)
+            await self._remove_finalizer(node.identity, ORPHAN, actions)
         except Exception as error:
             failure = str(error)
             raise
         finally:
-            work.finish(failure)
+            actions.finish(failure)
         return None
 
-    async def _orphan_one(self, dependent: Node, owner_uid: str, work: _Work) -> Exception | None:
-        """Returns what went wrong: one dependent must not keep the others from being orphaned."""
+    async def _orphan_dependent(self, dependent: Node, owner_uid: str, actions: _TracedActions) -> Exception | None:
+        """Orphan one dependent. Returns the error, so that the other dependents are still orphaned."""
         try:
-            await self._drop_owners(dependent, [owner_uid], work)
+            await self._remove_owner_references(dependent, [owner_uid], actions)
         except NotFound:
             return None
         except (ApiError, ServerUnreachable, UnknownKind) as error:
@@ -360,27 +381,27 @@ class GarbageCollector:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def _place(self, identity: Identity) -> tuple[_MetadataResource, str]:
-        """Resource and namespace of an object; the namespace of a virtual one may be that of its dependent.
+    def _locate(self, identity: Identity) -> tuple[_MetadataResource, str]:
+        """Return resource and namespace of an object; a virtual node may have the namespace of its dependent.
 
         Raises UnknownKind, ClusterScopedDependent.
         """
         resource = self._resource(identity.api_version, identity.kind)
         if resource.namespaced and not identity.namespace:
-            raise ClusterScopedDependent(f"{identity} lives in a namespace, but is named by an object that does not")
+            raise ClusterScopedDependent(f"namespaced {identity} is referred to by a cluster-scoped object")
         return resource, identity.namespace if resource.namespaced else ""
 
     async def _get(self, identity: Identity) -> PartialObjectMetadata:
-        resource, namespace = self._place(identity)
+        resource, namespace = self._locate(identity)
         return await self._client.get(resource, identity.name, namespace)
 
-    async def _delete(self, identity: Identity, latest: ObjectMeta, policy: str, work: _Work) -> None:
-        """Delete the object if it is still the one that was judged.
+    async def _delete(self, identity: Identity, latest: ObjectMeta, policy: str, actions: _TracedActions) -> None:
+        """Delete the object unless its owner references changed since it was read.
 
-        A change that left the owners alone changes nothing about the judgement; objects that change all the time would
-        otherwise never be deleted.
+        If only something else changed, the deletion is retried; otherwise objects that change all the time would never
+        be deleted.
         """
-        resource, namespace = self._place(identity)
+        resource, namespace = self._locate(identity)
 
         async def delete(resource_version: str) -> None:
             await self._client.delete(
@@ -390,68 +411,74 @@ class GarbageCollector:
                 propagation_policy=policy,
                 precondition_uid=identity.uid,
                 precondition_resource_version=resource_version,
-                headers=work.doing(f"delete {identity.kind} {identity.name}"),
+                headers=actions.record(f"delete {identity.kind} {identity.name}"),
             )
 
         try:
             await delete(latest.resource_version)
         except Conflict:
-            live = (await self._get(identity)).metadata
-            if live.uid != identity.uid or live.resource_version == latest.resource_version:
+            current = (await self._get(identity)).metadata
+            if current.uid != identity.uid or current.resource_version == latest.resource_version:
                 raise
-            if live.owner_references != latest.owner_references:
+            if current.owner_references != latest.owner_references:
                 raise
             await delete("")
         log.debug("deleted garbage", extra={"object": str(identity), "policy": policy})
 
-    async def _drop_owners(self, node: Node, uids: Sequence[str], work: _Work) -> None:
-        """Remove these owners from the object's references."""
+    async def _remove_owner_references(self, node: Node, uids: Sequence[str], actions: _TracedActions) -> None:
+        """Remove the references to these owners from the object."""
         removals = [{"$patch": "delete", "uid": uid} for uid in uids]
 
-        def without(live: ObjectMeta) -> list[Any]:
-            return [to_json(reference) for reference in live.owner_references if reference.uid not in uids]
+        def without(current: ObjectMeta) -> list[Any]:
+            return [to_json(reference) for reference in current.owner_references if reference.uid not in uids]
 
-        await self._patch_owners(node, removals, without, work)
+        await self._patch_owners(node, removals, without, actions)
 
-    async def _unblock_owners(self, node: Node, work: _Work) -> None:
-        """Make every reference of the object one that does not block its owner's deletion."""
+    async def _unset_block_owner_deletion(self, node: Node, actions: _TracedActions) -> None:
+        """Set blockOwnerDeletion to false in all owner references of the object."""
         changes = [
             {**to_json(reference), "blockOwnerDeletion": False}
             for reference in node.owners
             if reference.block_owner_deletion
         ]
 
-        def unblocked(live: ObjectMeta) -> list[Any]:
-            return [{**to_json(reference), "blockOwnerDeletion": False} for reference in live.owner_references]
+        def unblocked(current: ObjectMeta) -> list[Any]:
+            return [{**to_json(reference), "blockOwnerDeletion": False} for reference in current.owner_references]
 
-        await self._patch_owners(node, changes, unblocked, work)
+        await self._patch_owners(node, changes, unblocked, actions)
 
     async def _patch_owners(
-        self, node: Node, strategic: list[Any], whole: Callable[[ObjectMeta], list[Any]], work: _Work
+        self,
+        node: Node,
+        strategic: list[Any],
+        owner_references: Callable[[ObjectMeta], list[Any]],
+        actions: _TracedActions,
     ) -> None:
-        """Patch metadata.ownerReferences; resources without strategic merge (custom ones) get them as a whole."""
-        resource, namespace = self._place(node.identity)
+        """Patch metadata.ownerReferences; resources without strategic merge patch (custom ones) get the full list."""
+        resource, namespace = self._locate(node.identity)
         name = node.identity.name
-        headers = work.doing(f"release {node.identity.kind} {name}")
+        headers = actions.record(f"release {node.identity.kind} {name}")
         body: dict[str, Any] = {"metadata": {"ownerReferences": strategic, "uid": node.identity.uid}}
         try:
             await self._client.patch(resource, name, body, PatchType.STRATEGIC, namespace, headers=headers)
         except UnsupportedMediaType:
-            live = (await self._get(node.identity)).metadata
-            body = {"metadata": {"resourceVersion": live.resource_version, "ownerReferences": whole(live)}}
+            current = (await self._get(node.identity)).metadata
+            body = {
+                "metadata": {"resourceVersion": current.resource_version, "ownerReferences": owner_references(current)}
+            }
             await self._client.patch(resource, name, body, PatchType.MERGE, namespace, headers=headers)
 
-    async def _remove_finalizer(self, identity: Identity, finalizer: str, work: _Work) -> None:
-        """Raises Conflict if the object changed at every try."""
-        resource, namespace = self._place(identity)
+    async def _remove_finalizer(self, identity: Identity, finalizer: str, actions: _TracedActions) -> None:
+        """Remove a finalizer. Raises Conflict if the object changed at every try."""
+        resource, namespace = self._locate(identity)
 
         async def remove() -> None:
-            live = (await self._get(identity)).metadata
-            if finalizer not in live.finalizers or live.uid != identity.uid:
+            current = (await self._get(identity)).metadata
+            if finalizer not in current.finalizers or current.uid != identity.uid:
                 return
-            finalizers = [each for each in live.finalizers if each != finalizer]
-            body = {"metadata": {"resourceVersion": live.resource_version, "finalizers": finalizers}}
-            headers = work.doing(f"finalize {identity.kind} {identity.name}")
+            finalizers = [name for name in current.finalizers if name != finalizer]
+            body = {"metadata": {"resourceVersion": current.resource_version, "finalizers": finalizers}}
+            headers = actions.record(f"finalize {identity.kind} {identity.name}")
             await self._client.patch(resource, identity.name, body, PatchType.MERGE, namespace, headers=headers)
 
         try:
@@ -460,24 +487,24 @@ class GarbageCollector:
             return
 
 
-async def _retry_on_conflict(act: Callable[[], Awaitable[None]]) -> None:
+async def _retry_on_conflict(call: Callable[[], Awaitable[None]]) -> None:
     for attempt in range(_CONFLICT_TRIES - 1):
         try:
-            await act()
+            await call()
         except Conflict:
             await asyncio.sleep(_CONFLICT_BASE_SECONDS * 5**attempt)
         else:
             return
-    await act()
+    await call()
 
 
-def _nothing() -> None: ...
+def _no_op() -> None: ...
 
 
-class _Monitor:
-    """Tells the graph of the objects of one resource; calls `changed` when there are others than at the beginning."""
+class _GraphUpdater:
+    """Event handler that updates the graph from one resource; calls `changed` for every event after the first list."""
 
-    def __init__(self, graph: Graph, resource: _MetadataResource, changed: Callable[[], None] = _nothing) -> None:
+    def __init__(self, graph: Graph, resource: _MetadataResource, changed: Callable[[], None] = _no_op) -> None:
         self._graph = graph
         self._changed = changed
         self._api_version = resource.api_version
@@ -499,7 +526,7 @@ class _Monitor:
 
 
 def _metadata(obj: Any) -> ObjectMeta:
-    """The metadata of a Struct or of plain JSON: informers are shared, and others choose how objects are read."""
+    """Return the metadata of a Struct or dict; the object type depends on who created the shared informer first."""
     if isinstance(obj, dict):
         return convert(ObjectMeta, obj.get("metadata") or {})
     metadata: ObjectMeta = obj.metadata

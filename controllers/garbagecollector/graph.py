@@ -1,9 +1,9 @@
-"""Who depends on whom: a graph of all objects, built from informers, that tells which of them to look at.
+"""Graph of owners and dependents, built from informers; it names the objects that the garbage collector must check.
 
-A node stands for an object, known by its uid. An owner that is referred to before it was seen is a virtual node, until
-an informer shows it or the collector finds that it does not exist. Nothing here talks to the API server: the graph
-names uids to delete (perhaps) and to orphan through two functions given to it. May import `kubeloop.kube` alone.
-Source: pkg/controller/garbagecollector/graph_builder.go and graph.go.
+A node represents an object, by UID. An owner that is referred to before any informer has shown it is a virtual node,
+until an informer shows it or the collector finds that it does not exist. The graph sends no requests: it passes UIDs
+to two functions, for deletion attempts and for orphaning. May import `kubeloop.kube` only. Source:
+pkg/controller/garbagecollector/graph_builder.go and graph.go.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ORPHAN = "orphan"
 
 
 class Identity(msgspec.Struct, frozen=True, order=True):
-    """Where an object is. `namespace` is "" for what lives in none."""
+    """Identity of an object. `namespace` is "" for a cluster-scoped object."""
 
     kind: str
     api_version: str
@@ -38,7 +38,7 @@ def owner_identity(reference: OwnerReference, namespace: str) -> Identity:
 
 
 def refers_to(reference: OwnerReference, identity: Identity) -> bool:
-    """Whether the reference names this object; a reference has no namespace."""
+    """Return True if the reference names this object; a reference has no namespace."""
     return (reference.uid, reference.name, reference.kind, reference.api_version) == (
         identity.uid,
         identity.name,
@@ -48,9 +48,9 @@ def refers_to(reference: OwnerReference, identity: Identity) -> bool:
 
 
 class Node(msgspec.Struct, eq=False):
-    """One object. `dependents` are the nodes that have it among their owners (a dict for its order).
+    """One object. `dependents` are the nodes that have it among their owners (a dict, to keep their order).
 
-    `being_deleted` and `deleting_dependents` never become false again: a deletion cannot be taken back.
+    `being_deleted` and `deleting_dependents` never become false again: a deletion cannot be undone.
     """
 
     identity: Identity
@@ -58,11 +58,11 @@ class Node(msgspec.Struct, eq=False):
     dependents: dict[Node, None] = msgspec.field(default_factory=dict)
     virtual: bool = False
     being_deleted: bool = False
-    deleting_dependents: bool = False  # in the foreground
-    checks: int = 0  # of a virtual node: how often the API server was asked for it
+    deleting_dependents: bool = False  # foreground deletion in progress
+    rechecks: int = 0  # repeated checks on the API server, for the backoff
 
     def blocking_dependents(self) -> list[Node]:
-        """Dependents without whose end a foreground deletion of this object cannot end."""
+        """Return the dependents that block the foreground deletion of this object."""
         uid = self.identity.uid
         return [
             dependent
@@ -72,45 +72,46 @@ class Node(msgspec.Struct, eq=False):
 
 
 class AbsentOwnerCache:
-    """Identities of owners that do not exist, the latest 500."""
+    """Cache of identities of owners that do not exist, the most recent 500."""
 
     def __init__(self, size: int = 500) -> None:
         self._size = size
-        self._known: OrderedDict[Identity, None] = OrderedDict()
+        self._identities: OrderedDict[Identity, None] = OrderedDict()
 
     def add(self, identity: Identity) -> None:
-        self._known[identity] = None
-        self._known.move_to_end(identity)
-        if len(self._known) > self._size:
-            self._known.popitem(last=False)
+        self._identities[identity] = None
+        self._identities.move_to_end(identity)
+        if len(self._identities) > self._size:
+            self._identities.popitem(last=False)
 
     def __contains__(self, identity: Identity) -> bool:
-        if identity not in self._known:
+        if identity not in self._identities:
             return False
-        self._known.move_to_end(identity)
+        self._identities.move_to_end(identity)
         return True
 
 
 class Graph:
-    """The nodes by uid, and what follows from each change of an object.
+    """Nodes by UID, and the checks that follow from each change of an object.
 
-    `to_delete`: look whether the object of this uid is garbage. `to_orphan`: take this uid out of its dependents.
-    `misplaced`: a dependent refers to an owner in another namespace.
+    attempt_to_delete: called with the UID of an object that may be garbage. attempt_to_orphan: called with the UID of
+    an owner whose dependents must be orphaned. on_invalid_namespace: called for a dependent that refers to an owner in
+    another namespace.
     """
 
     def __init__(
         self,
         *,
-        to_delete: Callable[[str], None],
-        to_orphan: Callable[[str], None],
-        misplaced: Callable[[Identity, OwnerReference], None],
+        attempt_to_delete: Callable[[str], None],
+        attempt_to_orphan: Callable[[str], None],
+        on_invalid_namespace: Callable[[Identity, OwnerReference], None],
     ) -> None:
-        self._to_delete = to_delete
-        self._to_orphan = to_orphan
-        self._misplaced = misplaced
+        self._attempt_to_delete = attempt_to_delete
+        self._attempt_to_orphan = attempt_to_orphan
+        self._on_invalid_namespace = on_invalid_namespace
         self._nodes: dict[str, Node] = {}
-        self._left: dict[str, dict[Node, None]] = {}  # dependents of owners that have no node any more, by the uid
-        self.absent = AbsentOwnerCache()
+        self._dependents_of_removed: dict[str, dict[Node, None]] = {}  # by UID of an owner that has no node any more
+        self.absent_owners = AbsentOwnerCache()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -119,20 +120,20 @@ class Graph:
         return self._nodes.get(uid)
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         for uid, node in self._nodes.items():
             assert node.identity.uid == uid
             for dependent in node.dependents:
                 assert any(owner.uid == uid for owner in dependent.owners)
             for owner in node.owners:
                 assert node in self._dependents(owner.uid)
-        assert not self._left.keys() & self._nodes.keys()
-        assert all(self._left.values())
+        assert not self._dependents_of_removed.keys() & self._nodes.keys()
+        assert all(self._dependents_of_removed.values())
 
-    # --- what informers show ---------------------------------------------------------------------------------------
+    # --- events of informers ---------------------------------------------------------------------------------------
 
     def changed(self, api_version: str, kind: str, old: ObjectMeta | None, new: ObjectMeta) -> None:
-        """An object was added, or has changed. `old` is its state before, as far as known."""
+        """Handle an object that was added or changed. `old` is its previous state, if known."""
         node = self._nodes.get(new.uid)
         identity = Identity(kind, api_version, new.namespace, new.name, new.uid)
         deleted = new.deletion_timestamp is not None
@@ -142,125 +143,125 @@ class Graph:
                 new.owner_references,
                 being_deleted=deleted,
                 deleting_dependents=deleted and FOREGROUND in new.finalizers,
-                dependents=self._left.pop(new.uid, {}),
+                dependents=self._dependents_of_removed.pop(new.uid, {}),
             )
             self._nodes[new.uid] = node
             self._add_to_owners(node, node.owners)
         else:
             if node.virtual:
-                self._observed(node, identity)
+                self._mark_observed(node, identity)
             elif (node.identity.api_version, node.identity.kind) != (api_version, kind):
                 node.identity = identity
             if node.owners != new.owner_references:
                 self._change_owners(node, new.owner_references)
             if deleted:
                 node.being_deleted = True
-        if _begins(old, new, ORPHAN):
-            self._to_orphan(new.uid)
-        elif _begins(old, new, FOREGROUND):
-            node.deleting_dependents = True  # a node that was virtual does not have it yet
+        if _starts_deletion_with(old, new, ORPHAN):
+            self._attempt_to_orphan(new.uid)
+        elif _starts_deletion_with(old, new, FOREGROUND):
+            node.deleting_dependents = True  # not set yet on a node that was virtual
             for dependent in node.dependents:
-                self._to_delete(dependent.identity.uid)
-            self._to_delete(new.uid)
+                self._attempt_to_delete(dependent.identity.uid)
+            self._attempt_to_delete(new.uid)
 
     def deleted(self, api_version: str, kind: str, metadata: ObjectMeta) -> None:
-        """An informer showed the end of an object."""
+        """Handle the deletion of an object."""
         node = self._nodes.get(metadata.uid)
         if node is not None:
             node.virtual = False
             self._remove(node, Identity(kind, api_version, metadata.namespace, metadata.name, metadata.uid))
 
-    # --- what the collector finds ----------------------------------------------------------------------------------
+    # --- results of the collector ----------------------------------------------------------------------------------
 
-    def found_absent(self, identity: Identity) -> bool:
-        """The API server knows no object of this identity. True: the uid may be another object; look again, later.
+    def handle_absent(self, identity: Identity) -> bool:
+        """Handle that the API server has no object of this identity. Returns True if the UID must be checked again.
 
-        The references that led to it may be wrong: what an informer has shown under the uid, or what other dependents
-        call it, is kept.
+        The references with this identity may be wrong: a node that an informer has shown under the UID, or that other
+        dependents refer to by another identity, is kept.
         """
         node = self._nodes.get(identity.uid)
         if node is None:
             return False
         if node.virtual:
-            matching, others = _by_reference(node.dependents, identity)
+            matching, others = _partition_dependents(node.dependents, identity)
             if not others:
                 self._remove(node, identity)
                 return False
-            self._absent_for(matching, identity)
+            self._mark_absent_for(matching, identity)
             if node.identity == identity:
-                other = _alternative(others, identity)
+                other = _alternate_owner_identity(others, identity)
                 if other is not None:
                     node.identity = other
                     return True
         elif node.identity != identity:
-            matching, _ = _by_reference(node.dependents, identity)
-            self._absent_for(matching, identity)
+            matching, _ = _partition_dependents(node.dependents, identity)
+            self._mark_absent_for(matching, identity)
         else:
             self._remove(node, identity)
         return False
 
-    def _absent_for(self, dependents: Sequence[Node], identity: Identity) -> None:
+    def _mark_absent_for(self, dependents: Sequence[Node], identity: Identity) -> None:
         if dependents:
-            self.absent.add(identity)
+            self.absent_owners.add(identity)
             for dependent in dependents:
-                self._to_delete(dependent.identity.uid)
+                self._attempt_to_delete(dependent.identity.uid)
 
-    # --- the graph itself ------------------------------------------------------------------------------------------
+    # --- graph updates ---------------------------------------------------------------------------------------------
 
-    def _observed(self, node: Node, identity: Identity) -> None:
-        """A virtual node turns out to be this object."""
+    def _mark_observed(self, node: Node, identity: Identity) -> None:
+        """Turn a virtual node into a node of this object."""
         if node.identity != identity:
-            _, others = _by_reference(node.dependents, identity)
+            _, others = _partition_dependents(node.dependents, identity)
             for dependent in others:
                 if identity.namespace and dependent.identity.namespace != identity.namespace:
-                    self._report_misplaced(dependent, identity.uid)
-                self._to_delete(dependent.identity.uid)
+                    self._report_invalid_namespace(dependent, identity.uid)
+                self._attempt_to_delete(dependent.identity.uid)
             node.identity = identity
         node.virtual = False
 
     def _change_owners(self, node: Node, owners: tuple[OwnerReference, ...]) -> None:
         before = {owner.uid: owner for owner in node.owners}
-        now = {owner.uid: owner for owner in owners}
-        removed = [owner for uid, owner in before.items() if uid not in now]
+        after = {owner.uid: owner for owner in owners}
+        removed = [owner for uid, owner in before.items() if uid not in after]
         for owner in removed:
             if owner.block_owner_deletion and owner.uid in self._nodes:
-                self._to_delete(owner.uid)
-        for uid, owner in now.items():
+                self._attempt_to_delete(owner.uid)
+        for uid, owner in after.items():
             if uid in before and before[uid].block_owner_deletion and not owner.block_owner_deletion:
-                self._to_delete(uid)
+                self._attempt_to_delete(uid)
         node.owners = owners
-        self._add_to_owners(node, [owner for uid, owner in now.items() if uid not in before])
+        self._add_to_owners(node, [owner for uid, owner in after.items() if uid not in before])
         self._remove_from_owners(node, removed)
 
     def _add_to_owners(self, node: Node, owners: Iterable[OwnerReference]) -> None:
-        doubtful = False
+        mismatch = False
         for reference in owners:
             owner = self._nodes.get(reference.uid)
             if owner is None:
                 identity = owner_identity(reference, node.identity.namespace)
-                owner = Node(identity, dependents=self._left.pop(reference.uid, {}), virtual=True)
+                owner = Node(identity, dependents=self._dependents_of_removed.pop(reference.uid, {}), virtual=True)
                 self._nodes[reference.uid] = owner
                 owner.dependents[node] = None
-                self._to_delete(reference.uid)  # asks the API server whether it exists
+                self._attempt_to_delete(reference.uid)  # checks on the API server whether the owner exists
                 continue
             owner.dependents[node] = None
-            if doubtful:
+            if mismatch:
                 continue
-            elsewhere = owner.identity.namespace != node.identity.namespace
-            if owner.identity.namespace and elsewhere:
+            other_namespace = owner.identity.namespace != node.identity.namespace
+            if owner.identity.namespace and other_namespace:
                 if not owner.virtual:
-                    self._report_misplaced(node, reference.uid)
-                doubtful = True
-            elif not refers_to(reference, owner.identity) or (elsewhere and owner.virtual):
-                # A virtual owner without namespace may be a namespaced one that a cluster-scoped object refers to.
-                doubtful = True
-        if doubtful:
-            self._to_delete(node.identity.uid)
+                    self._report_invalid_namespace(node, reference.uid)
+                mismatch = True
+            elif not refers_to(reference, owner.identity) or (other_namespace and owner.virtual):
+                # A virtual owner without namespace may be a namespaced object that a cluster-scoped one refers to.
+                mismatch = True
+        if mismatch:
+            self._attempt_to_delete(node.identity.uid)
 
-    def _report_misplaced(self, node: Node, owner_uid: str) -> None:
+    def _report_invalid_namespace(self, node: Node, owner_uid: str) -> None:
         for reference in node.owners:
             if reference.uid == owner_uid:
-                self._misplaced(node.identity, reference)
+                self._on_invalid_namespace(node.identity, reference)
                 return
 
     def _remove_from_owners(self, node: Node, owners: Iterable[OwnerReference]) -> None:
@@ -268,36 +269,36 @@ class Graph:
             dependents = self._dependents(reference.uid)
             dependents.pop(node, None)
             if not dependents:
-                self._left.pop(reference.uid, None)
+                self._dependents_of_removed.pop(reference.uid, None)
 
     def _dependents(self, uid: str) -> dict[Node, None]:
         owner = self._nodes.get(uid)
-        return self._left.get(uid, {}) if owner is None else owner.dependents
+        return self._dependents_of_removed.get(uid, {}) if owner is None else owner.dependents
 
     def _remove(self, node: Node, identity: Identity) -> None:
-        """The object is gone: its dependents may be garbage, and owners that waited for it may go on."""
+        """Remove the node; its dependents may be garbage, and owners in foreground deletion may be unblocked."""
         del self._nodes[node.identity.uid]
         self._remove_from_owners(node, node.owners)
         if node.dependents:
-            self.absent.add(identity)
-            self._left[node.identity.uid] = node.dependents
+            self.absent_owners.add(identity)
+            self._dependents_of_removed[node.identity.uid] = node.dependents
         for dependent in node.dependents:
-            self._to_delete(dependent.identity.uid)
+            self._attempt_to_delete(dependent.identity.uid)
         for reference in node.owners:
             owner = self._nodes.get(reference.uid)
             if owner is not None and owner.deleting_dependents:
-                self._to_delete(reference.uid)
+                self._attempt_to_delete(reference.uid)
 
 
-def _begins(old: ObjectMeta | None, new: ObjectMeta, finalizer: str) -> bool:
-    """Whether the object is being deleted under `finalizer`, and was not before."""
+def _starts_deletion_with(old: ObjectMeta | None, new: ObjectMeta, finalizer: str) -> bool:
+    """Return True if the object is being deleted with `finalizer` and was not before."""
     if new.deletion_timestamp is None or finalizer not in new.finalizers:
         return False
     return old is None or old.deletion_timestamp is None or finalizer not in old.finalizers
 
 
-def _by_reference(dependents: Iterable[Node], identity: Identity) -> tuple[list[Node], list[Node]]:
-    """Dependents that refer to this identity, and those that refer to its uid as something else; some do both."""
+def _partition_dependents(dependents: Iterable[Node], identity: Identity) -> tuple[list[Node], list[Node]]:
+    """Return the dependents that refer to this identity, and those that use its UID otherwise; some are in both."""
     matching, others = [], []
     for dependent in dependents:
         match = mismatch = False
@@ -317,17 +318,20 @@ def _by_reference(dependents: Iterable[Node], identity: Identity) -> tuple[list[
     return matching, others
 
 
-def _alternative(dependents: Iterable[Node], absent: Identity) -> Identity | None:
-    """What else the owner may be, as these dependents name it: the next after `absent` in order, or else the first."""
-    found: set[Identity] = set()
+def _alternate_owner_identity(dependents: Iterable[Node], absent_owners: Identity) -> Identity | None:
+    """Return another identity that dependents give the owner: the next one after `absent`, or else the first."""
+    candidates: set[Identity] = set()
     for dependent in dependents:
         for reference in dependent.owners:
-            if reference.uid != absent.uid:
+            if reference.uid != absent_owners.uid:
                 continue
             identity = owner_identity(reference, dependent.identity.namespace)
-            if not absent.namespace and (identity.api_version, identity.kind) == (absent.api_version, absent.kind):
-                identity = owner_identity(reference, "")  # that kind is known to live in no namespace
-            if identity != absent:
-                found.add(identity)
-    following = [identity for identity in found if identity > absent]
-    return min(following or found, default=None)
+            if not absent_owners.namespace and (identity.api_version, identity.kind) == (
+                absent_owners.api_version,
+                absent_owners.kind,
+            ):
+                identity = owner_identity(reference, "")  # that kind is cluster-scoped
+            if identity != absent_owners:
+                candidates.add(identity)
+    following = [identity for identity in candidates if identity > absent_owners]
+    return min(following or candidates, default=None)

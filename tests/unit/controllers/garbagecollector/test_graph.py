@@ -19,9 +19,9 @@ class Recorded:
         self.orphans: list[str] = []
         self.misplaced: list[tuple[str, str]] = []
         self.graph = Graph(
-            to_delete=self.deletes.append,
-            to_orphan=self.orphans.append,
-            misplaced=lambda dependent, owner: self.misplaced.append((dependent.uid, owner.uid)),
+            attempt_to_delete=self.deletes.append,
+            attempt_to_orphan=self.orphans.append,
+            on_invalid_namespace=lambda dependent, owner: self.misplaced.append((dependent.uid, owner.uid)),
         )
 
     def show(self, kind: str, new: ObjectMeta, old: ObjectMeta | None = None) -> None:
@@ -88,7 +88,7 @@ def test_the_end_of_an_owner_sends_its_dependents_to_be_judged():
     seen.show("Pod", meta("pod-2", ref("set")))
     seen.end("Set", meta("set"))
     assert seen.asked() == ["pod-1", "pod-2"]
-    assert identity("set") in seen.graph.absent
+    assert identity("set") in seen.graph.absent_owners
 
 
 def test_a_dependent_that_comes_after_the_end_of_its_owner_has_it_looked_for_again():
@@ -99,7 +99,7 @@ def test_a_dependent_that_comes_after_the_end_of_its_owner_has_it_looked_for_aga
     seen.asked()
     seen.show("Pod", meta("pod-2", ref("set")))
     assert seen.asked() == ["set"]
-    assert not seen.graph.found_absent(identity("set"))
+    assert not seen.graph.handle_absent(identity("set"))
     assert "pod-2" in seen.asked()
 
 
@@ -202,7 +202,7 @@ def test_a_wrong_reference_does_not_remove_an_owner_that_was_seen():
     seen.show("Pod", meta("good", ref("set")))
     seen.show("Pod", meta("bad", ref("set", name="somebody")))
     seen.asked()
-    assert not seen.graph.found_absent(identity("set", name="somebody"))
+    assert not seen.graph.handle_absent(identity("set", name="somebody"))
     assert seen.graph.get("set") is not None
     assert seen.asked() == ["bad"]
 
@@ -212,12 +212,12 @@ def test_a_virtual_owner_is_looked_for_under_every_name_its_dependents_give_it()
     seen.show("Pod", meta("bad", ref("set", name="somebody")))
     seen.show("Pod", meta("good", ref("set")))
     seen.asked()
-    assert seen.graph.found_absent(identity("set", name="somebody"))
+    assert seen.graph.handle_absent(identity("set", name="somebody"))
     assert seen.asked() == ["bad"]
     owner = seen.graph.get("set")
     assert owner is not None
     assert owner.identity == identity("set")
-    assert seen.graph.found_absent(identity("set"))  # and round again, until an informer shows it or nobody names it
+    assert seen.graph.handle_absent(identity("set"))  # and round again, until an informer shows it or nobody names it
     assert seen.asked() == ["good"]
     assert owner.identity.name == "somebody"
 
