@@ -278,12 +278,12 @@ def _selectable(errors: Errors, fields: list[JSON], schema: Schema | None, path:
             errors.required(where)
             continue
         found: Schema | None = schema
-        for name in jsonpath.dotted(given):
+        for name in jsonpath.field_names(given):
             found = (found.get("properties") or {}).get(name) if found is not None else None
         if found is None or not given.startswith(".") or "[" in given:
             errors.invalid(where, given, "is an invalid path: does not refer to a valid field")
             continue
-        if jsonpath.dotted(given)[0] == "metadata":
+        if jsonpath.field_names(given)[0] == "metadata":
             errors.invalid(where, given, "must not point to fields in metadata")
         if found.get("type") not in ("string", "boolean", "integer"):
             told = "must point to a field of type string, boolean or integer. "

@@ -26,7 +26,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 )
 from kubeloop.devcluster.apiextensions.value_validation import same, validate
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
-from kubeloop.devcluster.languages.regex.patterns import pattern
+from kubeloop.devcluster.languages.regex.patterns import compile_pattern
 from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.kube.json_object import JSON
 
@@ -221,7 +221,7 @@ def _value_rules(errors: Errors, schema: Schema, path: str) -> None:
         _nested(errors, schema["not"], f"{path}.not")
     if schema.get("pattern"):
         try:
-            pattern(schema["pattern"])
+            compile_pattern(schema["pattern"])
         except PatternError as error:
             told = f"must be a valid regular expression, but isn't: {error}"
             errors.invalid(f"{path}.pattern", schema["pattern"], told)

@@ -422,7 +422,7 @@ class Version:
         found: dict[str, tuple[str, ...] | None] = {}
         for each in self.definition["spec"]["versions"]:
             scale = (each.get("subresources") or {}).get("scale")
-            place = tuple(jsonpath.dotted(scale["specReplicasPath"])) if scale else None
+            place = tuple(jsonpath.field_names(scale["specReplicasPath"])) if scale else None
             found[f"{self.served.resource.group}/{each['name']}"] = place
         return found
 
@@ -435,7 +435,7 @@ class Version:
             )
         result = deepcopy(obj)
         parent: JSON = result
-        *parents, last = jsonpath.dotted(self._scale["specReplicasPath"])
+        *parents, last = jsonpath.field_names(self._scale["specReplicasPath"])
         for name in parents:
             parent = parent.setdefault(name, {})
         parent[last] = (scale.get("spec") or {}).get("replicas", 0)
@@ -500,7 +500,7 @@ class _WrongType(Exception):
 
 def _nested(obj: JSON, path: str) -> Any:
     value: Any = obj
-    for name in jsonpath.dotted(path):
+    for name in jsonpath.field_names(path):
         if not isinstance(value, dict):
             shown, wanted = _go_type(value), "map[string]interface{}"
             raise _WrongType(f"{path} accessor error: {value} is of the type {shown}, expected {wanted}")
@@ -547,7 +547,7 @@ def _described(column: JSON) -> str:
 def _cell(type_: str, value: Any, now: datetime) -> Any:
     match type_:
         case "string":
-            return jsonpath.text_of(value)
+            return jsonpath.to_string(value)
         case "integer" if isinstance(value, (int, float)) and not isinstance(value, bool):
             return int(value)
         case "number" if isinstance(value, (int, float)) and not isinstance(value, bool):

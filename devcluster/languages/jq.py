@@ -1,10 +1,10 @@
-"""jq expressions as stages use them to look into objects: paths, iteration, select, comparison, a few functions.
+"""Interpreter of the jq subset that KWOK stages use: paths, iteration, select, comparison, some functions.
 
     .metadata.deletionTimestamp         .metadata.labels["app"]         .status.conditions.[].type
     .status.conditions[] | select(.type == "Ready") | .status           .spec.replicas // 1
 
-Values are JSON's. What cannot be evaluated (a field of a number, iterating over null) gives no result at all, as KWOK
-has it. Source: jq 1.7's manual, gojq.
+Values are JSON values. An expression that cannot be evaluated (a field of a number, iteration over null) has no result,
+as in KWOK. Source: jq 1.7's manual, gojq.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 
 class JqError(Exception):
-    """The expression is wrong, or asks for more than is supported."""
+    """An invalid or unsupported expression."""
 
 
 class _Unfit(Exception):
-    """The value is not what the expression needs."""
+    """The expression cannot be evaluated for this value."""
 
 
 Filter: TypeAlias = Callable[[Any], Iterator[Any]]
@@ -33,22 +33,22 @@ _TOKEN = re.compile(
 
 
 class Query:
-    """One expression. Raises JqError if it is none, or not of the supported subset."""
+    """A parsed expression. Raises JqError if it is invalid or unsupported."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._filter = _Parser(text).parse()
 
     def results(self, value: Any) -> list[Any]:
-        """What it gives for `value`, without nulls; nothing if it cannot be evaluated."""
+        """Return the results for `value` without nulls; none if the evaluation fails."""
         try:
-            return [each for each in self._filter(value) if each is not None]
+            return [item for item in self._filter(value) if item is not None]
         except _Unfit:
             return []
 
 
 class _Parser:
-    """Binding from weak to strong:  |   ,   //   or   and   == != < <= > >=   postfix"""
+    """Parser. Precedence from low to high:  |   ,   //   or   and   == != < <= > >=   postfix."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -82,8 +82,8 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if self._take(text) is None:
-            found = self._tokens[self._at][1] if self._at < len(self._tokens) else "the end"
-            raise JqError(f"{text!r} expected before {found!r}")
+            token = self._tokens[self._at][1] if self._at < len(self._tokens) else "the end"
+            raise JqError(f"{text!r} expected before {token!r}")
 
     def _pipe(self) -> Filter:
         left = self._comma()
@@ -187,7 +187,7 @@ class _Parser:
                 return inner
             case "-":
                 negated = self._postfix()
-                return lambda value: (-_numeric(each) for each in negated(value))
+                return lambda value: (-_numeric(item) for item in negated(value))
             case "[":
                 if self._take("]"):
                     return _constant([])
@@ -247,12 +247,12 @@ def _each(value: Any) -> Iterator[Any]:
 
 def _indexed(of: Filter, key: Filter) -> Filter:
     def index(value: Any) -> Iterator[Any]:
-        for each in of(value):
+        for item in of(value):
             for name in key(value):
                 if isinstance(name, str):
-                    yield from _field(name)(each)
-                elif isinstance(name, int) and not isinstance(name, bool) and (each is None or isinstance(each, list)):
-                    items = each or []
+                    yield from _field(name)(item)
+                elif isinstance(name, int) and not isinstance(name, bool) and (item is None or isinstance(item, list)):
+                    items = item or []
                     yield items[name] if -len(items) <= name < len(items) else None
                 else:
                     raise _Unfit
@@ -262,8 +262,8 @@ def _indexed(of: Filter, key: Filter) -> Filter:
 
 def _piped(left: Filter, right: Filter) -> Filter:
     def piped(value: Any) -> Iterator[Any]:
-        for each in left(value):
-            yield from right(each)
+        for item in left(value):
+            yield from right(item)
 
     return piped
 
@@ -287,14 +287,14 @@ def _tried(of: Filter) -> Filter:
 
 
 def _true(value: Any) -> bool:
-    """jq's truth: all but null and false, also 0 and what is empty."""
+    """Return jq's truth of a value: only null and false are false."""
     return value is not None and value is not False
 
 
 def _or_else(left: Filter, right: Filter) -> Filter:
     def alternative(value: Any) -> Iterator[Any]:
-        found = [each for each in _tried(left)(value) if _true(each)]
-        yield from found or right(value)
+        results = [item for item in _tried(left)(value) if _true(item)]
+        yield from results or right(value)
 
     return alternative
 
@@ -314,13 +314,13 @@ _ORDER = {type(None): 0, bool: 1, int: 2, float: 2, str: 3, list: 4, dict: 5}
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """jq's order of all values: null, false, true, numbers, strings, arrays, objects."""
+    """Return the sort key of jq's total order: null, false, true, numbers, strings, arrays, objects."""
     order = _ORDER[type(value)]
     match value:
         case None:
             return order, 0
         case list():
-            return order, [_rank(each) for each in value]
+            return order, [_rank(item) for item in value]
         case dict():
             return order, (sorted(value), [_rank(value[key]) for key in sorted(value)])
     return order, value
@@ -409,7 +409,7 @@ def _at_end(value: Any, index: int) -> Any:
 
 
 def _select(condition: Filter) -> Filter:
-    return lambda value: (value for each in condition(value) if _true(each))
+    return lambda value: (value for item in condition(value) if _true(item))
 
 
 def _has(key: Filter) -> Filter:
@@ -426,24 +426,24 @@ def _has(key: Filter) -> Filter:
 
 
 def _of_texts(test: Callable[[str, str], bool]) -> Callable[[Filter], Filter]:
-    return lambda argument: lambda value: (test(_textual(value), _textual(each)) for each in argument(value))
+    return lambda argument: lambda value: (test(_textual(value), _textual(item)) for item in argument(value))
 
 
 def _quantified(of: Callable[[Iterator[bool]], bool]) -> Callable[[Filter], Filter]:
     return lambda condition: (
-        lambda value: iter([of(_true(result) for each in _each(value) for result in condition(each))])
+        lambda value: iter([of(_true(result) for item in _each(value) for result in condition(item))])
     )
 
 
 def _mapped(of: Filter) -> Filter:
-    return lambda value: iter([[result for each in _each(value) for result in of(each)]])
+    return lambda value: iter([[result for item in _each(value) for result in of(item)]])
 
 
 def _contains(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return all(key in one and _contains(one[key], value) for key, value in other.items())
     if isinstance(one, list) and isinstance(other, list):
-        return all(any(_contains(each, value) for each in one) for value in other)
+        return all(any(_contains(item, value) for item in one) for value in other)
     if isinstance(one, str) and isinstance(other, str):
         return other in one
     if _type_of(one) != _type_of(other):
@@ -487,6 +487,6 @@ _WITH_ARGUMENT: dict[str, Callable[[Filter], Filter]] = {
     "startswith": _of_texts(str.startswith),
     "endswith": _of_texts(str.endswith),
     "test": _of_texts(_test),
-    "contains": lambda argument: lambda value: (_contains(value, each) for each in argument(value)),
-    "first": lambda of: lambda value: iter([each for each, _ in zip(of(value), range(1), strict=False)]),
+    "contains": lambda argument: lambda value: (_contains(value, item) for item in argument(value)),
+    "first": lambda of: lambda value: iter([item for item, _ in zip(of(value), range(1), strict=False)]),
 }

@@ -1,6 +1,6 @@
-"""JSON paths of printer columns, selectable fields and scales, as definitions write them: .status.conditions[?(...)].
+"""JSON paths of printer columns, selectable fields and the scale subresource: .status.conditions[?(...)].
 
-Fields, indices, slices, wildcards, unions, filters and recursive descent; a path that finds nothing finds nothing.
+Fields, indices, slices, wildcards, unions, filters and recursive descent. A path to a missing value has no results.
 Source: client-go util/jsonpath.
 """
 
@@ -17,7 +17,7 @@ Step = Callable[[Any], Iterator[Any]]
 
 
 class PathError(ValueError):
-    """Not a path. The text says why."""
+    """An invalid path; the message states the problem."""
 
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]\\{}\s])+")
@@ -26,7 +26,7 @@ _FILTER = re.compile(r"\s*(@[^\s=!<>]*)\s*(?:(==|!=|<=|>=|<|>)\s*(.+?))?\s*", re
 
 @lru_cache(maxsize=1024)
 def parse(path: str) -> tuple[Step, ...]:
-    """The steps of a path such as .spec.replicas or .items[?(@.name=="a")].value. Raises PathError."""
+    """Return the steps of a path such as .spec.replicas or .items[?(@.name=="a")].value. Raises PathError."""
     steps: list[Step] = []
     at = 1 if path.startswith(("$", "@")) else 0
     while at < len(path):
@@ -38,7 +38,7 @@ def parse(path: str) -> tuple[Step, ...]:
         elif path[at] == ".":
             at = _field(path, at + 1, steps)
         elif path[at] == "[":
-            end = _closing(path, at)
+            end = _closing_bracket(path, at)
             steps.append(_bracket(path[at + 1 : end].strip()))
             at = end + 1
         else:
@@ -55,12 +55,12 @@ def _field(path: str, at: int, steps: list[Step]) -> int:
     match = _FIELD.match(path, at)
     if match is None:
         raise PathError(f"unrecognized character in action: {path[at]!r}")
-    steps.append(_named(re.sub(r"\\(.)", r"\1", match[0])))
+    steps.append(_field_step(re.sub(r"\\(.)", r"\1", match[0])))
     return match.end()
 
 
-def _closing(path: str, start: int) -> int:
-    """The position of the bracket that closes the one at `start`."""
+def _closing_bracket(path: str, start: int) -> int:
+    """Return the index of the bracket that closes the one at `start`."""
     depth, quote = 0, ""
     for at in range(start, len(path)):
         char = path[at]
@@ -77,7 +77,7 @@ def _closing(path: str, start: int) -> int:
     raise PathError("unterminated array")
 
 
-def _named(name: str) -> Step:
+def _field_step(name: str) -> Step:
     def step(value: Any) -> Iterator[Any]:
         if isinstance(value, dict) and name in value:
             yield value[name]
@@ -94,8 +94,8 @@ def _children(value: Any) -> Iterator[Any]:
 
 def _descend(value: Any) -> Iterator[Any]:
     yield value
-    for each in _children(value):
-        yield from _descend(each)
+    for child in _children(value):
+        yield from _descend(child)
 
 
 def _bracket(text: str) -> Step:
@@ -104,18 +104,18 @@ def _bracket(text: str) -> Step:
     if text == "*":
         return _children
     if re.fullmatch(r"-?\d*(:-?\d*){1,2}", text):
-        start, stop, step = ([int(each) if each else None for each in text.split(":")] + [None])[:3]
+        start, stop, step = ([int(bound) if bound else None for bound in text.split(":")] + [None])[:3]
         return lambda value: iter(value[start:stop:step]) if isinstance(value, list) else iter(())
     parts = [part.strip() for part in text.split(",")]
     if all(re.fullmatch(r"-?\d+", part) for part in parts):
-        return _union([_indexed(int(part)) for part in parts])
+        return _union([_index_step(int(part)) for part in parts])
     names = [re.fullmatch(r"'([^']*)'|\"([^\"]*)\"", part) for part in parts]
     if not all(names):
         raise PathError(f"invalid array index {text}")
-    return _union([_named(name[1] if name[1] is not None else name[2]) for name in names if name])
+    return _union([_field_step(name[1] if name[1] is not None else name[2]) for name in names if name])
 
 
-def _indexed(index: int) -> Step:
+def _index_step(index: int) -> Step:
     def step(value: Any) -> Iterator[Any]:
         if isinstance(value, list) and -len(value) <= index < len(value):
             yield value[index]
@@ -125,8 +125,8 @@ def _indexed(index: int) -> Step:
 
 def _union(steps: list[Step]) -> Step:
     def step(value: Any) -> Iterator[Any]:
-        for each in steps:
-            yield from each(value)
+        for member in steps:
+            yield from member(value)
 
     return step
 
@@ -136,19 +136,19 @@ def _filter(text: str) -> Step:
     if match is None:
         raise PathError(f"invalid filter {text}")
     left, operator, right = match[1], match[2], match[3]
-    found = parse(left)
-    wanted = _operand(right) if operator else None
+    left_steps = parse(left)
+    right_operand = _operand(right) if operator else None
 
-    def keeps(item: Any) -> bool:
-        ours = _walk(found, item)
-        if not operator or wanted is None:
-            return bool(ours)
-        theirs = wanted(item)
-        return bool(ours) and bool(theirs) and _compare(ours[0], operator, theirs[0])
+    def matches(item: Any) -> bool:
+        left_values = _walk(left_steps, item)
+        if not operator or right_operand is None:
+            return bool(left_values)
+        right_values = right_operand(item)
+        return bool(left_values) and bool(right_values) and _compare(left_values[0], operator, right_values[0])
 
     def step(value: Any) -> Iterator[Any]:
         if isinstance(value, list):
-            yield from (each for each in value if keeps(each))
+            yield from (item for item in value if matches(item))
 
     return step
 
@@ -191,17 +191,17 @@ def _compare(left: Any, operator: str, right: Any) -> bool:
 def _walk(steps: tuple[Step, ...], value: Any) -> list[Any]:
     values = [value]
     for step in steps:
-        values = [below for each in values for below in step(each)]
+        values = [child for parent in values for child in step(parent)]
     return values
 
 
 def find(path: str, value: Any) -> list[Any]:
-    """Everything at the path. Raises PathError."""
+    """Return all values at the path. Raises PathError."""
     return _walk(parse(path), value)
 
 
-def text_of(value: Any) -> str:
-    """A value as a JSON path prints it."""
+def to_string(value: Any) -> str:
+    """Return a value as client-go's JSON path printer shows it."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -209,6 +209,6 @@ def text_of(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def dotted(path: str) -> list[str]:
-    """The fields of a simple path: ["spec", "replicas"] of .spec.replicas."""
+def field_names(path: str) -> list[str]:
+    """Return the field names of a simple path: ["spec", "replicas"] for .spec.replicas."""
     return path.removeprefix(".").split(".")

@@ -29,7 +29,7 @@ from kubeloop.devcluster.languages.cel.values import (
     type_name,
 )
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
-from kubeloop.devcluster.languages.regex.patterns import Pattern, pattern
+from kubeloop.devcluster.languages.regex.patterns import Pattern, compile_pattern
 
 
 def _require_strings(*values: Any) -> None:
@@ -55,7 +55,7 @@ def ends_with(text: Any, part: Any) -> bool:
 def compiled_pattern(regex: str) -> Pattern:
     """Compile a regular expression. Raises CelError if it is invalid."""
     try:
-        return pattern(regex)
+        return compile_pattern(regex)
     except PatternError as error:
         raise CelError(str(error)) from None
 

@@ -1,1 +1,1 @@
-"""Go text/template with the functions that KWOK registers."""
+"""Interpreter of Go's text/template with the functions that KWOK registers."""

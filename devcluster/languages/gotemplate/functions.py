@@ -1,6 +1,6 @@
-"""Functions of Go templates: text/template's own, those KWOK adds that need no cluster, and a part of Sprig's.
+"""Functions of Go templates: text/template's own, those of KWOK that need no cluster, and a subset of Sprig's.
 
-What stands in ARITIES is supported, and nothing else. Sources: text/template, KWOK's pkg/utils/gotpl, Sprig v3.
+ARITIES lists the supported functions. Sources: text/template, KWOK's pkg/utils/gotpl, Sprig v3.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kubeloop.kube import yaml
 
 
 class FunctionError(Exception):
-    """The function cannot be applied to these values."""
+    """The function does not accept these arguments."""
 
 
 def kind_of(value: Any) -> str:
-    """The kind in Go's words."""
+    """Return Go's name of a value's kind."""
     match value:
         case None:
             return "invalid"
@@ -40,12 +40,12 @@ def kind_of(value: Any) -> str:
 
 
 def truth(value: Any) -> bool:
-    """nil, false, 0 and what is empty are false."""
+    """Return Go's truth of a value: nil, false, 0 and empty values are false."""
     return bool(value)
 
 
-def printed(value: Any, *, inner: bool = False) -> str:
-    """As Go prints a value."""
+def go_print(value: Any, *, inner: bool = False) -> str:
+    """Return a value as Go's print formats it."""
     match value:
         case None:
             return "<nil>" if inner else "<no value>"
@@ -54,9 +54,11 @@ def printed(value: Any, *, inner: bool = False) -> str:
         case float():
             return _go_float(value)
         case list():
-            return f"[{' '.join(printed(each, inner=True) for each in value)}]"
+            return f"[{' '.join(go_print(element, inner=True) for element in value)}]"
         case dict():
-            return f"map[{' '.join(f'{key}:{printed(each, inner=True)}' for key, each in sorted(value.items()))}]"
+            return (
+                f"map[{' '.join(f'{key}:{go_print(element, inner=True)}' for key, element in sorted(value.items()))}]"
+            )
     return str(value)
 
 
@@ -71,7 +73,7 @@ def _go_float(value: float) -> str:
 
 def _number(value: Any, what: str = "a number") -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FunctionError(f"{printed(value)} is not {what}")
+        raise FunctionError(f"{go_print(value)} is not {what}")
     return value
 
 
@@ -86,9 +88,9 @@ def _comparable(left: Any, right: Any) -> None:
 
 
 def _eq(first: Any, *others: Any) -> bool:
-    for each in (first, *others):
-        if isinstance(each, list | dict):
-            raise FunctionError(f"a {kind_of(each)} cannot be compared")
+    for element in (first, *others):
+        if isinstance(element, list | dict):
+            raise FunctionError(f"a {kind_of(element)} cannot be compared")
     return any(isinstance(first, bool) == isinstance(other, bool) and first == other for other in others)
 
 
@@ -125,7 +127,7 @@ def _index(value: Any, *keys: Any) -> Any:
 def _slice(value: Any, *bounds: Any) -> Any:
     if not isinstance(value, list | str):
         raise FunctionError(f"can't slice a {kind_of(value)}")
-    limits = [int(_number(each)) for each in bounds]
+    limits = [int(_number(element)) for element in bounds]
     start, stop = limits[0] if limits else 0, limits[1] if len(limits) > 1 else len(value)
     if not 0 <= start <= stop <= len(value):
         raise FunctionError(f"{start}:{stop} is out of range (length {len(value)})")
@@ -139,16 +141,16 @@ def _len(value: Any) -> int:
 
 
 def _print(*values: Any) -> str:
-    told = ""
+    text = ""
     for number, value in enumerate(values):
         if number and not isinstance(value, str) and not isinstance(values[number - 1], str):
-            told += " "
-        told += printed(value, inner=True)
-    return told
+            text += " "
+        text += go_print(value, inner=True)
+    return text
 
 
 def _println(*values: Any) -> str:
-    return " ".join(printed(value, inner=True) for value in values) + "\n"
+    return " ".join(go_print(value, inner=True) for value in values) + "\n"
 
 
 _VERB = re.compile(r"%([-+# 0]*)(\d*)(?:\.(\d+))?(.)", re.DOTALL)
@@ -159,7 +161,7 @@ def _printf(text: Any, *values: Any) -> str:
         raise FunctionError("the format is not a string")
     left = list(values)
 
-    def shown(match: re.Match[str]) -> str:
+    def format_verb(match: re.Match[str]) -> str:
         flags, width, precision, verb = match.groups()
         if verb == "%":
             return "%"
@@ -170,12 +172,12 @@ def _printf(text: Any, *values: Any) -> str:
         value = left.pop(0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if verb == "v" or (verb == "s" and isinstance(value, str | list | dict)):
-            result = printed(value, inner=True)
+            result = go_print(value, inner=True)
             result = result[: int(precision)] if precision and verb == "s" else result
         elif verb == "q" and isinstance(value, str):
             result = json.dumps(value, ensure_ascii=False)
         elif verb == "t" and isinstance(value, bool):
-            result = printed(value)
+            result = go_print(value)
         elif verb in "fge" and number:
             result = f"%{flags}.{precision or 6}{verb}" % value
         elif verb in "dob" and number and isinstance(value, int):
@@ -184,14 +186,18 @@ def _printf(text: Any, *values: Any) -> str:
             result = value.encode().hex() if isinstance(value, str) else format(value, "x")
             result = result.upper() if verb == "X" else result
         else:
-            return f"%!{verb}({kind_of(value)}={printed(value, inner=True)})"
+            return f"%!{verb}({kind_of(value)}={go_print(value, inner=True)})"
         size = int(width or 0)
         if "-" in flags:
             return result.ljust(size)
         return result.zfill(size) if "0" in flags and number else result.rjust(size)
 
-    told = _VERB.sub(shown, text)
-    return told if not left else f"{told}%!(EXTRA {', '.join(f'{kind_of(v)}={printed(v, inner=True)}' for v in left)})"
+    formatted = _VERB.sub(format_verb, text)
+    return (
+        formatted
+        if not left
+        else f"{formatted}%!(EXTRA {', '.join(f'{kind_of(v)}={go_print(v, inner=True)}' for v in left)})"
+    )
 
 
 # --- KWOK -----------------------------------------------------------------------------------------
@@ -225,7 +231,7 @@ _CONDITIONS = [
 
 
 def _node_conditions() -> list[dict[str, str]]:
-    """The conditions of a healthy node."""
+    """Return the conditions of a healthy node."""
     names = ("type", "status", "reason", "message")
     return [dict(zip(names, condition, strict=True)) for condition in _CONDITIONS]
 
@@ -240,11 +246,11 @@ def _text(value: Any) -> str:
 
 
 def _to_string(value: Any) -> str:
-    return value if isinstance(value, str) else printed(value, inner=True)
+    return value if isinstance(value, str) else go_print(value, inner=True)
 
 
 def _int(value: Any) -> int:
-    """As cast.ToInt64: what is no number is 0."""
+    """Convert like cast.ToInt64: values that are not numbers become 0."""
     if isinstance(value, str):
         try:
             return int(value, 0)
@@ -295,13 +301,13 @@ def _divided(left: Any, right: Any) -> int:
 
 
 def _sum(*values: Any) -> int:
-    return sum(_int(each) for each in values)
+    return sum(_int(element) for element in values)
 
 
 def _product(*values: Any) -> int:
     result = 1
-    for each in values:
-        result *= _int(each)
+    for element in values:
+        result *= _int(element)
     return result
 
 
@@ -336,11 +342,11 @@ def _b64dec(text: Any) -> str:
 
 
 def _pick(value: Any, *keys: Any) -> dict[str, Any]:
-    return {key: each for key, each in _map_of(value).items() if key in keys}
+    return {key: element for key, element in _map_of(value).items() if key in keys}
 
 
 def _omit(value: Any, *keys: Any) -> dict[str, Any]:
-    return {key: each for key, each in _map_of(value).items() if key not in keys}
+    return {key: element for key, element in _map_of(value).items() if key not in keys}
 
 
 def _set(value: Any, key: Any, new: Any) -> dict[str, Any]:
@@ -398,7 +404,7 @@ _ALL: dict[str, tuple[Callable[..., Any], int, int | None]] = {
     # Sprig: values
     "default": (_default, 1, 2),
     "empty": (lambda value: not truth(value), 1, 1),
-    "coalesce": (lambda *values: next((each for each in values if truth(each)), None), 0, None),
+    "coalesce": (lambda *values: next((element for element in values if truth(element)), None), 0, None),
     "ternary": (lambda yes, no, test: yes if truth(test) else no, 3, 3),
     "kindOf": (kind_of, 1, 1),
     "typeOf": (kind_of, 1, 1),
@@ -450,7 +456,7 @@ _ALL: dict[str, tuple[Callable[..., Any], int, int | None]] = {
     "regexMatch": (_matches, 2, 2),
     "splitList": (lambda sign, text: _text(text).split(_text(sign)), 2, 2),
     "split": (lambda sign, text: {f"_{at}": part for at, part in enumerate(_text(text).split(_text(sign)))}, 2, 2),
-    "join": (lambda sign, values: _text(sign).join(_to_string(each) for each in _list_of(values)), 2, 2),
+    "join": (lambda sign, values: _text(sign).join(_to_string(element) for element in _list_of(values)), 2, 2),
     "b64enc": (lambda text: base64.b64encode(_text(text).encode()).decode(), 1, 1),
     "b64dec": (_b64dec, 1, 1),
     "sha256sum": (lambda text: hashlib.sha256(_text(text).encode()).hexdigest(), 1, 1),
@@ -462,20 +468,24 @@ _ALL: dict[str, tuple[Callable[..., Any], int, int | None]] = {
     "initial": (lambda values: _list_of(values)[:-1], 1, 1),
     "append": (lambda values, value: [*_list_of(values), value], 2, 2),
     "prepend": (lambda values, value: [value, *_list_of(values)], 2, 2),
-    "concat": (lambda *lists: [each for values in lists for each in _list_of(values)], 0, None),
+    "concat": (lambda *lists: [element for values in lists for element in _list_of(values)], 0, None),
     "has": (lambda value, values: value in _list_of(values), 2, 2),
-    "without": (lambda values, *out: [each for each in _list_of(values) if each not in out], 1, None),
-    "uniq": (lambda values: [each for at, each in enumerate(_list_of(values)) if each not in values[:at]], 1, 1),
-    "compact": (lambda values: [each for each in _list_of(values) if truth(each)], 1, 1),
+    "without": (lambda values, *out: [element for element in _list_of(values) if element not in out], 1, None),
+    "uniq": (
+        lambda values: [element for at, element in enumerate(_list_of(values)) if element not in values[:at]],
+        1,
+        1,
+    ),
+    "compact": (lambda values: [element for element in _list_of(values) if truth(element)], 1, 1),
     "reverse": (lambda values: _list_of(values)[::-1], 1, 1),
-    "sortAlpha": (lambda values: sorted(_to_string(each) for each in _list_of(values)), 1, 1),
+    "sortAlpha": (lambda values: sorted(_to_string(element) for element in _list_of(values)), 1, 1),
     "dict": (_dict, 0, None),
     "get": (lambda value, key: _map_of(value).get(key, ""), 2, 2),
     "set": (_set, 3, 3),
     "unset": (_unset, 2, 2),
     "hasKey": (lambda value, key: key in _map_of(value), 2, 2),
-    "keys": (lambda *maps: [key for each in maps for key in sorted(_map_of(each))], 0, None),
-    "values": (lambda value: [each for _, each in sorted(_map_of(value).items())], 1, 1),
+    "keys": (lambda *maps: [key for element in maps for key in sorted(_map_of(element))], 0, None),
+    "values": (lambda value: [element for _, element in sorted(_map_of(value).items())], 1, 1),
     "pick": (_pick, 1, None),
     "omit": (_omit, 1, None),
     "merge": (_merged, 1, None),

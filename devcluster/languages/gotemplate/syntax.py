@@ -1,7 +1,7 @@
-"""Go templates as text: from `{{ ... }}` to a tree of nodes, each with its line, or an error that names the line.
+"""Parser of Go templates: text with `{{ ... }}` actions to a tree of nodes, each with its line number.
 
-The whole of text/template's syntax but define, template and block. Names of functions and variables are checked here,
-so that a template that reads well can only fail at its data. Source: text/template/parse.
+Supports the syntax of text/template except define, template and block. Names of functions and variables are checked
+while parsing, so a parsed template can only fail because of its data. Source: text/template/parse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 
 class TemplateError(Exception):
-    """The template is wrong, or asks for more than is supported. line: counted from 1, within the template."""
+    """An invalid or unsupported template, or one that does not fit the data. `line` counts from 1."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}")
@@ -44,7 +44,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """`of` with its fields one after the other: .spec.nodeName, $pod.metadata, (index .items 0).name"""
+    """Field access on `of`: .spec.nodeName, $pod.metadata, (index .items 0).name."""
 
     line: int
     of: Operand
@@ -60,7 +60,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Commands from left to right, each of which gets the value before as its last argument; variables it sets."""
+    """Commands from left to right; each receives the previous result as last argument. `sets`: assigned variables."""
 
     line: int
     commands: tuple[Operand, ...]
@@ -83,7 +83,7 @@ class Action:
 
 @dataclass(slots=True)
 class Branch:
-    """if, with or range: `body` or `otherwise`."""
+    """An if, with or range action: `body` or `otherwise`."""
 
     word: str
     pipeline: Pipeline
@@ -93,7 +93,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """break or continue."""
+    """A break or continue action."""
 
     line: int
     word: str
@@ -125,8 +125,8 @@ class Token:
 
 
 def _tokens(text: str, line: int) -> list[Token]:
-    """The tokens of one action."""
-    found, at, spaced = [], 0, True
+    """Return the tokens of one action."""
+    tokens, at, spaced = [], 0, True
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -135,15 +135,15 @@ def _tokens(text: str, line: int) -> list[Token]:
             raise TemplateError(line, f"{problem} in an action")
         kind = match.lastgroup or ""
         if kind != "space":
-            found.append(Token(kind, match[0], line, spaced))
+            tokens.append(Token(kind, match[0], line, spaced))
         spaced = kind == "space"
         line += match[0].count("\n")
         at = match.end()
-    return found
+    return tokens
 
 
 def _pieces(text: str) -> Iterator[Text | list[Token]]:
-    """Text and actions in turn, white space trimmed where {{- and -}} ask for it. Comments are gone."""
+    """Yield text and actions, white space trimmed at {{- and -}}, without comments."""
     at, line, trim = 0, 1, False
     while True:
         start = text.find("{{", at)
@@ -180,7 +180,7 @@ def _pieces(text: str) -> Iterator[Text | list[Token]]:
 
 
 def _end_of_action(text: str, at: int, line: int) -> int:
-    """Where the }} is that ends the action; those within strings do not count."""
+    """Return the index of the }} that ends the action, ignoring those within strings."""
     quoted = re.compile(r"""}}|"(?:[^"\\\n]|\\.)*"|`[^`]*`|'(?:[^'\\\n]|\\.)+'""")
     for match in quoted.finditer(text, at):
         if match[0] == "}}":
@@ -191,11 +191,11 @@ def _end_of_action(text: str, at: int, line: int) -> int:
 # --- the parser -----------------------------------------------------------------------------------
 
 Arity: TypeAlias = tuple[int, int | None]
-"""How many arguments a function takes: at least, and at most (None: any number)."""
+"""Minimum and maximum number of arguments of a function; a maximum of None means any number."""
 
 
 def parse(text: str, functions: Mapping[str, Arity]) -> list[Node]:
-    """The template as a tree. Raises TemplateError."""
+    """Parse a template. Raises TemplateError."""
     return _Parser(text, functions).parse()
 
 
@@ -203,7 +203,7 @@ class _Parser:
     def __init__(self, text: str, functions: Mapping[str, Arity]) -> None:
         self._pieces = _pieces(text)
         self._functions = functions
-        self._variables = ["$"]  # those in sight, innermost last
+        self._variables = ["$"]  # variables in scope, innermost last
         self._loops = 0
 
     def parse(self) -> list[Node]:
@@ -213,7 +213,7 @@ class _Parser:
         return nodes
 
     def _nodes(self) -> tuple[list[Node], list[Token] | None]:
-        """All nodes to the end of the text (None), or to an {{else}} or {{end}}, which is returned."""
+        """Return the nodes up to the end of the text (None), or up to an {{else}} or {{end}}, which is returned."""
         nodes: list[Node] = []
         for piece in self._pieces:
             if isinstance(piece, Text):
@@ -270,7 +270,7 @@ class _Parser:
         return pipeline
 
     def _pipeline(self, tokens: list[Token], *, ranges: bool = False) -> tuple[Pipeline, list[Token]]:
-        """A pipeline up to a closing parenthesis or the end, and what follows it."""
+        """Return a pipeline up to a closing parenthesis or the end, and the remaining tokens."""
         line = tokens[0].line
         names, declares, tokens = self._assignment(tokens, ranges=ranges)
         commands: list[Operand] = []
@@ -285,7 +285,7 @@ class _Parser:
         return Pipeline(line, tuple(commands), tuple(names), declares), tokens
 
     def _assignment(self, tokens: list[Token], *, ranges: bool) -> tuple[list[str], bool, list[Token]]:
-        """$x := or $x =, and in a range $i, $x := as well."""
+        """Parse $x := or $x =, or, if `ranges`, $i, $x :=."""
         names = [tokens[0].text] if tokens[0].kind == "variable" else []
         at = 1
         if names and ranges and len(tokens) > 2 and tokens[1].text == "," and tokens[2].kind == "variable":
@@ -300,7 +300,7 @@ class _Parser:
         return names, declares, tokens[at + 1 :]
 
     def _command(self, tokens: list[Token], line: int, *, piped: bool) -> tuple[Operand, list[Token]]:
-        """Operands up to a pipe, a closing parenthesis or the end: one value, or a function and its arguments."""
+        """Parse operands up to a pipe, a closing parenthesis or the end: one value, or a function with arguments."""
         operands: list[Operand] = []
         first = tokens[0] if tokens else None
         calls = first is not None and first.kind == "word" and first.text not in ("true", "false", "nil")
@@ -325,11 +325,11 @@ class _Parser:
     def _check_arguments(self, call: Call, count: int) -> None:
         least, most = self._functions[call.name]
         if count < least or (most is not None and count > most):
-            wanted = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-            raise TemplateError(call.line, f"wrong number of arguments for {call.name}: wants {wanted}, got {count}")
+            expected = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+            raise TemplateError(call.line, f"wrong number of arguments for {call.name}: wants {expected}, got {count}")
 
     def _operand(self, tokens: list[Token]) -> tuple[Operand, list[Token]]:
-        """A term with the fields that follow it without a space."""
+        """Parse a term with the fields that follow it without a space."""
         token, rest = tokens[0], tokens[1:]
         line = token.line
         term: Operand

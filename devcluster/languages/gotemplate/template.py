@@ -1,6 +1,6 @@
-"""Go templates at work: a parsed template and a JSON value make a text.
+"""Rendering of parsed Go templates with JSON data.
 
-Values are JSON's; a field that a map does not have is nil, and so are its fields. Source: text/template's exec.
+A missing field of a map is nil, and so are the fields of nil. Source: text/template's exec.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 from kubeloop.devcluster.languages.gotemplate import functions as functions_of
 from kubeloop.devcluster.languages.gotemplate import syntax
-from kubeloop.devcluster.languages.gotemplate.functions import FunctionError, printed, truth
+from kubeloop.devcluster.languages.gotemplate.functions import FunctionError, go_print, truth
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
 
-_MAX_PIECES = 1_000_000  # of text: a range that runs away ends with an error, not with the memory
+_MAX_PIECES = 1_000_000  # of output: a range that does not end fails before it exhausts the memory
 
 
 class _Left(Exception):
-    """{{break}} or {{continue}} on its way to the range it is for."""
+    """Unwinds a {{break}} or {{continue}} to its range."""
 
     def __init__(self, word: str) -> None:
         super().__init__(word)
@@ -25,14 +25,14 @@ class _Left(Exception):
 
 
 class Template:
-    """One template. `context`: functions that each rendering brings along, and how many arguments they take."""
+    """A parsed template. `context`: arities of the additional functions that each rendering passes."""
 
     def __init__(self, text: str, *, context: Mapping[str, Arity] | None = None) -> None:
-        """Raises TemplateError for what is no template, or not of the supported subset."""
+        """Raises TemplateError for an invalid or unsupported template."""
         self._nodes = syntax.parse(text, {**functions_of.ARITIES, **(context or {})})
 
     def render(self, data: Any, context: Mapping[str, Callable[..., Any]] | None = None) -> str:
-        """The text. Raises TemplateError if the data does not fit."""
+        """Return the output. Raises TemplateError if the data does not fit."""
         run = _Rendering(data, {**functions_of.FUNCTIONS, **(context or {})})
         run.nodes(self._nodes, data)
         return "".join(run.pieces)
@@ -54,7 +54,7 @@ class _Rendering:
                 case syntax.Action(pipeline):
                     value = self._pipeline(pipeline, dot)
                     if not pipeline.sets:
-                        self.pieces.append(printed(value))
+                        self.pieces.append(go_print(value))
                 case syntax.Leave(_, word):
                     raise _Left(word)
                 case syntax.Branch():
@@ -82,8 +82,8 @@ class _Rendering:
             empty = False
             in_sight = len(self._variables)
             values = (item,) if len(pipeline.sets) == 1 else (key, item)
-            for name, each in zip(pipeline.sets, values, strict=False):
-                self._set(name, each, declare=pipeline.declares, line=pipeline.line)
+            for name, value in zip(pipeline.sets, values, strict=False):
+                self._set(name, value, declare=pipeline.declares, line=pipeline.line)
             try:
                 self.nodes(branch.body, item)
             except _Left as left:
@@ -122,8 +122,8 @@ class _Rendering:
             case syntax.Dot():
                 return dot
             case syntax.Variable(line, name):
-                for known, value in reversed(self._variables):
-                    if known == name:
+                for variable, value in reversed(self._variables):
+                    if variable == name:
                         return value
                 raise TemplateError(line, f"undefined variable {name}")
             case syntax.Fields(line, of, names):
@@ -137,14 +137,14 @@ class _Rendering:
                 return self._pipeline(operand, dot)
 
     def _call(self, call: syntax.Call, dot: Any, last: tuple[Any, ...]) -> Any:
-        if call.name in ("and", "or"):  # the arguments after the one that decides are not evaluated
+        if call.name in ("and", "or"):  # short-circuit: arguments after the deciding one are not evaluated
             value: Any = None
             for argument in call.arguments:
                 value = self._value(argument, dot)
                 if truth(value) == (call.name == "or"):
                     return value
             return last[0] if last else value
-        arguments = [*(self._value(each, dot) for each in call.arguments), *last]
+        arguments = [*(self._value(argument, dot) for argument in call.arguments), *last]
         try:
             return self._functions[call.name](*arguments)
         except FunctionError as error:

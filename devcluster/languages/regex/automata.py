@@ -1,8 +1,8 @@
-"""Regular expressions in a time that grows with the text, and not with its powers.
+"""Matching without backtracking, in time linear in the length of the text.
 
-Go's regular expressions never go back in a text; Python's do, and `(a+)+$` takes them a century for forty characters.
-Patterns that can do this to them (repetitions within repetitions) are run here instead: all ways to match at once,
-character by character, each set of ways remembered with what follows it.
+Go's regexp never backtracks; Python's re does, and needs exponential time for patterns such as `(a+)+$`. Patterns that
+may cause this (nested repetitions) run here: all alternatives advance together, character by character, and each set of
+states is cached with its successors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kubeloop.devcluster.languages.regex import unicode_classes
 from kubeloop.devcluster.languages.regex.go_syntax import At, Chars, Choice, Node, Repeat, Sequence
 
 _MAX_STATES = 20_000
-_MAX_REMEMBERED = 200_000  # states, in all that is remembered
+_MAX_CACHED_STATES = 200_000  # in both caches
 _BEGINS_TEXT, _ENDS_TEXT, _BEGINS_LINE, _ENDS_LINE, _WORD_EDGE = 1, 2, 4, 8, 16
 _PLACES = {
     "text begins": (_BEGINS_TEXT, True),
@@ -24,39 +24,41 @@ _PLACES = {
     "word edge": (_WORD_EDGE, True),
     "no word edge": (_WORD_EDGE, False),
 }
-_FEW = 3  # copies of something that are no matter
-_MANY = 100  # copies that are as bad as any number
+_FEW = 3  # copies that do not matter
+_MANY = 100  # copies that count as unbounded
 
 
 class TooLarge(Exception):
-    """A pattern with too many states to be run here."""
+    """The pattern has too many states."""
 
 
-def may_explode(node: Node, *, within: bool = False) -> bool:
-    """Could Python take very long over it: is there a repetition in which the same can be matched in several ways?"""
+def may_backtrack_exponentially(node: Node, *, within: bool = False) -> bool:
+    """Return True if re may need exponential time: a repetition can match the same text in several ways."""
     match node:
         case Sequence(parts):
-            endless = sum(isinstance(each, Repeat) and (each.most is None or each.most > _MANY) for each in parts)
-            return endless > 2 or any(may_explode(each, within=within) for each in parts)  # x*x*x*: the third power
+            endless = sum(isinstance(part, Repeat) and (part.most is None or part.most > _MANY) for part in parts)
+            return endless > 2 or any(
+                may_backtrack_exponentially(part, within=within) for part in parts
+            )  # x*x*x*: the third power
         case Choice(choices):
-            return within or any(may_explode(each) for each in choices)
+            return within or any(may_backtrack_exponentially(choice) for choice in choices)
         case Repeat(of, least, most):
             varies = least != most
-            return (within and varies) or may_explode(of, within=within or most is None or most > _FEW)
+            return (within and varies) or may_backtrack_exponentially(of, within=within or most is None or most > _FEW)
     return False
 
 
-def looks_again(node: Node) -> bool:
-    """Could Python look at a part of a long text again and again, beginning at one place after the other?"""
+def may_scan_quadratically(node: Node) -> bool:
+    """Return True if re may scan part of a long text repeatedly, from one start position after the other."""
     match node:
         case Sequence(parts):
             anchored = bool(parts) and parts[0] == At("text begins")
-            endless = sum(looks_again(each) for each in (parts[1:] if anchored else parts))
+            endless = sum(may_scan_quadratically(part) for part in (parts[1:] if anchored else parts))
             return endless > anchored
         case Choice(choices):
-            return any(looks_again(each) for each in choices)
+            return any(may_scan_quadratically(choice) for choice in choices)
         case Repeat(of, _, most):
-            return most is None or most > _MANY or looks_again(of)
+            return most is None or most > _MANY or may_scan_quadratically(of)
     return False
 
 
@@ -71,7 +73,7 @@ class Automaton:
         self._closures: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], bool]] = {}
         self._remembered = 0
 
-    # --- construction: from behind, so that each state knows what follows it ------------------------------------------
+    # --- construction: backwards, so that the successor of each state exists ------------------------------------------
 
     def _add(self, *state: Any) -> int:
         if len(self._states) > _MAX_STATES:
@@ -86,11 +88,11 @@ class Automaton:
             case At(where):
                 return self._add("at", _PLACES[where], following)
             case Sequence(parts):
-                for each in reversed(parts):
-                    following = self._built(each, following)
+                for part in reversed(parts):
+                    following = self._built(part, following)
                 return following
             case Choice(choices):
-                *entries, last = [self._built(each, following) for each in choices]
+                *entries, last = [self._built(choice, following) for choice in choices]
                 for entry in reversed(entries):
                     last = self._add("fork", entry, last)
                 return last
@@ -114,11 +116,11 @@ class Automaton:
     # --- running ------------------------------------------------------------------------------------------------------
 
     def _closure(self, states: tuple[int, ...], place: int) -> tuple[tuple[int, ...], bool]:
-        """(what can be taken from there, in order of preference up to a match; can the pattern end here)."""
-        known = self._closures.get((states, place))
-        if known is not None:
-            return known
-        found: list[int] = []
+        """Return (states that can take a character, in order of preference up to a match; True if it can end here)."""
+        cached = self._closures.get((states, place))
+        if cached is not None:
+            return cached
+        takers: list[int] = []
         seen: set[int] = set()
         stack, ends = list(reversed(states)), False
         while stack:
@@ -129,7 +131,7 @@ class Automaton:
             state = self._states[number]
             if state[0] == "match":
                 ends = True
-                break  # what is less preferred than a match does not count
+                break  # alternatives less preferred than a match are ignored
             if state[0] == "fork":
                 stack += [state[2], state[1]]
             elif state[0] == "at":
@@ -137,32 +139,34 @@ class Automaton:
                 if bool(place & where) is holds:
                     stack.append(state[2])
             else:
-                found.append(number)
-        self._make_room(len(states) + len(found))
-        self._closures[states, place] = tuple(found), ends
-        return tuple(found), ends
+                takers.append(number)
+        self._make_room(len(states) + len(takers))
+        self._closures[states, place] = tuple(takers), ends
+        return tuple(takers), ends
 
     def _step(self, states: tuple[int, ...], place: int, char: str) -> tuple[int, ...]:
-        known = self._steps.get((states, place, char))
-        if known is None:
+        next_states = self._steps.get((states, place, char))
+        if next_states is None:
             takers, _ = self._closure(states, place)
             code = ord(char)
-            found = [self._states[each][2] for each in takers if unicode_classes.within(code, self._states[each][1])]
-            known = tuple(dict.fromkeys(found))
-            self._make_room(len(states) + len(found))
-            self._steps[states, place, char] = known
-        return known
+            successors = [
+                self._states[taker][2] for taker in takers if unicode_classes.within(code, self._states[taker][1])
+            ]
+            next_states = tuple(dict.fromkeys(successors))
+            self._make_room(len(states) + len(successors))
+            self._steps[states, place, char] = next_states
+        return next_states
 
     def _make_room(self, count: int) -> None:
-        """Before this many more states are remembered."""
+        """Clear the caches if they cannot hold `count` more states."""
         self._remembered += count
-        if self._remembered > _MAX_REMEMBERED:
+        if self._remembered > _MAX_CACHED_STATES:
             self._steps.clear()
             self._closures.clear()
             self._remembered = count
 
     def occurs_in(self, text: str) -> bool:
-        """Is there a match anywhere?"""
+        """Return True if the text contains a match."""
         states: tuple[int, ...] = ()
         for at in range(len(text) + 1):
             place = _place(text, at)
@@ -174,7 +178,7 @@ class Automaton:
         return False
 
     def all_in(self, text: str) -> Iterator[str]:
-        """Occurrences from left to right that do not overlap; an empty one is not told right behind another."""
+        """Yield non-overlapping matches from left to right; no empty match directly after another match."""
         at = last = 0
         while at <= len(text):
             end = self._match_at(text, at)
@@ -186,7 +190,7 @@ class Automaton:
             at = end if end > at else end + 1
 
     def _match_at(self, text: str, start: int) -> int | None:
-        """Where the preferred match that begins there ends."""
+        """Return the end of the preferred match that starts at `start`, if any."""
         states: tuple[int, ...] = (self._start,)
         end = None
         for at in range(start, len(text) + 1):
@@ -206,7 +210,7 @@ def _is_word(char: str) -> bool:
 
 
 def _place(text: str, at: int) -> int:
-    """What is true between two characters."""
+    """Return the properties of the place between two characters."""
     before, after = text[at - 1] if at else "", text[at] if at < len(text) else ""
     place = (_BEGINS_TEXT | _BEGINS_LINE) if not at else 0
     place |= (_ENDS_TEXT | _ENDS_LINE) if not after else 0

@@ -1,10 +1,10 @@
-"""Go's regular expressions, read as Go reads them, and written in Python's language.
+"""Parser of Go's regular expressions, and their translation to Python's.
 
-    pattern --read()--> nodes --in_python()--> Python's regular expression of the same matches
-                              \\--------------> automata.Automaton, where Python could take very long
+    pattern --parse()--> nodes --to_python()--> Python regular expression with the same matches
+                               \\--------------> automata.Automaton, if re might be slow
 
-Sets of characters are spelled out (`\\d`, `[[:alpha:]]`, `\\p{Greek}`, letters of any case), so that of Python's own
-classes and flags none is needed. What Go refuses is refused in its words. Source: Go's regexp/syntax.
+Character sets are spelled out (`\\d`, `[[:alpha:]]`, `\\p{Greek}`, case-insensitive letters), so Python's own classes
+and flags are not used. Errors have Go's texts. Source: Go's regexp/syntax.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kubeloop.devcluster.languages.regex.unicode_classes import (
 )
 
 _MAX_REPEATS = 1000
-_MAX_DEPTH = 200  # Go has 1000; Python's own reader of patterns recurses
-_MAX_SIZE = (128 << 20) // 40  # Go's instructions
+_MAX_DEPTH = 200  # Go allows 1000; Python's pattern compiler is recursive
+_MAX_SIZE = (128 << 20) // 40  # Go's limit on instructions
 
 
 class PatternError(ValueError):
-    """No regular expression of Go's. The text says what regexp.Compile does."""
+    """An invalid regular expression, with the error of Go's regexp.Compile."""
 
     def __init__(self, problem: str, part: str) -> None:
         super().__init__(f"error parsing regexp: {problem}: `{part}`")
@@ -49,7 +49,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A place: "text begins", "text ends", "line begins", "line ends", "word edge", "no word edge"."""
+    """A zero-width assertion: "text begins", "text ends", "line begins", "line ends", "word edge", "no word edge"."""
 
     where: str
     depth = 1
@@ -65,7 +65,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The first that fits."""
+    """Alternatives; the first that matches wins."""
 
     choices: tuple[Node, ...]
     depth: int
@@ -74,7 +74,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """most: None for any number. lazy: as few as will do."""
+    """A repetition. most: None for unbounded. lazy: prefers fewer repetitions."""
 
     of: Node
     least: int
@@ -90,21 +90,23 @@ Node: TypeAlias = Chars | At | Sequence | Choice | Repeat
 def _sequence(parts: list[Node]) -> Node:
     if len(parts) == 1:
         return parts[0]
-    depth = 1 + max((each.depth for each in parts), default=0)
-    return Sequence(tuple(parts), depth, max(1, sum(each.size for each in parts)))
+    depth = 1 + max((part.depth for part in parts), default=0)
+    return Sequence(tuple(parts), depth, max(1, sum(part.size for part in parts)))
 
 
 def _choice(choices: list[Node]) -> Node:
     merged: list[Node] = []
-    for each in choices:  # of single characters beside each other it is all one which comes first
-        if isinstance(each, Chars) and merged and isinstance(merged[-1], Chars):
-            merged[-1] = Chars(joined([*merged[-1].ranges, *each.ranges]))
+    for choice in choices:  # adjacent single characters are merged: their order has no effect
+        if isinstance(choice, Chars) and merged and isinstance(merged[-1], Chars):
+            merged[-1] = Chars(joined([*merged[-1].ranges, *choice.ranges]))
         else:
-            merged.append(each)
+            merged.append(choice)
     if len(merged) == 1:
         return merged[0]
     return Choice(
-        tuple(merged), 1 + max(each.depth for each in merged), sum(each.size for each in merged) + len(merged) - 1
+        tuple(merged),
+        1 + max(choice.depth for choice in merged),
+        sum(choice.size for choice in merged) + len(merged) - 1,
     )
 
 
@@ -115,10 +117,10 @@ def _repeated(of: Node, least: int, most: int | None, *, lazy: bool) -> Repeat:
 
 
 def _copies_fit(node: Node, limit: int) -> bool:
-    """Do repetitions within repetitions make no more copies than `limit`?"""
+    """Return True if nested repetitions make at most `limit` copies."""
     match node:
         case Sequence(parts) | Choice(parts):
-            return all(_copies_fit(each, limit) for each in parts)
+            return all(_copies_fit(part, limit) for part in parts)
         case Repeat(of, least, most):
             copies = least if most is None else most
             if most == 0:
@@ -136,7 +138,7 @@ def _copies_fit(node: Node, limit: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Flags:
-    """(?imsU)"""
+    """The flags (?imsU)."""
 
     any_case: bool = False
     lines: bool = False
@@ -152,7 +154,7 @@ _ESCAPES = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def _set(text: str) -> Ranges:
-    """ "azAZ__" as ranges."""
+    """Return "azAZ__" as ranges."""
     return joined((ord(low), ord(high)) for low, high in zip(text[::2], text[1::2], strict=True))
 
 
@@ -166,13 +168,13 @@ _POSIX = {
 _NOT_NEWLINE = others(_set("\n\n"))
 
 
-def read(pattern: str) -> Node:
-    """Raises PatternError."""
-    return _Reader(pattern).read()
+def parse(pattern: str) -> Node:
+    """Parse a pattern. Raises PatternError."""
+    return _Reader(pattern).parse()
 
 
 class _Group:
-    """An open parenthesis: what stands in it so far, and the flags that count again behind it."""
+    """An open parenthesis: its nodes so far, and the flags to restore after it."""
 
     __slots__ = ("choices", "flags", "parts")
 
@@ -192,9 +194,9 @@ class _Reader:
         self._flags = _Flags()
         self._groups = [_Group(self._flags)]
 
-    def read(self) -> Node:
+    def parse(self) -> Node:
         text = self._text
-        repeated_at = -1  # where the repetition right before began
+        repeated_at = -1  # start of the directly preceding repetition
         while self._at < len(text):
             char, began = text[self._at], self._at
             is_repetition = False
@@ -242,7 +244,7 @@ class _Reader:
     # --- groups and repetitions ---------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """A parenthesis with what follows a question mark in it, which may be flags alone."""
+        """Open a group, or set the flags of a parenthesis that holds only flags."""
         text, began = self._text, self._at
         self._at += 1
         if not text.startswith("?", self._at):
@@ -267,16 +269,16 @@ class _Reader:
 
     def _read_flags(self, began: int) -> None:
         changes: dict[str, bool] = {}
-        negated = told = False
+        negated = any_flag = False
         while self._at < len(self._text):
             char = self._text[self._at]
             self._at += 1
             if char in _FLAGS:
                 changes[_FLAGS[char]] = not negated
-                told = True
+                any_flag = True
             elif char == "-" and not negated:
-                negated, told = True, False
-            elif char in ":)" and (told or not negated):
+                negated, any_flag = True, False
+            elif char in ":)" and (any_flag or not negated):
                 if char == ":":
                     self._groups.append(_Group(self._flags))
                 self._flags = replace(self._flags, **changes)
@@ -351,15 +353,15 @@ class _Reader:
             self._literal(self._escape())
 
     def _escaped_class(self) -> Ranges | None:
-        r"""\d, \W, \pL, \p{^Greek}; None for other escapes, which are not taken then."""
+        r"""Take \d, \W, \pL or \p{^Greek}; for other escapes take nothing and return None."""
         sign = self._text[self._at + 1 : self._at + 2]
         if sign and sign in "pP":
             return self._unicode_class(negated=sign == "P")
-        known = _PERL.get(sign.lower()) if sign else None
-        if known is None:
+        ranges = _PERL.get(sign.lower()) if sign else None
+        if ranges is None:
             return None
         self._at += 2
-        return self._of_group(known, negated=sign.isupper())
+        return self._of_group(ranges, negated=sign.isupper())
 
     def _of_group(self, ranges: Ranges, *, negated: bool) -> Ranges:
         if self._flags.any_case:
@@ -383,32 +385,32 @@ class _Reader:
         return self._of_group(ranges, negated=negated != name.startswith("^"))
 
     def _class(self) -> Ranges:
-        """[...]"""
+        """Parse a character class [...]."""
         text, began = self._text, self._at
         self._at += 1
         negated = text.startswith("^", self._at)
         self._at += negated
-        found: list[tuple[int, int]] = []
+        class_ranges: list[tuple[int, int]] = []
         first = True
         while first or not text.startswith("]", self._at):
             first = False
             if text.startswith("[:", self._at) and (end := text.find(":]", self._at + 2)) >= 0:
                 name, self._at = text[self._at + 2 : end], end + 2
-                known = _POSIX.get(name.removeprefix("^"))
-                if known is None:
+                named = _POSIX.get(name.removeprefix("^"))
+                if named is None:
                     raise PatternError("invalid character class range", f"[:{name}:]")
-                found += self._of_group(known, negated=name.startswith("^"))
+                class_ranges += self._of_group(named, negated=name.startswith("^"))
             elif text.startswith("\\", self._at) and (ranges := self._escaped_class()) is not None:
-                found += ranges
+                class_ranges += ranges
             else:
                 one = (self._range(began),)
-                found += with_other_cases(one) if self._flags.any_case else one
+                class_ranges += with_other_cases(one) if self._flags.any_case else one
         self._at += 1
-        ranges = joined(found)
+        ranges = joined(class_ranges)
         return others(ranges) if negated else ranges
 
     def _range(self, began: int) -> tuple[int, int]:
-        """One character of a class, or a range of them. began: where the class does."""
+        """Take a character of a class, or a range of them. began: start of the class."""
         start = self._at
         low = high = ord(self._character(began))
         following = self._text[self._at : self._at + 2]
@@ -428,7 +430,7 @@ class _Reader:
         return self._text[self._at - 1]
 
     def _escape(self) -> str:
-        """The character that an escape stands for."""
+        """Take an escape and return its character."""
         text, began = self._text, self._at
         char = text[began + 1 : began + 2]
         if not char:
@@ -447,7 +449,7 @@ class _Reader:
         raise PatternError("invalid escape sequence", text[began : self._at])
 
     def _hexadecimal(self) -> int | None:
-        """What follows \\x: two digits, or any number in braces. None for what is neither, taken up to there."""
+        """Take two digits after \\x, or any number in braces; None if invalid."""
         text = self._text
         if not text.startswith("{", self._at):
             digits = text[self._at : self._at + 2]
@@ -475,12 +477,12 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 _PLACES_IN_PYTHON = {
     "text begins": r"\A", "text ends": r"\Z", "line begins": "(?m:^)", "line ends": "(?m:$)", "word edge": r"\b",
-    "no word edge": r"(?!\b)",  # Python's \B is not in an empty text
+    "no word edge": r"(?!\b)",  # Python's \B does not match in an empty text
 }  # fmt: skip
 
 
-def in_python(node: Node) -> re.Pattern[str]:
-    """The same pattern in Python's language."""
+def to_python(node: Node) -> re.Pattern[str]:
+    """Return the pattern as a Python regular expression."""
     return re.compile(_written(node), re.ASCII)
 
 
@@ -491,7 +493,7 @@ def _written(node: Node) -> str:
         case At(where):
             return _PLACES_IN_PYTHON[where]
         case Sequence(parts):
-            return "".join(f"(?:{_written(each)})" if isinstance(each, Choice) else _written(each) for each in parts)
+            return "".join(f"(?:{_written(part)})" if isinstance(part, Choice) else _written(part) for part in parts)
         case Choice(choices):
             return "|".join(map(_written, choices))
         case Repeat(of, least, most, lazy):

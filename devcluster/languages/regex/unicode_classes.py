@@ -1,7 +1,7 @@
-"""Sets of characters as ranges: what `\\p{...}` means to Go's regular expressions, and what is the same but for case.
+"""Character sets as ranges: `\\p{...}` of Go's regular expressions, and characters that differ only in case.
 
-unicode.json is read when the first pattern asks for more than ASCII; it is written by generate_unicode.py. Source: Go's
-unicode (Unicode 17) and regexp/syntax.
+unicode.json, written by generate_unicode.py, is read when the first pattern needs more than ASCII. Source: Go's unicode
+(Unicode 17) and regexp/syntax.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""First and last of each, in order, and none beside another."""
+"""First and last character of each range, sorted, with adjacent ranges merged."""
 
 MAX_CHARACTER = 0x10FFFF
 ANY: Ranges = ((0, MAX_CHARACTER),)
@@ -40,13 +40,13 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def others(ranges: Ranges) -> Ranges:
-    """All characters that are in none of them."""
-    found, start = [], 0
+    """Return the ranges of all characters outside of `ranges`."""
+    gaps, start = [], 0
     for low, high in ranges:
         if start < low:
-            found.append((start, low - 1))
+            gaps.append((start, low - 1))
         start = high + 1
-    return (*found, (start, MAX_CHARACTER)) if start <= MAX_CHARACTER else tuple(found)
+    return (*gaps, (start, MAX_CHARACTER)) if start <= MAX_CHARACTER else tuple(gaps)
 
 
 def within(code: int, ranges: Ranges) -> bool:
@@ -61,16 +61,16 @@ def _tables() -> dict[str, Any]:
 
 
 def _unpacked(packed: list[int]) -> Ranges:
-    found, end = [], 0
+    ranges, end = [], 0
     for ahead, more in zip(packed[::2], packed[1::2], strict=True):
-        found.append((end + ahead, end + ahead + more))
+        ranges.append((end + ahead, end + ahead + more))
         end += ahead + more
-    return tuple(found)
+    return tuple(ranges)
 
 
 @cache
 def _cases() -> dict[int, tuple[int, ...]]:
-    return {each: tuple(orbit) for orbit in _tables()["cases"] for each in orbit}
+    return {char: tuple(orbit) for orbit in _tables()["cases"] for char in orbit}
 
 
 def with_other_cases(ranges: Ranges) -> Ranges:
@@ -79,7 +79,7 @@ def with_other_cases(ranges: Ranges) -> Ranges:
         more = [_ASCII_CASES.get(code, ()) for low, high in ranges for code in range(low, high + 1)]
     else:
         more = [orbit for code, orbit in _cases().items() if within(code, ranges)]
-    return joined([*ranges, *((each, each) for orbit in more for each in orbit)])
+    return joined([*ranges, *((char, char) for orbit in more for char in orbit)])
 
 
 def _canonical(name: str) -> str:
@@ -101,10 +101,10 @@ def character_class(name: str) -> Ranges | None:
     tables = _tables()
     if name == "Lc" or name in _KINDS or name in tables["categories"] or name == "Cn":
         return _category("LC" if name == "Lc" else name)
-    names = {_canonical(each): each for each in tables["scripts"]}
+    names = {_canonical(name): name for name in tables["scripts"]}
     if name in names:
         return _unpacked(tables["scripts"][names[name]])
-    aliases = {_canonical(each): category for each, category in tables["aliases"].items()}
+    aliases = {_canonical(alias): category for alias, category in tables["aliases"].items()}
     return _category(aliases[name]) if name in aliases else None
 
 
@@ -113,11 +113,11 @@ _KINDS = ("C", "L", "M", "N", "P", "S", "Z")
 
 @cache
 def _category(name: str) -> Ranges:
-    known = _tables()["categories"]
-    if name in known:
-        return _unpacked(known[name])
+    categories = _tables()["categories"]
+    if name in categories:
+        return _unpacked(categories[name])
     if name == "Cn":  # what is none of the others
-        return others(joined(pair for packed in known.values() for pair in _unpacked(packed)))
-    parts = _CASED if name == "LC" else [each for each in known if each.startswith(name)]
-    found = [pair for part in parts for pair in _category(part)]
-    return joined([*found, *_category("Cn")] if name == "C" else found)
+        return others(joined(pair for packed in categories.values() for pair in _unpacked(packed)))
+    parts = _CASED if name == "LC" else [category for category in categories if category.startswith(name)]
+    ranges = [pair for part in parts for pair in _category(part)]
+    return joined([*ranges, *_category("Cn")] if name == "C" else ranges)

@@ -7,7 +7,7 @@ import pytest
 from kubeloop.devcluster.apiextensions.served_version import version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
-from kubeloop.devcluster.languages.jsonpath import PathError, find, text_of
+from kubeloop.devcluster.languages.jsonpath import PathError, find, to_string
 from kubeloop.devcluster.languages.string_formats import has_format
 from kubeloop.devcluster.validation.common.error_list import Errors
 
@@ -185,7 +185,7 @@ def test_a_path_that_is_none_is_told():
 
 def test_values_are_printed_as_go_prints_them():
     assert [go_number(each) for each in (3, 3.0, 0.5, 1e21, 1e-7)] == ["3", "3", "0.5", "1e+21", "1e-07"]
-    assert [text_of(each) for each in ("x", True, {"b": 1, "a": 2})] == ["x", "true", '{"a":2,"b":1}']
+    assert [to_string(each) for each in ("x", True, {"b": 1, "a": 2})] == ["x", "true", '{"a":2,"b":1}']
 
 
 def test_versions_come_in_the_order_of_discovery():

@@ -1,4 +1,4 @@
-"""jq expressions: their results, without nulls, as jq has them; what is refused."""
+"""jq queries: results without nulls, as jq returns them, and unsupported expressions."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ POD = {
 RESULTS = [
     pytest.param(".", [POD], id="the value itself"),
     pytest.param(".metadata.name", ["web"], id="a path"),
-    pytest.param(".metadata.deletionTimestamp", [], id="nothing there"),
-    pytest.param(".missing.deeper", [], id="nothing of nothing"),
+    pytest.param(".metadata.deletionTimestamp", [], id="missing field"),
+    pytest.param(".missing.deeper", [], id="field of a missing field"),
     pytest.param(".status.podIP", [], id="null is no result"),
     pytest.param('.metadata.labels["x.io/y"]', ["z"], id="a key in brackets"),
     pytest.param('.metadata.labels."x.io/y"', ["z"], id="a key in quotes"),
     pytest.param('.["metadata"]["name"]', ["web"], id="brackets from the start"),
     pytest.param('."metadata".name', ["web"], id="quotes from the start"),
-    pytest.param(".spec.containers[].name", ["a", "b"], id="each of a list"),
-    pytest.param(".spec.containers.[].name", ["a", "b"], id="each, with a dot"),
+    pytest.param(".spec.containers[].name", ["a", "b"], id="iterate a list"),
+    pytest.param(".spec.containers.[].name", ["a", "b"], id="iterate, with a dot"),
     pytest.param(".spec.containers[1].ports[0]", [80], id="by number"),
     pytest.param(".spec.containers[-1].name", ["b"], id="from the end"),
     pytest.param(".spec.containers[7].name", [], id="beyond the end"),
-    pytest.param(".metadata.labels[]", ["web", "z"], id="each of a map"),
-    pytest.param('.status.conditions.[] | select( .type == "Ready" ) | .status', ["True"], id="KWOK's favourite"),
+    pytest.param(".metadata.labels[]", ["web", "z"], id="iterate a map"),
+    pytest.param('.status.conditions.[] | select( .type == "Ready" ) | .status', ["True"], id="select by equality"),
     pytest.param('.status.conditions[] | select(.type != "Ready") | .status', ["False"], id="not equal"),
     pytest.param('.status.conditions[] | select(.type == "No") | .status', [], id="none selected"),
-    pytest.param(".missing[]", [], id="iterating over null gives nothing"),
-    pytest.param(".metadata.name.x", [], id="a field of a text gives nothing"),
+    pytest.param(".missing[]", [], id="iterate null"),
+    pytest.param(".metadata.name.x", [], id="field of a string"),
     pytest.param(".missing[]?", [], id="with a question mark"),
     pytest.param(".spec.replicas // 1", [3], id="alternative not needed"),
     pytest.param(".spec.other // 1", [1], id="alternative"),
-    pytest.param(".status.ok // 5", [5], id="false counts as nothing for it"),
-    pytest.param(".status.count // 5", [0], id="zero does not"),
+    pytest.param(".status.ok // 5", [5], id="alternative of false"),
+    pytest.param(".status.count // 5", [0], id="alternative of zero"),
     pytest.param('.spec.replicas > 2 and .metadata.name == "web"', [True], id="and"),
     pytest.param(".spec.replicas < 2 or .status.ok", [False], id="or"),
     pytest.param(".status.ok | not", [True], id="not"),
@@ -67,21 +67,21 @@ RESULTS = [
     pytest.param('"7" | tonumber', [7], id="tonumber"),
     pytest.param("-.spec.replicas", [-3], id="minus"),
     pytest.param('null, 1, "a", true', [1, "a", True], id="constants"),
-    pytest.param("true == 1", [False], id="a truth is no number"),
+    pytest.param("true == 1", [False], id="a bool is not a number"),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), RESULTS)
-def test_results(text, expected):
+def test_query_results(text, expected):
     results = Query(text).results(POD)
     assert results == expected
-    assert [type(each) for each in results] == [type(each) for each in expected]
+    assert [type(result) for result in results] == [type(result) for result in expected]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not on the PATH")
 @pytest.mark.parametrize(("text", "expected"), RESULTS)
-def test_jq_itself_says_the_same(text, expected):
-    # .a.[] is jq 1.7's; a failure midway is no result for us
+def test_jq_binary_returns_the_same(text, expected):
+    # .a.[] needs jq 1.7; a query that fails midway has no results here
     done = subprocess.run(
         ["jq", "-c", re.sub(r"(?<=[\w\]])\.\[", "[", text)],
         input=json.dumps(POD),
@@ -89,8 +89,8 @@ def test_jq_itself_says_the_same(text, expected):
         text=True,
         check=False,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
-    assert [each for each in told if each is not None] == expected
+    results = [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
+    assert [result for result in results if result is not None] == expected
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_jq_itself_says_the_same(text, expected):
         (".a + 1", "unexpected '+'"),
     ],
 )
-def test_what_is_not_supported_is_refused(text, problem):
-    with pytest.raises(JqError) as refused:
+def test_unsupported_expression_is_rejected(text, problem):
+    with pytest.raises(JqError) as raised:
         Query(text)
-    assert problem in str(refused.value)
+    assert problem in str(raised.value)

@@ -1,4 +1,4 @@
-"""Go templates: what they print, as text/template, KWOK and Sprig have it, and what is refused, with its line."""
+"""Go templates: output as in text/template, KWOK and Sprig, and errors with their line."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def rendered(text: str, data: object = POD) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("plain } text {", "plain } text {", id="text alone"),
+        pytest.param("plain } text {", "plain } text {", id="plain text"),
         pytest.param("{{ .metadata.name }}", "web", id="a field"),
         pytest.param("{{.metadata.name}}-{{.spec.nodeName}}", "web-node-0", id="without spaces"),
-        pytest.param("{{ .metadata.missing }}", "<no value>", id="a field that is not there"),
-        pytest.param("{{ .metadata.missing.deeper }}", "<no value>", id="a field of nothing"),
+        pytest.param("{{ .metadata.missing }}", "<no value>", id="missing field"),
+        pytest.param("{{ .metadata.missing.deeper }}", "<no value>", id="field of nil"),
         pytest.param("{{ .status.nothing }}", "<no value>", id="null"),
         pytest.param("{{ .metadata.generation }} {{ .status.share }}", "3 0.25", id="numbers"),
         pytest.param("{{ .metadata.labels }}", "map[a-b:dashed app:web]", id="a map, sorted"),
@@ -39,12 +39,12 @@ def rendered(text: str, data: object = POD) -> str:
         pytest.param("a {{- .metadata.name -}} b", "awebb", id="trim both sides"),
         pytest.param("a\n  {{- /* a note */ -}}\n b", "ab", id="a comment that trims"),
         pytest.param("a{{/* a note\n of two lines */}}b", "ab", id="a comment"),
-        pytest.param("{{ -1 }} {{- 2 }}", "-12", id="a minus is no trim marker"),
+        pytest.param("{{ -1 }} {{- 2 }}", "-12", id="minus sign is not a trim marker"),
         pytest.param('{{ "}}" }}', "}}", id="braces in a string"),
-        pytest.param("{{ $.metadata.name }}", "web", id="the data itself"),
+        pytest.param("{{ $.metadata.name }}", "web", id="root data"),
         pytest.param("{{ $x := .metadata }}{{ $x.name }}", "web", id="a variable and its field"),
-        pytest.param("{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}", "2", id="assignment goes outwards"),
-        pytest.param("{{ $x := 1 }}{{ if true }}{{ $x := 2 }}{{ end }}{{ $x }}", "1", id="declaration does not"),
+        pytest.param("{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}", "2", id="outer assignment"),
+        pytest.param("{{ $x := 1 }}{{ if true }}{{ $x := 2 }}{{ end }}{{ $x }}", "1", id="inner declaration"),
         pytest.param("{{ (index .spec.containers 1).name }}", "b", id="a field of parentheses"),
         pytest.param('{{ .metadata.name | upper | printf "%s-%s" "x" }}', "x-WEB", id="pipes"),
         pytest.param("{{ if .status.none }}yes{{ else }}no{{ end }}", "no", id="an empty list is false"),
@@ -67,9 +67,9 @@ def rendered(text: str, data: object = POD) -> str:
             "013",
             id="break and continue",
         ),
-        pytest.param("{{ range .spec.containers }}{{ $.metadata.name }}{{ end }}", "webweb", id="the data within"),
+        pytest.param("{{ range .spec.containers }}{{ $.metadata.name }}{{ end }}", "webweb", id="root data in a range"),
         pytest.param('{{ or .missing "x" }}{{ and 1 0 }}{{ not 1 }}', "x0false", id="or, and, not"),
-        pytest.param("{{ or 1 (index .spec.containers 9) }}", "1", id="or stops where it is decided"),
+        pytest.param("{{ or 1 (index .spec.containers 9) }}", "1", id="or short-circuits"),
         pytest.param('{{ eq .status.phase "Pending" "Running" }}', "true", id="eq with several"),
         pytest.param(
             '{{ eq .missing "x" }} {{ ne 1 2 }} {{ lt 1 2 }} {{ ge "b" "a" }}', "false true true true", id="comparison"
@@ -85,9 +85,7 @@ def rendered(text: str, data: object = POD) -> str:
             '00042|a   |"b"|1.50|[1]|ff|true|%',
             id="printf",
         ),
-        pytest.param(
-            '{{ printf "%d" "x" }}{{ printf "%s" }}', "%!d(string=x)%!s(MISSING)", id="printf as Go complains"
-        ),
+        pytest.param('{{ printf "%d" "x" }}{{ printf "%s" }}', "%!d(string=x)%!s(MISSING)", id="printf error verbs"),
         pytest.param(
             '{{ .metadata.name | Quote }}{{ 3 | Quote }}{{ "a<\\"" | Quote }}', '"web""3""a\\u003c\\""', id="Quote"
         ),
@@ -124,24 +122,24 @@ def rendered(text: str, data: object = POD) -> str:
         pytest.param('{{ sha256sum "" | trunc 8 }}', "e3b0c442", id="sha256sum"),
     ],
 )
-def test_what_a_template_prints(text, expected):
+def test_template_output(text, expected):
     assert rendered(text) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        pytest.param("a\n{{ .x", 2, "unclosed action", id="no end of the action"),
-        pytest.param("\n\n{{ if .x }}", 3, "{{if}} without its {{end}}", id="no end of the branch"),
-        pytest.param("a{{ end }}", 1, "unexpected {{end}}", id="an end too many"),
+        pytest.param("a\n{{ .x", 2, "unclosed action", id="unclosed action"),
+        pytest.param("\n\n{{ if .x }}", 3, "{{if}} without its {{end}}", id="unclosed branch"),
+        pytest.param("a{{ end }}", 1, "unexpected {{end}}", id="unexpected end"),
         pytest.param("{{ if 1 }}{{ else }}{{ else }}{{ end }}", 1, "a second {{else}}", id="two else"),
-        pytest.param("{{ }}", 1, "missing value", id="nothing in it"),
+        pytest.param("{{ }}", 1, "missing value", id="empty action"),
         pytest.param("{{ if }}x{{ end }}", 1, "missing value", id="no condition"),
-        pytest.param("{{ .a\n | date }}", 2, "function 'date' is not supported", id="a function we do not have"),
+        pytest.param("{{ .a\n | date }}", 2, "function 'date' is not supported", id="unsupported function"),
         pytest.param('{{ define "x" }}{{ end }}', 1, "{{define}} is not supported", id="define"),
         pytest.param('{{ template "x" }}', 1, "{{template}} is not supported", id="template"),
         pytest.param("a\n{{ $x }}", 2, "undefined variable $x", id="a variable never declared"),
-        pytest.param("{{ if 1 }}{{ $x := 1 }}{{ end }}\n{{ $x }}", 2, "undefined variable $x", id="out of sight"),
+        pytest.param("{{ if 1 }}{{ $x := 1 }}{{ end }}\n{{ $x }}", 2, "undefined variable $x", id="out of scope"),
         pytest.param("{{ $x = 1 }}", 1, "undefined variable $x", id="assigned before declared"),
         pytest.param("{{ len }}", 1, "wrong number of arguments for len: wants 1, got 0", id="too few arguments"),
         pytest.param("{{ 1 | not 2 }}", 1, "wrong number of arguments for not: wants 1, got 2", id="too many"),
@@ -151,17 +149,17 @@ def test_what_a_template_prints(text, expected):
         pytest.param("{{ (1 }}", 1, "( that is not closed", id="parenthesis"),
         pytest.param('{{ "abc }}', 1, "a string that does not end", id="string"),
         pytest.param("{{ 1 | }}", 1, "missing value", id="nothing after the pipe"),
-        pytest.param("{{ .a ! }}", 1, "unexpected '!'", id="a sign that is none"),
-        pytest.param("{{ break }}", 1, "{{break}} outside of a range", id="break nowhere"),
+        pytest.param("{{ .a ! }}", 1, "unexpected '!'", id="unexpected character"),
+        pytest.param("{{ break }}", 1, "{{break}} outside of a range", id="break outside of a range"),
         pytest.param("{{ range .x }}{{ else }}{{ break }}{{ end }}", 1, "outside of a range", id="break in the else"),
         pytest.param("{{/* never closed", 1, "a comment that does not end", id="comment"),
     ],
 )
-def test_what_is_no_template_is_refused_with_its_line(text, line, problem):
-    with pytest.raises(TemplateError) as refused:
+def test_invalid_template_error_has_its_line(text, line, problem):
+    with pytest.raises(TemplateError) as raised:
         Template(text)
-    assert refused.value.line == line
-    assert problem in refused.value.problem
+    assert raised.value.line == line
+    assert problem in raised.value.problem
 
 
 @pytest.mark.parametrize(
@@ -177,39 +175,39 @@ def test_what_is_no_template_is_refused_with_its_line(text, line, problem):
         ("{{ upper 1 }}", "wants a string, got int"),
     ],
 )
-def test_data_that_does_not_fit_is_told(text, problem):
+def test_rendering_error_names_the_problem(text, problem):
     template = Template(text)
-    with pytest.raises(TemplateError) as failed:
+    with pytest.raises(TemplateError) as raised:
         template.render(POD)
-    assert problem in str(failed.value)
+    assert problem in str(raised.value)
 
 
-def test_functions_of_the_context_are_checked_like_all_others_and_given_at_rendering():
+def test_context_functions_are_checked_and_passed_at_rendering():
     template = Template("{{ NodeIPWith .spec.nodeName | Quote }}", context={"NodeIPWith": (1, 1)})
     assert template.render(POD, {"NodeIPWith": lambda name: f"ip of {name}"}) == '"ip of node-0"'
     with pytest.raises(TemplateError, match="not supported"):
         Template("{{ NodeIPWith 1 }}")
 
 
-def test_a_template_may_be_rendered_again_and_keeps_nothing():
+def test_template_can_be_rendered_repeatedly():
     template = Template("{{ $n := 0 }}{{ range .spec.containers }}{{ $n = add $n 1 }}{{ end }}{{ $n }}")
     assert [template.render(POD), template.render({"spec": {}}), template.render(POD)] == ["2", "0", "2"]
 
 
 @given(st.text(alphabet="{}-%/*.$|()\"`' \nabif01=:,", max_size=40))
-def test_any_text_is_a_template_or_refused(text):
+def test_any_text_is_parsed_or_rejected(text):
     try:
         template = Template(text)
-    except TemplateError as refused:
-        line = refused.line
+    except TemplateError as error:
+        line = error.line
     else:
-        template_or_error(template)
+        render_or_template_error(template)
         line = 1
     assert 1 <= line <= text.count("\n") + 1
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_pieces_of_templates_put_together_are_templates_or_refused(seed):
+def test_random_action_sequences_are_parsed_or_rejected(seed):
     rng = random.Random(seed)
     pieces = [
         "{{ if .a }}",
@@ -230,10 +228,10 @@ def test_pieces_of_templates_put_together_are_templates_or_refused(seed):
         template = Template("".join(rng.choice(pieces) for _ in range(rng.randint(1, 9))))
     except TemplateError:
         return
-    template_or_error(template)
+    render_or_template_error(template)
 
 
-def template_or_error(template: Template) -> None:
+def render_or_template_error(template: Template) -> None:
     for data in ({}, {"a": 1, "b": [{"c": 2}], "d": {"e": "x"}}):
         try:
             assert isinstance(template.render(data), str)

@@ -1,23 +1,23 @@
-"""Regular expressions in Go's language: what they match, and what Go says of those it refuses."""
+"""Go regular expressions: matches, and errors of invalid patterns."""
 
 from __future__ import annotations
 
 import pytest
 
 from kubeloop.devcluster.languages.regex.automata import Automaton
-from kubeloop.devcluster.languages.regex.go_syntax import PatternError, read
-from kubeloop.devcluster.languages.regex.patterns import matches, pattern
+from kubeloop.devcluster.languages.regex.go_syntax import PatternError, parse
+from kubeloop.devcluster.languages.regex.patterns import compile_pattern, matches
 
 LONG_S, KELVIN = "\u017f", "\u212a"
 
 
 @pytest.mark.parametrize(
-    ("regex", "text", "found"),
+    ("regex", "text", "expected"),
     [
         (r"^[[:alpha:]_]+$", "ab_", True),
         (r"[[:^digit:]]", "12", False),
         (r"^\d+\z", "12", True),
-        (r"^\d+$", "\uff11\uff12", False),  # Go's digits are those of ASCII
+        (r"^\d+$", "\uff11\uff12", False),  # Go's digits are ASCII
         (r"^a$", "a\n", False),
         (r"(?m)^b$", "a\nb\nc", True),
         (r"(?i)^ABC$", "abc", True),
@@ -25,7 +25,7 @@ LONG_S, KELVIN = "\u017f", "\u212a"
         (r"^(?i:a)b$", "AB", False),
         (r"(?i)^k+s$", f"kK{KELVIN}{LONG_S}", True),
         (r"(?i)^[^k]$", KELVIN, False),
-        (r"a(?i)b|c", "C", True),  # flags hold to the end of the group, across its choices
+        (r"a(?i)b|c", "C", True),  # flags apply to the end of the group, across alternatives
         (r"a.b", "a\nb", False),
         (r"(?s)a.b", "a\nb", True),
         (r"a$|b", "xb", True),
@@ -52,13 +52,13 @@ LONG_S, KELVIN = "\u017f", "\u212a"
         (r"[^\x00-\x{10FFFF}]", "a", False),
     ],
 )
-def test_a_pattern_matches_what_it_matches_in_go(regex: str, text: str, found: bool):
-    assert matches(regex, text) is found
-    assert Automaton(read(regex)).occurs_in(text) is found
+def test_matches_as_in_go(regex: str, text: str, expected: bool):
+    assert matches(regex, text) is expected
+    assert Automaton(parse(regex)).occurs_in(text) is expected
 
 
 @pytest.mark.parametrize(
-    ("regex", "told"),
+    ("regex", "message"),
     [
         ("[", "missing closing ]: `[`"),
         ("x[a-", "missing closing ]: `[a-`"),
@@ -66,7 +66,7 @@ def test_a_pattern_matches_what_it_matches_in_go(regex: str, text: str, found: b
         ("a)", "unexpected ): `a)`"),
         ("a**", "invalid nested repetition operator: `**`"),
         ("a+?+", "invalid nested repetition operator: `+?+`"),
-        ("a++", "invalid nested repetition operator: `++`"),  # possessive elsewhere
+        ("a++", "invalid nested repetition operator: `++`"),  # possessive in other dialects
         ("*a", "missing argument to repetition operator: `*`"),
         ("a|{2}", "missing argument to repetition operator: `{2}`"),
         ("a{1001}", "invalid repeat count: `{1001}`"),
@@ -87,13 +87,13 @@ def test_a_pattern_matches_what_it_matches_in_go(regex: str, text: str, found: b
         ("(?x)a", "invalid or unsupported Perl syntax: `(?x`"),
     ],
 )
-def test_what_go_refuses_is_refused_in_its_words_and_holds_no_value_up(regex: str, told: str):
-    with pytest.raises(PatternError) as refused:
-        pattern(regex)
-    assert str(refused.value) == f"error parsing regexp: {told}"
+def test_invalid_pattern_has_go_error_and_accepts_any_value(regex: str, message: str):
+    with pytest.raises(PatternError) as raised:
+        compile_pattern(regex)
+    assert str(raised.value) == f"error parsing regexp: {message}"
     assert matches(regex, "anything")
 
 
-def test_a_pattern_that_nests_too_deeply_is_refused_and_does_no_harm():
+def test_deeply_nested_pattern_is_rejected():
     with pytest.raises(PatternError, match="nests too deeply"):
-        pattern("(a" * 5000 + ")" * 5000)
+        compile_pattern("(a" * 5000 + ")" * 5000)
