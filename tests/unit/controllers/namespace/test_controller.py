@@ -10,26 +10,23 @@ import pytest
 
 from kubeloop.controllers.namespace import NamespaceController
 from kubeloop.devcluster.api import errors
-from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, Resource
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from support.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time
-WIDGETS: Resource[dict[str, Any]] = Resource("example.com", "v1", "Widget", "widgets", True, dict)
 
 
 @pytest.fixture
-async def emptying(object_api, running):
+async def emptying(fake_apiserver, start):
     """An API server with namespaces "ns" and "other", and a controller that runs."""
-    for name in ("ns", "other"):
-        namespace = object_api.add(NAMESPACES, name)
-        object_api.store.update(
-            NAMESPACES, {**namespace, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-        )
     traces = ReconcileTraces(clock=VirtualClock(), rng=random.Random(3))
-    controller = NamespaceController(object_api.client, object_api.informers, clock=object_api.clock, traces=traces)
-    await running(object_api.informers, controller)
-    return object_api
+    controller = NamespaceController(
+        fake_apiserver.client, fake_apiserver.informers, clock=fake_apiserver.clock, traces=traces
+    )
+    await start(fake_apiserver.informers, controller)
+    return fake_apiserver
 
 
 def conditions(api: Any, name: str = "ns") -> dict[str, tuple[str, str]]:
@@ -48,7 +45,7 @@ async def test_a_namespace_is_emptied_and_goes(emptying):
     await asyncio.sleep(3)
     assert emptying.names(NAMESPACES) == ["other"]
     for resource in (CONFIG_MAPS, DEPLOYMENTS, WIDGETS):
-        assert [each["metadata"]["namespace"] for each in emptying.store.list(resource)] == ["other"]
+        assert [each["metadata"]["namespace"] for each in emptying.objects(resource)] == ["other"]
 
 
 async def test_a_namespace_that_is_not_being_deleted_is_left_alone(emptying):
@@ -58,6 +55,10 @@ async def test_a_namespace_that_is_not_being_deleted_is_left_alone(emptying):
 
 
 async def test_resources_without_deletecollection_go_one_by_one(emptying):
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.method_not_allowed() if method == "DELETE" and path.endswith("/widgets") else None
+
+    emptying.reject = reject
     emptying.add(WIDGETS, "a")
     emptying.add(WIDGETS, "b")
     emptying.delete(NAMESPACES, "ns", namespace="")
@@ -99,29 +100,29 @@ async def test_errors_are_told_of_and_retried_while_other_resources_go(emptying)
     emptying.add(CONFIG_MAPS, "stubborn")
     emptying.add(DEPLOYMENTS, "web")
 
-    def refuse(method: str, path: str) -> errors.StatusError | None:
+    def reject(method: str, path: str) -> errors.StatusError | None:
         if method == "DELETE" and "configmaps" in path:
             return errors.forbidden(CONFIG_MAPS, "", "not now")
         return None
 
-    emptying.refuse = refuse
+    emptying.reject = reject
     emptying.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(7)
     assert emptying.names(DEPLOYMENTS) == []
     status, message = conditions(emptying)["NamespaceDeletionContentFailure"]
     assert status == "True"
     assert message.startswith("Failed to delete all resource types, 1 remaining: ")
-    emptying.refuse = lambda method, path: None
+    emptying.reject = lambda method, path: None
     await asyncio.sleep(70)
     assert emptying.names(NAMESPACES) == ["other"]
 
 
 async def test_a_failing_discovery_is_told_of_and_keeps_the_namespace(emptying):
-    emptying.refuse = lambda method, path: errors.internal("boom") if path == "/apis" else None
+    emptying.reject = lambda method, path: errors.internal("boom") if path == "/apis" else None
     emptying.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(20)
     assert conditions(emptying)["NamespaceDeletionDiscoveryFailure"][0] == "True"
-    emptying.refuse = lambda method, path: None
+    emptying.reject = lambda method, path: None
     await asyncio.sleep(120)
     assert emptying.names(NAMESPACES) == ["other"]
 
