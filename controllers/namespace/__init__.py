@@ -1,4 +1,8 @@
-"""Deletion of namespaces: `controller` sees them through, `deletion` empties them, `conditions` tells how far it is."""
+"""The namespace controller: empties namespaces that are being deleted, and then removes their finalizer.
+
+`controller` runs the deletion, `namespaced_resources_deleter` deletes the content, and `deletion_conditions` computes
+the conditions that report its progress.
+"""
 
 from kubeloop.controllers.namespace.controller import NamespaceController
 

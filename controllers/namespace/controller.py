@@ -1,4 +1,4 @@
-"""The namespace controller: empties namespaces that are being deleted, then lets them go.
+"""Namespace controller: deletes the content of terminating namespaces, then removes the finalizer "kubernetes".
 
 Source: kube-controller-manager v1.36, pkg/controller/namespace.
 """
@@ -36,10 +36,10 @@ _FINALIZER = "kubernetes"
 
 
 class NamespaceController:
-    """`run()` works until cancelled.
+    """Namespace controller; `run()` works until cancelled.
 
-    `grace_seconds`: how long a namespace is left alone after its deletion, so that every API server of a cluster has
-    seen that it takes no more objects. kube-controller-manager's 5 s; one server alone needs none.
+    grace_seconds: delay between the deletion of a namespace and that of its content, so that every API server of a
+    cluster rejects new objects in it. kube-controller-manager uses 5 s; with a single API server 0 is enough.
     """
 
     name = "namespace-controller"
@@ -59,7 +59,7 @@ class NamespaceController:
         self._clock = clock
         self._traces = traces
         self._grace_seconds = grace_seconds
-        self._content = NamespacedResourcesDeleter(client, clock=clock)
+        self._resources_deleter = NamespacedResourcesDeleter(client, clock=clock)
         queue_metrics = metrics.queue("namespace") if metrics else None
         limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.005, cap=60.0), BucketRateLimiter())
         self._queue = WorkQueue("namespace", limiter=limiter, metrics=queue_metrics, seconds=clock_seconds(clock))
@@ -69,11 +69,12 @@ class NamespaceController:
         self._namespaces = informers.informer(NAMESPACES)
         self._registration = self._namespaces.add_handler(
             ResourceEventHandlerFuncs(
-                on_add=lambda namespace, _initial: self._seen(namespace), on_update=lambda _, new: self._seen(new)
+                on_add=lambda namespace, _initial: self._enqueue_terminating(namespace),
+                on_update=lambda _, new: self._enqueue_terminating(new),
             )
         )
         self._pods = informers.informer(PODS)
-        self._pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda pod, _unknown: self._pod_gone(pod)))
+        self._pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda pod, _unknown: self._on_pod_deleted(pod)))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -81,12 +82,12 @@ class NamespaceController:
             await self._registration.wait_synced()
             tasks.create_task(self._controller.run(), name=self.name)
 
-    def _seen(self, namespace: Namespace) -> None:
+    def _enqueue_terminating(self, namespace: Namespace) -> None:
         if namespace.metadata.deletion_timestamp is not None:
             self._queue.add_after(namespace.metadata.name, self._grace_seconds)
 
-    def _pod_gone(self, pod: Pod) -> None:
-        """The last Pod of a terminating namespace is what its deletion waits for: half the grace period goes unused."""
+    def _on_pod_deleted(self, pod: Pod) -> None:
+        """Enqueue a terminating namespace whose last Pod was deleted, instead of waiting for the next round."""
         name = pod.metadata.namespace
         namespace = self._namespaces.store.get(name)
         if namespace is None or namespace.metadata.deletion_timestamp is None:
@@ -95,9 +96,10 @@ class NamespaceController:
             self._queue.add(name)
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring the deletion of namespace `name` one round further.
+        """Bring the deletion of namespace `name` one round closer to its end.
 
-        Level-based. Returns when to look again, for content that needs time to go. Raising means: retry with backoff.
+        Level-based. Returns the seconds until the next round, for content that needs time to terminate. An exception
+        means: retry with backoff.
         """
         trace = self._traces.reconcile("namespace", name)
         changed, failure = False, None
@@ -109,7 +111,7 @@ class NamespaceController:
             if not namespace.spec.finalizers or namespace.metadata.deletion_timestamp is None:
                 return None
             changed = True
-            report, seconds = await self._content.delete_all(name, namespace.metadata.deletion_timestamp)
+            report, seconds = await self._resources_deleter.delete_all(name, namespace.metadata.deletion_timestamp)
             trace.note("delete content")
             await self._write_conditions(namespace, report)
             errors = [report.discovery_error] if report.discovery_error else []
@@ -121,7 +123,7 @@ class NamespaceController:
             await self._finalize(namespace)
             trace.note("finalize")
         except NotFound:
-            return None  # it is gone
+            return None  # deleted
         except Exception as error:
             failure = str(error)
             raise
@@ -139,18 +141,18 @@ class NamespaceController:
             try:
                 return await self._client.patch(NAMESPACES, name, body, PatchType.MERGE, subresource="status")
             except Conflict:
-                namespace = await self._read_again(namespace)
+                namespace = await self._read_after_conflict(namespace)
         return namespace
 
-    async def _read_again(self, namespace: Namespace) -> Namespace:
-        """The namespace after a conflict. Raises NotFound if it is another one of the same name."""
+    async def _read_after_conflict(self, namespace: Namespace) -> Namespace:
+        """Return the namespace after a conflict. Raises RuntimeError if it was replaced by one of the same name."""
         latest = await self._client.get(NAMESPACES, namespace.metadata.name)
         if latest.metadata.uid != namespace.metadata.uid:
             raise RuntimeError("namespace uid has changed across retries")
         return latest
 
     async def _write_conditions(self, namespace: Namespace, report: DeletionReport) -> None:
-        """Tell how far the deletion is. A failure to tell must not keep it from going on."""
+        """Write the conditions that report the deletion's progress. A failure is logged and does not stop it."""
         old = namespace.status.conditions
         new = deletion_conditions(old, report, self._clock.now().replace(microsecond=0))
         if new == old:
@@ -166,16 +168,16 @@ class NamespaceController:
             log.warning("could not write the conditions of namespace %s: %s", name, error)
 
     async def _finalize(self, namespace: Namespace) -> None:
-        """Take our finalizer away; with the last one, the server removes the namespace."""
+        """Remove the finalizer "kubernetes"; without finalizers, the server removes the namespace."""
         while True:
-            whole = await self._client.get_raw(NAMESPACES, namespace.metadata.name)
-            if whole["metadata"].get("uid") != namespace.metadata.uid:
+            body = await self._client.get_raw(NAMESPACES, namespace.metadata.name)
+            if body["metadata"].get("uid") != namespace.metadata.uid:
                 return
-            spec = whole.get("spec") or {}
-            left = sorted(each for each in spec.get("finalizers") or () if each != _FINALIZER)
-            body = {**whole, "spec": {**spec, "finalizers": left}}
+            spec = body.get("spec") or {}
+            remaining = sorted(finalizer for finalizer in spec.get("finalizers") or () if finalizer != _FINALIZER)
+            update = {**body, "spec": {**spec, "finalizers": remaining}}
             try:
-                await self._client.update_raw(NAMESPACES, namespace.metadata.name, body, subresource="finalize")
+                await self._client.update_raw(NAMESPACES, namespace.metadata.name, update, subresource="finalize")
             except Conflict:
                 continue
             return

@@ -1,6 +1,6 @@
-"""What a terminating namespace tells of its deletion: five conditions. Pure functions; time is an argument.
+"""Conditions of a terminating namespace, which report the progress of its deletion.
 
-Source: pkg/controller/namespace/deletion/status_condition_utils.go.
+Pure functions; the time is an argument. Source: pkg/controller/namespace/deletion/status_condition_utils.go.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kubeloop.kube.objects.api_types import Condition
 
 
 class DeletionReport(msgspec.Struct):
-    """What one round of deleting a namespace's content found.
+    """Result of one round of deleting a namespace's content.
 
-    remaining: objects still there, per "<plural>.<group>" ("pods." for the core group); finalizers: objects per
-    finalizer. The lists hold the texts of errors.
+    remaining: number of remaining objects per "<plural>.<group>" ("pods." for the core group). finalizers: number of
+    objects per finalizer. discovery_error and content_errors: error messages.
     """
 
     discovery_error: str = ""
@@ -26,7 +26,7 @@ class DeletionReport(msgspec.Struct):
     finalizers: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-_IN_ORDER = {  # condition: (reason, message) when there is nothing to tell
+_OK_CONDITIONS = {  # condition: (reason, message) when it is false
     "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
     "NamespaceDeletionGroupVersionParsingFailure": (
         "ParsedGroupVersions",
@@ -41,42 +41,45 @@ _IN_ORDER = {  # condition: (reason, message) when there is nothing to tell
 }
 
 
-def _troubles(report: DeletionReport) -> dict[str, tuple[str, str]]:
-    """(reason, message) of the conditions that are true."""
-    found: dict[str, tuple[str, str]] = {}
+def _true_conditions(report: DeletionReport) -> dict[str, tuple[str, str]]:
+    """Return (reason, message) of the conditions that are true."""
+    true_conditions: dict[str, tuple[str, str]] = {}
     if report.discovery_error:
-        found["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", report.discovery_error)
+        true_conditions["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", report.discovery_error)
     if report.content_errors:
         errors = ", ".join(sorted(report.content_errors))
-        text = f"Failed to delete all resource types, {len(report.content_errors)} remaining: {errors}"
-        found["NamespaceDeletionContentFailure"] = ("ContentDeletionFailed", text)
+        message = f"Failed to delete all resource types, {len(report.content_errors)} remaining: {errors}"
+        true_conditions["NamespaceDeletionContentFailure"] = ("ContentDeletionFailed", message)
     if report.remaining:
-        text = _sorted_texts(report.remaining, "{} has {} resource instances")
-        found["NamespaceContentRemaining"] = ("SomeResourcesRemain", f"Some resources are remaining: {text}")
+        message = _join_sorted(report.remaining, "{} has {} resource instances")
+        true_conditions["NamespaceContentRemaining"] = (
+            "SomeResourcesRemain",
+            f"Some resources are remaining: {message}",
+        )
     if report.finalizers:
-        text = _sorted_texts(report.finalizers, "{} in {} resource instances")
-        text = f"Some content in the namespace has finalizers remaining: {text}"
-        found["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", text)
-    return found
+        message = _join_sorted(report.finalizers, "{} in {} resource instances")
+        message = f"Some content in the namespace has finalizers remaining: {message}"
+        true_conditions["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", message)
+    return true_conditions
 
 
-def _sorted_texts(counts: Mapping[str, int], form: str) -> str:
+def _join_sorted(counts: Mapping[str, int], form: str) -> str:
     return ", ".join(sorted(form.format(name, count) for name, count in counts.items()))
 
 
 def deletion_conditions(old: Sequence[Condition], report: DeletionReport, now: datetime) -> tuple[Condition, ...]:
-    """The namespace's conditions after this round; those of others stay. Equal to `old` if nothing is new."""
-    troubles = _troubles(report)
+    """Return the namespace's conditions after this round; unrelated ones are kept. Equal to `old` if none changed."""
+    true_conditions = _true_conditions(report)
     result = list(old)
-    for type_, fine in _IN_ORDER.items():
-        reason, message = troubles.get(type_, fine)
-        status = "True" if type_ in troubles else "False"
-        place = next((index for index, condition in enumerate(result) if condition.type == type_), None)
-        before = None if place is None else result[place]
+    for type_, ok in _OK_CONDITIONS.items():
+        reason, message = true_conditions.get(type_, ok)
+        status = "True" if type_ in true_conditions else "False"
+        index = next((position for position, condition in enumerate(result) if condition.type == type_), None)
+        before = None if index is None else result[index]
         since = before.last_transition_time if before is not None and before.status == status else now
         condition = Condition(type=type_, status=status, last_transition_time=since, reason=reason, message=message)
-        if place is None:
+        if index is None:
             result.append(condition)
         else:
-            result[place] = condition
+            result[index] = condition
     return tuple(result)

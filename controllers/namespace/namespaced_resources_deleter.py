@@ -1,7 +1,7 @@
-"""Deleting everything in a namespace, kind by kind, and telling how far that is.
+"""Deletion of everything in a namespace, kind by kind, with a report of the progress.
 
-Pods go first; only when none is left does the rest follow, so that no running pod loses what protects it (network
-policies above all). Source: pkg/controller/namespace/deletion/namespaced_resources_deleter.go.
+Pods are deleted first, and other kinds only when no Pod is left, so that no running Pod loses objects that protect it,
+such as network policies. Source: pkg/controller/namespace/deletion/namespaced_resources_deleter.go.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FINALIZER_ESTIMATE_SECONDS = 15
 
 
 class NamespaceContentRemaining(Exception):
-    """Some content could not be deleted, or is still there without a reason to wait for."""
+    """Some content could not be deleted, or remains although nothing delays its deletion."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
@@ -33,7 +33,7 @@ class NamespaceContentRemaining(Exception):
 
 
 class ResourceDeletionResult(msgspec.Struct):
-    """What is left of one resource after its deletion. `seconds`: an estimate of when to look again, 0 for none."""
+    """Result of deleting the objects of one resource. seconds: estimated time until they are gone, 0 if unknown."""
 
     seconds: int = 0
     count: int = 0
@@ -42,7 +42,7 @@ class ResourceDeletionResult(msgspec.Struct):
 
 
 class NamespacedResourcesDeleter:
-    """Deletes the content of namespaces. What a server serves is asked at every round: kinds come and go."""
+    """Deletes the content of namespaces. Discovers the server's resources in every round, since they can change."""
 
     def __init__(self, client: Client, *, clock: Clock) -> None:
         self._client = client
@@ -50,40 +50,40 @@ class NamespacedResourcesDeleter:
         self._served: ResourceMap | None = None
 
     async def delete_all(self, namespace: str, deleted_at: datetime) -> tuple[DeletionReport, int]:
-        """One round. Returns what it found, and the seconds after which to look again; 0: nothing to wait for.
+        """Run one round. Returns its report, and the seconds until the next round; 0 if there is nothing to wait for.
 
-        Errors are in the report; there is no content left if it has none and the seconds are 0.
+        Errors are in the report. The namespace is empty if the report has none and the seconds are 0.
         """
         report = DeletionReport()
         try:
             self._served = await ResourceMap.discover(self._client)
         except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
-            report.discovery_error = str(error)  # what was served before is deleted all the same
-        resources = self._deletable()
+            report.discovery_error = str(error)  # resources known from an earlier round are deleted all the same
+        resources = self._deletable_resources()
         seconds = 0
-        pods = [each for each in resources if each.group_resource == PODS.group_resource]
-        others = [each for each in resources if each.group_resource != PODS.group_resource]
+        pods = [resource for resource in resources if resource.group_resource == PODS.group_resource]
+        others = [resource for resource in resources if resource.group_resource != PODS.group_resource]
         for step in (pods, others):
             for resource in step:
-                left = await self._delete_resource(resource, namespace, deleted_at)
-                if left.error:
-                    report.content_errors.append(left.error)
-                if left.count:
-                    report.remaining[f"{resource.plural}.{resource.group}"] = left.count
-                    for finalizer, count in left.finalizers.items():
+                result = await self._delete_resource(resource, namespace, deleted_at)
+                if result.error:
+                    report.content_errors.append(result.error)
+                if result.count:
+                    report.remaining[f"{resource.plural}.{resource.group}"] = result.count
+                    for finalizer, count in result.finalizers.items():
                         report.finalizers[finalizer] = report.finalizers.get(finalizer, 0) + count
-                seconds = max(seconds, left.seconds)
+                seconds = max(seconds, result.seconds)
             if step is pods and (report.remaining or report.content_errors):
                 break
         return report, seconds
 
-    def _deletable(self) -> list[Resource[PartialObjectMetadata]]:
-        """The namespaced resources that can be deleted, each in its preferred version."""
-        found: dict[str, Resource[PartialObjectMetadata]] = {}
-        for each in self._served.resources if self._served is not None else ():
-            if each.namespaced and each.group_resource not in found and "delete" in self._verbs(each):
-                found[each.group_resource] = metadata_only(each)
-        return list(found.values())
+    def _deletable_resources(self) -> list[Resource[PartialObjectMetadata]]:
+        """Return the namespaced resources that can be deleted, each in its preferred version."""
+        deletable: dict[str, Resource[PartialObjectMetadata]] = {}
+        for resource in self._served.resources if self._served is not None else ():
+            if resource.namespaced and resource.group_resource not in deletable and "delete" in self._verbs(resource):
+                deletable[resource.group_resource] = metadata_only(resource)
+        return list(deletable.values())
 
     def _verbs(self, resource: Resource[Any]) -> frozenset[str]:
         return self._served.verbs(resource) if self._served is not None else frozenset()
@@ -91,37 +91,37 @@ class NamespacedResourcesDeleter:
     async def _delete_resource(
         self, resource: Resource[PartialObjectMetadata], namespace: str, deleted_at: datetime
     ) -> ResourceDeletionResult:
-        left = ResourceDeletionResult()
+        result = ResourceDeletionResult()
         try:
-            left.seconds = await self._graceful_seconds(resource, namespace, deleted_at)
-            await self._delete_items(resource, namespace)
+            result.seconds = await self._remaining_grace_seconds(resource, namespace, deleted_at)
+            await self._delete_objects(resource, namespace)
             items = await self._list(resource, namespace)
         except (ApiError, ServerUnreachable) as error:
-            left.error = str(error)
-            return left
+            result.error = str(error)
+            return result
         if items is None:
-            return left
-        left.count = len(items)
+            return result
+        result.count = len(items)
         if not items:
-            left.seconds = 0
-            return left
+            result.seconds = 0
+            return result
         for item in items:
-            left.finalizers.update(item.metadata.finalizers)
-        if not left.seconds:
-            if left.finalizers:
-                left.seconds = _FINALIZER_ESTIMATE_SECONDS
+            result.finalizers.update(item.metadata.finalizers)
+        if not result.seconds:
+            if result.finalizers:
+                result.seconds = _FINALIZER_ESTIMATE_SECONDS
             else:
                 kind = f"{resource.group}/{resource.version}, Resource={resource.plural}"
-                left.error = f"unexpected items still remain in namespace: {namespace} for gvr: {kind}"
-        return left
+                result.error = f"unexpected items still remain in namespace: {namespace} for gvr: {kind}"
+        return result
 
-    async def _delete_items(self, resource: Resource[PartialObjectMetadata], namespace: str) -> None:
-        """All at once if the server can, else one by one. In the background: nothing is to be orphaned here."""
+    async def _delete_objects(self, resource: Resource[PartialObjectMetadata], namespace: str) -> None:
+        """Delete all objects, with one request if supported. Background propagation: dependents are not orphaned."""
         if "deletecollection" in self._verbs(resource):
             try:
                 await self._client.delete_collection(resource, namespace, propagation_policy="Background")
             except (MethodNotAllowed, NotFound):
-                pass  # discovery promised too much
+                pass  # not supported, although discovery lists it
             else:
                 return
         for item in await self._list(resource, namespace) or ():
@@ -133,7 +133,7 @@ class NamespacedResourcesDeleter:
     async def _list(
         self, resource: Resource[PartialObjectMetadata], namespace: str
     ) -> list[PartialObjectMetadata] | None:
-        """The objects' metadata; None if the resource cannot be listed."""
+        """Return the metadata of the objects; None if the resource cannot be listed."""
         if "list" not in self._verbs(resource):
             return None
         try:
@@ -141,8 +141,8 @@ class NamespacedResourcesDeleter:
         except (MethodNotAllowed, NotFound):
             return None
 
-    async def _graceful_seconds(self, resource: Resource[Any], namespace: str, deleted_at: datetime) -> int:
-        """The longest grace period of pods that run here; 0 for other resources, and once that time has passed."""
+    async def _remaining_grace_seconds(self, resource: Resource[Any], namespace: str, deleted_at: datetime) -> int:
+        """Return the longest grace period of running Pods; 0 for other resources, and once that time has passed."""
         if resource.group_resource != PODS.group_resource:
             return 0
         longest = 0
