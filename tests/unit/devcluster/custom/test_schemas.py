@@ -7,7 +7,6 @@ import pytest
 from kubeloop.devcluster.apiextensions.served_version import version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
-from kubeloop.devcluster.languages.jsonpath import PathError, find, to_string
 from kubeloop.devcluster.languages.string_formats import has_format
 from kubeloop.devcluster.validation.common.error_list import Errors
 
@@ -151,41 +150,8 @@ def test_items_of_sets_and_keyed_lists_are_there_once():
     assert [(each["field"], each["message"]) for each in errors] == [("s[2]", 'Duplicate value: "a"')]
 
 
-OBJECT = {
-    "status": {"conditions": [{"type": "A", "status": "False"}, {"type": "Ready", "status": "True", "n": 3}]},
-    "metadata": {"labels": {"a.b/c": "v"}},
-    "list": [1, 2, 3],
-}
-
-
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        (".list[1]", [2]),
-        (".list[-1]", [3]),
-        (".list[0:2]", [1, 2]),
-        (".list[*]", [1, 2, 3]),
-        ('.status.conditions[?(@.type=="Ready")].status', ["True"]),
-        (".status.conditions[?(@.n>2)].type", ["Ready"]),
-        (".status.conditions[?(@.n)].type", ["Ready"]),
-        (r".metadata.labels.a\.b/c", ["v"]),
-        (".metadata.labels['a.b/c']", ["v"]),
-        (".nothing.here", []),
-        ("..type", ["A", "Ready"]),
-    ],
-)
-def test_paths_find_what_they_name(path: str, found: list[Any]):
-    assert find(path, OBJECT) == found
-
-
-def test_a_path_that_is_none_is_told():
-    with pytest.raises(PathError):
-        find(".list[1", OBJECT)
-
-
 def test_values_are_printed_as_go_prints_them():
     assert [go_number(each) for each in (3, 3.0, 0.5, 1e21, 1e-7)] == ["3", "3", "0.5", "1e+21", "1e-07"]
-    assert [to_string(each) for each in ("x", True, {"b": 1, "a": 2})] == ["x", "true", '{"a":2,"b":1}']
 
 
 def test_versions_come_in_the_order_of_discovery():
