@@ -19,20 +19,8 @@ from kubeloop.devcluster.validation.apps import controller_revision, daemonset, 
 from kubeloop.devcluster.validation.batch import cronjob, job, job_status
 from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.devcluster.validation.common.object_meta import NameCheck, path_segment
-from kubeloop.devcluster.validation.core import (
-    configmap_secret,
-    endpoints,
-    event,
-    limit_range,
-    namespace,
-    node,
-    persistent_volume,
-    persistent_volume_claim,
-    pod_template,
-    replication_controller,
-    resource_quota,
-    service,
-)
+from kubeloop.devcluster.validation.core import (configmap_secret, endpoints, event, limit_range, namespace, node, persistent_volume, pod_template, replication_controller, resource_quota, service)
+from kubeloop.devcluster.validation.core import (persistent_volume_claim)
 from kubeloop.devcluster.validation.networking import endpoint_slice, ingress, ip_address, network_policy, service_cidr
 from kubeloop.devcluster.validation.pod import pod_spec, pod_status, pod_subresources, pod_update
 from kubeloop.devcluster.validation.storage import (

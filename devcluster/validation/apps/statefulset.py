@@ -15,7 +15,7 @@ from kubeloop.devcluster.validation.common.field_checks import (
     positive_int_or_percent,
     selector_matches,
 )
-from kubeloop.devcluster.validation.core.persistent_volume_claim import claim_spec
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import claim_spec
 from kubeloop.devcluster.validation.pod.pod_spec import pod_template_metadata, pod_template_spec
 from kubeloop.kube.json_object import JSON
 

@@ -9,12 +9,7 @@ from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Errors
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.common.object_meta import kube_finalizers, object_meta
-from kubeloop.devcluster.validation.core.persistent_volume_claim import (
-    access_modes,
-    basic_quantity,
-    class_name,
-    volume_mode,
-)
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (access_modes, basic_quantity, class_name, volume_mode)
 from kubeloop.devcluster.validation.pod.scheduling import node_selector
 from kubeloop.devcluster.validation.pod.volumes import SHARED, TOLD_AS, csi_driver_name
 from kubeloop.kube.json_object import JSON

@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import Errors
 from kubeloop.devcluster.validation.common.field_checks import labels, local_path, local_path_not_reserved
 from kubeloop.devcluster.validation.common.object_meta import annotation_map
-from kubeloop.devcluster.validation.core.persistent_volume_claim import claim_spec
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import claim_spec
 from kubeloop.devcluster.validation.pod.containers import VOLUME_FIELDS, field_reference, resource_reference
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity

@@ -1,0 +1,84 @@
+"""Validation of a PersistentVolumeClaimSpec, for claims, StatefulSets and ephemeral volumes.
+
+Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from kubeloop.devcluster.api.name_checks import dns_label
+from kubeloop.devcluster.api.name_checks import dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE
+from kubeloop.devcluster.validation.common.field_checks import label_selector
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.quantities import parse_quantity
+from kubeloop.kube.quantities import value
+
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+
+
+def access_modes(errors: Errors, path: str, modes: Sequence[str]) -> None:
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            errors.not_supported(path, mode, _ACCESS_MODES)
+    if "ReadWriteOncePod" in modes and any(mode in _ACCESS_MODES and mode != "ReadWriteOncePod" for mode in modes):
+        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes")
+
+
+def volume_mode(errors: Errors, path: str, mode: str | None) -> None:
+    if mode is not None and mode not in ("Block", "Filesystem"):
+        errors.not_supported(path, mode, ("Block", "Filesystem"))
+
+
+def class_name(errors: Errors, path: str, name: str | None) -> None:
+    if name:
+        errors.invalid_each(path, name, dns_subdomain(name))
+
+
+def claim_spec(errors: Errors, path: str, spec: JSON, before: JSON | None = None) -> None:
+    """`before`: the stored one, whose data source may have a group that is wrong."""
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        errors.required(f"{path}.accessModes", "at least 1 access mode is required")
+    label_selector(errors, f"{path}.selector", spec.get("selector"))
+    access_modes(errors, f"{path}.accessModes", modes)
+    storage = spec.get("resources", {}).get("requests", {}).get("storage")
+    if storage is None:
+        errors.required(f"{path}.resources[storage]")
+    elif parse_quantity(storage).sign <= 0:
+        errors.invalid(f"{path}.resources[storage]", storage, NOT_POSITIVE)
+    class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
+    volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    sources = [(before or {}).get(name) or {} for name in ("dataSource", "dataSourceRef")]
+    any_group = any(each.get("apiGroup") is not None for each in sources)
+    if source is not None:
+        _data_source(errors, f"{path}.dataSource", source, any_group=any_group)
+    if reference is not None:
+        _data_source(errors, f"{path}.dataSourceRef", reference, any_group=any_group)
+        namespace = reference.get("namespace", "")
+        if namespace:
+            errors.invalid_each(f"{path}.dataSourceRef.namespace", namespace, dns_label(namespace))
+            if source is not None:
+                wrong = "may not be specified when dataSourceRef.namespace is specified"
+                errors.invalid(path, {}, wrong)  # what Kubernetes shows is a path, which prints as an empty object
+        elif source is not None and any(source.get(n) != reference.get(n) for n in ("apiGroup", "kind", "name")):
+            errors.invalid(path, {}, "must match dataSourceRef")
+    class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
+
+
+def _data_source(errors: Errors, path: str, source: JSON, *, any_group: bool) -> None:
+    for name in ("name", "kind"):
+        if not source.get(name):
+            errors.required(f"{path}.{name}")
+    group = source.get("apiGroup") or ""
+    if not group and source.get("kind") != "PersistentVolumeClaim":
+        wrong = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        errors.invalid(path, source.get("kind", ""), wrong)
+    elif group and not any_group:
+        errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
+
+
+def basic_quantity(errors: Errors, path: str, quantity: str) -> None:
+    if value(quantity) < 0:
+        errors.invalid(path, value(quantity), "must be a valid resource quantity")
