@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
 
@@ -173,9 +173,9 @@ def _policy_in(store: Store, namespace: str) -> _Policy | None:
     return _read(labels)[0] if any(name.startswith(_LABELS) for name in labels) else None
 
 
-def _read(labels: Mapping[str, str]) -> tuple[_Policy, Errors]:
+def _read(labels: Mapping[str, str]) -> tuple[_Policy, ErrorList]:
     """The policy that labels choose, and what is wrong with them: then enforce is as strict as can be, warn is not."""
-    wrong = Errors()
+    wrong = ErrorList()
     enforced, of_enforced = _level(labels, "enforce", wrong), _minor(labels, "enforce", wrong)
     _level(labels, "audit", wrong)
     _minor(labels, "audit", wrong)
@@ -188,7 +188,7 @@ def _read(labels: Mapping[str, str]) -> tuple[_Policy, Errors]:
     return _Policy(enforce, warn), wrong
 
 
-def _level(labels: Mapping[str, str], mode: str, wrong: Errors) -> str | None:
+def _level(labels: Mapping[str, str], mode: str, wrong: ErrorList) -> str | None:
     """None if the label is not there, "" if it is wrong."""
     level = labels.get(f"{_LABELS}{mode}")
     if level is None or level in _LEVELS:
@@ -197,7 +197,7 @@ def _level(labels: Mapping[str, str], mode: str, wrong: Errors) -> str | None:
     return ""
 
 
-def _minor(labels: Mapping[str, str], mode: str, wrong: Errors) -> int | None:
+def _minor(labels: Mapping[str, str], mode: str, wrong: ErrorList) -> int | None:
     version = labels.get(f"{_LABELS}{mode}-version", "latest")
     if version == "latest":
         return None

@@ -38,7 +38,7 @@ from kubeloop.devcluster.languages.cel.types import (
     schema_decl_type,
 )
 from kubeloop.devcluster.languages.cel.values import NONE, CelError, Optional
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 BUDGET = 10_000_000
@@ -375,7 +375,7 @@ class Findings:
 
     def __init__(self, allowance: Allowance | None = None) -> None:
         self.allowance = allowance or Allowance()
-        self.errors = Errors()
+        self.errors = ErrorList()
         self.warnings: list[str] = []
         self.budget = BUDGET
         self.exhausted = False
@@ -386,7 +386,7 @@ class Findings:
         return False
 
     def refuse(self, rule: Rule, path: str, value: Any, detail: str, type_: str, *, ratcheted: bool) -> None:
-        errors = Errors() if ratcheted else self.errors
+        errors = ErrorList() if ratcheted else self.errors
         whole = type_ in ("object", "array")
         match rule.given.get("reason"):
             case "FieldValueForbidden":
@@ -430,7 +430,7 @@ class Costs:
         if cost >= SCHEMA_LIMIT // 100:
             self._most = sorted([*self._most, (cost, path)], key=lambda each: -each[0])[:4]
 
-    def check(self, errors: Errors, path: str) -> None:
+    def check(self, errors: ErrorList, path: str) -> None:
         if self._total <= SCHEMA_LIMIT:
             return
         for _, where in self._most:
@@ -450,7 +450,7 @@ def _too_much(what: str, cost: int, limit: int) -> str:
 
 
 def check_rules(
-    errors: Errors, schema: Schema, path: str, *, root: bool, times: int | None, uncorrelated: str, costs: Costs
+    errors: ErrorList, schema: Schema, path: str, *, root: bool, times: int | None, uncorrelated: str, costs: Costs
 ) -> None:
     """The rules right at a schema: do they compile, are they cheap enough, may they ask for what was before?
 

@@ -16,7 +16,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.languages.string_formats import is_known
 from kubeloop.devcluster.registry.custom_resource_definitions import APPROVED, approval, is_protected
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.kind_validators import Rule
 from kubeloop.kube.json_object import JSON
 
@@ -32,7 +32,7 @@ _SHARED = {
 """Parts of versions, and where they stand if all versions have the same."""
 
 
-def definition_create(errors: Errors, obj: JSON) -> None:
+def definition_create(errors: ErrorList, obj: JSON) -> None:
     """A new definition."""
     spec, name = obj["spec"], obj["metadata"].get("name", "")
     if name != f"{(spec.get('names') or {}).get('plural', '')}.{spec.get('group', '')}":
@@ -45,7 +45,7 @@ def definition_create(errors: Errors, obj: JSON) -> None:
     _unknown_fields(errors, spec)
 
 
-def definition_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def definition_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     """A definition against the one before it."""
     if obj["spec"] == old["spec"] and obj["metadata"].get("annotations") == old["metadata"].get("annotations"):
         return
@@ -68,19 +68,19 @@ def definition_update(errors: Errors, obj: JSON, old: JSON) -> None:
         _unknown_fields(errors, spec)
 
 
-def definition_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def definition_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     """A status that somebody writes."""
     if obj.get("status") != old.get("status"):
         _status(errors, obj)
 
 
-def _unknown_fields(errors: Errors, spec: JSON) -> None:
+def _unknown_fields(errors: ErrorList, spec: JSON) -> None:
     if spec.get("preserveUnknownFields"):
         told = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         errors.invalid("spec.preserveUnknownFields", True, told)
 
 
-def _approval(errors: Errors, obj: JSON) -> None:
+def _approval(errors: ErrorList, obj: JSON) -> None:
     _, reason, message = approval(obj)
     path = f"metadata.annotations[{APPROVED}]"
     if reason == "MissingAnnotation":
@@ -92,11 +92,11 @@ def _approval(errors: Errors, obj: JSON) -> None:
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-def _status(errors: Errors, obj: JSON) -> None:
+def _status(errors: ErrorList, obj: JSON) -> None:
     _names(errors, (obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
 
 
-def _stored_versions(errors: Errors, obj: JSON) -> None:
+def _stored_versions(errors: ErrorList, obj: JSON) -> None:
     stored, path = (obj.get("status") or {}).get("storedVersions"), "status.storedVersions"
     if not stored:
         errors.invalid(path, stored, "must have at least one stored version")
@@ -118,7 +118,7 @@ def _stored_versions(errors: Errors, obj: JSON) -> None:
 # --- spec -------------------------------------------------------------------------------------------------------------
 
 
-def _spec(errors: Errors, spec: JSON) -> None:
+def _spec(errors: ErrorList, spec: JSON) -> None:
     group, versions = spec.get("group", ""), spec.get("versions") or []
     if not group:
         errors.required("spec.group")
@@ -166,14 +166,14 @@ def _has_status(version: JSON) -> bool:
     return "status" in (version.get("subresources") or {})
 
 
-def _one_of(errors: Errors, path: str, value: str, accepted: tuple[str, ...]) -> None:
+def _one_of(errors: ErrorList, path: str, value: str, accepted: tuple[str, ...]) -> None:
     if not value:
         errors.required(path)
     elif value not in accepted:
         errors.not_supported(path, value, accepted)
 
 
-def _names(errors: Errors, names: JSON, path: str) -> None:
+def _names(errors: ErrorList, names: JSON, path: str) -> None:
     for name in ("plural", "singular"):
         if names.get(name) and (wrong := dns_1035_label(names[name])):
             errors.invalid(f"{path}.{name}", names[name], ",".join(wrong))
@@ -191,7 +191,7 @@ def _names(errors: Errors, names: JSON, path: str) -> None:
             errors.invalid(f"{path}.categories[{index}]", category, ",".join(wrong))
 
 
-def _deprecation(errors: Errors, version: JSON, path: str) -> None:
+def _deprecation(errors: ErrorList, version: JSON, path: str) -> None:
     warning, path = version.get("deprecationWarning"), f"{path}.deprecationWarning"
     if warning is None:
         return
@@ -212,12 +212,12 @@ def _deprecation(errors: Errors, version: JSON, path: str) -> None:
 # --- parts of versions ------------------------------------------------------------------------------------------------
 
 
-def _part(errors: Errors, part: str, version: JSON, path: str, *, has_status: bool) -> None:
+def _part(errors: ErrorList, part: str, version: JSON, path: str, *, has_status: bool) -> None:
     schema: Schema | None = (version.get("schema") or {}).get("openAPIV3Schema")
     match part:
         case "schema":
             if schema is not None:
-                found = Errors()
+                found = ErrorList()
                 check_schema(found, schema, path, has_status=has_status)
                 errors.extend(found)
         case "subresources":
@@ -231,7 +231,7 @@ def _part(errors: Errors, part: str, version: JSON, path: str, *, has_status: bo
                 _selectable(errors, version[part], schema, path)
 
 
-def _scale(errors: Errors, scale: JSON, path: str) -> None:
+def _scale(errors: ErrorList, scale: JSON, path: str) -> None:
     for name, parent in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
         given = scale.get(name, "")
         if not given:
@@ -250,7 +250,7 @@ def _scale(errors: Errors, scale: JSON, path: str) -> None:
             errors.invalid(f"{path}.labelSelectorPath", selector, told)
 
 
-def _column(errors: Errors, column: JSON, path: str) -> None:
+def _column(errors: ErrorList, column: JSON, path: str) -> None:
     if not column.get("name"):
         errors.required(f"{path}.name")
     types = f"must be one of {','.join(_COLUMN_TYPES)}"
@@ -266,7 +266,7 @@ def _column(errors: Errors, column: JSON, path: str) -> None:
         errors.invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
-def _selectable(errors: Errors, fields: list[JSON], schema: Schema | None, path: str) -> None:
+def _selectable(errors: ErrorList, fields: list[JSON], schema: Schema | None, path: str) -> None:
     if schema is None:
         told = "may only be set when `version.schema.openAPIV3Schema` is not included"
         errors.invalid(path, "", told if "versions" in path else "may only be set when validations.schema is included")
@@ -296,7 +296,7 @@ def _selectable(errors: Errors, fields: list[JSON], schema: Schema | None, path:
         errors.too_many(path, len(seen), _MAX_SELECTABLE)
 
 
-def _conversion(errors: Errors, conversion: JSON) -> None:
+def _conversion(errors: ErrorList, conversion: JSON) -> None:
     path, strategy = "spec.conversion", conversion.get("strategy", "")
     _one_of(errors, f"{path}.strategy", strategy, ("None", "Webhook"))
     webhook = conversion.get("webhook")
@@ -320,7 +320,7 @@ def _conversion(errors: Errors, conversion: JSON) -> None:
     _review_versions(errors, versions or [], f"{path}.conversionReviewVersions")
 
 
-def _review_versions(errors: Errors, versions: list[str], path: str) -> None:
+def _review_versions(errors: ErrorList, versions: list[str], path: str) -> None:
     if not versions:
         errors.required(path)
         return
@@ -334,7 +334,7 @@ def _review_versions(errors: Errors, versions: list[str], path: str) -> None:
         errors.invalid(path, versions, "must include at least one of v1, v1beta1")
 
 
-def _webhook_url(errors: Errors, text: str, path: str) -> None:
+def _webhook_url(errors: ErrorList, text: str, path: str) -> None:
     """Source: apiserver pkg/util/webhook/validation.go."""
     form = "; desired format: https://host[/path]"
     try:
@@ -355,7 +355,7 @@ def _webhook_url(errors: Errors, text: str, path: str) -> None:
         errors.invalid(path, url.query, "query parameters are not permitted in the URL")
 
 
-def _webhook_service(errors: Errors, service: JSON, path: str) -> None:
+def _webhook_service(errors: ErrorList, service: JSON, path: str) -> None:
     if not service.get("namespace"):
         errors.required(f"{path}.name")  # kube-apiserver takes the one for the other here
     if not service.get("name"):

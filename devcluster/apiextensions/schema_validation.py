@@ -27,7 +27,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.apiextensions.value_validation import same, validate
 from kubeloop.devcluster.languages.regex.go_syntax import PatternError
 from kubeloop.devcluster.languages.regex.patterns import compile_pattern
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -45,7 +45,7 @@ _INT_OR_STRING_TYPES = [{"type": "integer"}, {"type": "string"}]
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 
-def check_schema(errors: Errors, schema: Schema, path: str, *, has_status: bool) -> None:
+def check_schema(errors: ErrorList, schema: Schema, path: str, *, has_status: bool) -> None:
     """All rules of one version's schema; `path` is that of openAPIV3Schema's parent."""
     where = f"{path}.openAPIV3Schema"
     if has_status:
@@ -53,7 +53,7 @@ def check_schema(errors: Errors, schema: Schema, path: str, *, has_status: bool)
     if schema.get("nullable"):
         errors.forbidden(f"{where}.nullable", "nullable cannot be true at the root")
     unsupported = _unsupported(schema)
-    found = Errors()
+    found = ErrorList()
     if not unsupported:
         _structural(found, schema, "root", where)
         _complete(found, {name: schema[name] for name in _JUNCTORS if name in schema}, schema, where, where)
@@ -69,7 +69,7 @@ def check_schema(errors: Errors, schema: Schema, path: str, *, has_status: bool)
         errors.invalid(where, "", unsupported)
 
 
-def _check_root_with_status(errors: Errors, schema: Schema, where: str) -> None:
+def _check_root_with_status(errors: ErrorList, schema: Schema, where: str) -> None:
     """Only what is kept if the schema of the status is taken out."""
     if schema.get("type") not in (None, "", "object"):
         told = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
@@ -95,7 +95,7 @@ def _unsupported(schema: Schema) -> str:
     return next((told for each in below if (told := _unsupported(each))), "")
 
 
-def _compile_rules(errors: Errors, wrong: list[str], schema: Schema, where: str) -> None:
+def _compile_rules(errors: ErrorList, wrong: list[str], schema: Schema, where: str) -> None:
     """Rules of schemas that have nothing wrong in or below them. `wrong`: paths of what is."""
     from kubeloop.devcluster.apiextensions.cel_rules import (  # only those who have rules need the compiler
         Costs,
@@ -138,7 +138,7 @@ _EMPTY_TYPES = {
 }
 
 
-def _structural(errors: Errors, schema: Schema, level: str, path: str) -> None:
+def _structural(errors: ErrorList, schema: Schema, level: str, path: str) -> None:
     type_, items = schema.get("type") or "", schema.get("items")
     properties = schema.get("properties") or {}
     if type_ == "array" and items is None:
@@ -172,7 +172,7 @@ def _structural(errors: Errors, schema: Schema, level: str, path: str) -> None:
         errors.required(f"{path}.properties", told)
 
 
-def _structural_type(errors: Errors, schema: Schema, level: str, path: str) -> None:
+def _structural_type(errors: ErrorList, schema: Schema, level: str, path: str) -> None:
     type_ = schema.get("type") or ""
     if schema.get(EMBEDDED) and type_ != "object":
         told = f"must be object if {EMBEDDED} is true"
@@ -186,7 +186,7 @@ def _structural_type(errors: Errors, schema: Schema, level: str, path: str) -> N
         errors.invalid(f"{path}.type", type_, "must be object at the root")
 
 
-def _metadata(errors: Errors, schema: Schema, level: str, checked: bool, path: str) -> None:
+def _metadata(errors: ErrorList, schema: Schema, level: str, checked: bool, path: str) -> None:
     if checked and schema.get("type") != "object":
         errors.invalid(f"{path}.type", schema.get("type", ""), "must be object")
     if level == "root":
@@ -204,7 +204,7 @@ _STRUCTURE = {
 }  # fmt: skip
 
 
-def _value_rules(errors: Errors, schema: Schema, path: str) -> None:
+def _value_rules(errors: ErrorList, schema: Schema, path: str) -> None:
     """What value validation may say."""
     all_of, any_of = schema.get("allOf") or [], schema.get("anyOf") or []
     int_or_string = any_of == _INT_OR_STRING_TYPES
@@ -244,7 +244,7 @@ _FORBIDDEN_IN_VALUES = (
 )
 
 
-def _nested(errors: Errors, schema: Schema, path: str) -> None:
+def _nested(errors: ErrorList, schema: Schema, path: str) -> None:
     _value_rules(errors, schema, path)
     if isinstance(schema.get("items"), dict):
         _nested(errors, schema["items"], f"{path}.items")
@@ -257,7 +257,7 @@ def _nested(errors: Errors, schema: Schema, path: str) -> None:
         errors.forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
 
 
-def _complete(errors: Errors, nested: Schema, schema: Schema, path: str, at: str) -> None:
+def _complete(errors: ErrorList, nested: Schema, schema: Schema, path: str, at: str) -> None:
     """Every field and list in the root's value validation is specified by the structure as well."""
     items, ours = nested.get("items"), schema.get("items")
     if isinstance(items, dict):
@@ -281,7 +281,7 @@ def _complete(errors: Errors, nested: Schema, schema: Schema, path: str, at: str
 # --- defaults ---------------------------------------------------------------------------------------------------------
 
 
-def _defaults(errors: Errors, schema: Schema, path: str, *, root: bool = False, in_metadata: bool = False) -> None:
+def _defaults(errors: ErrorList, schema: Schema, path: str, *, root: bool = False, in_metadata: bool = False) -> None:
     """Defaults have known fields only, and are valid."""
     default = schema.get("default")
     if default is not None and not in_metadata:
@@ -293,7 +293,7 @@ def _defaults(errors: Errors, schema: Schema, path: str, *, root: bool = False, 
             return
         if not same(pruned, default):
             errors.invalid(where, default, "must not have unknown fields")
-        found = Errors()
+        found = ErrorList()
         check_embedded(found, default, schema, where)
         if not found:
             validate(found, default, schema, path=where)
@@ -308,7 +308,7 @@ def _defaults(errors: Errors, schema: Schema, path: str, *, root: bool = False, 
         _defaults(errors, each, f"{path}.properties[{name}]", in_metadata=inside)
 
 
-def _obey_rules(errors: Errors, default: Any, schema: Schema, path: str, *, root: bool) -> None:
+def _obey_rules(errors: ErrorList, default: Any, schema: Schema, path: str, *, root: bool) -> None:
     from kubeloop.devcluster.apiextensions.cel_rules import Findings, Ratchet, RuleTree  # see _compile_rules()
 
     found = Findings()
@@ -331,7 +331,13 @@ _NOT_SUPPORTED = (
 
 
 def _openapi(
-    errors: Errors, schema: Schema, path: str, *, root: bool = False, no_defaults: str = "", in_metadata: bool = False
+    errors: ErrorList,
+    schema: Schema,
+    path: str,
+    *,
+    root: bool = False,
+    no_defaults: str = "",
+    in_metadata: bool = False,
 ) -> None:
     """`no_defaults`: why there may be none here, "" if there may."""
     type_, items = schema.get("type") or "", schema.get("items")
@@ -371,7 +377,7 @@ def _openapi(
     _extensions(errors, schema, path)
 
 
-def _extensions(errors: Errors, schema: Schema, path: str) -> None:
+def _extensions(errors: ErrorList, schema: Schema, path: str) -> None:
     if schema.get(PRESERVE) is False:
         errors.invalid(f"{path}.{PRESERVE}", False, "must be true or undefined")
     map_type, list_type = schema.get(MAP_TYPE), schema.get(LIST_TYPE)
@@ -406,7 +412,7 @@ def _extensions(errors: Errors, schema: Schema, path: str) -> None:
         _rule(errors, schema, rule, f"{path}.{RULES}[{index}]")
 
 
-def _needs_type(errors: Errors, schema: Schema, type_: str, extension: str, path: str) -> bool:
+def _needs_type(errors: ErrorList, schema: Schema, type_: str, extension: str, path: str) -> bool:
     """Tell if the schema is of another type than its extension needs."""
     given = schema.get("type") or ""
     if given == type_:
@@ -419,7 +425,7 @@ def _needs_type(errors: Errors, schema: Schema, type_: str, extension: str, path
     return True
 
 
-def _keyed_list(errors: Errors, schema: Schema, keys: list[str], items: Schema | None, path: str) -> None:
+def _keyed_list(errors: ErrorList, schema: Schema, keys: list[str], items: Schema | None, path: str) -> None:
     if not keys:
         errors.required(f"{path}.{LIST_KEYS}", f"must not be empty if {LIST_TYPE} is map")
     if items is None:
@@ -441,7 +447,7 @@ def _keyed_list(errors: Errors, schema: Schema, keys: list[str], items: Schema |
             errors.invalid(f"{path}.{LIST_KEYS}", keys, "must not contain duplicate entries")
 
 
-def _key_properties(errors: Errors, keys: list[str], items: Schema, path: str) -> None:
+def _key_properties(errors: ErrorList, keys: list[str], items: Schema, path: str) -> None:
     properties, required = items.get("properties") or {}, items.get("required") or ()
     for key in keys:
         if key not in properties:
@@ -454,7 +460,7 @@ def _key_properties(errors: Errors, keys: list[str], items: Schema, path: str) -
             errors.forbidden(f"{where}.nullable", f"this property is in {LIST_KEYS}, so it cannot be nullable")
 
 
-def _rule(errors: Errors, schema: Schema, rule: JSON, path: str) -> None:
+def _rule(errors: ErrorList, schema: Schema, rule: JSON, path: str) -> None:
     """A rule as text; _compile_rules() does the rest."""
     text, message = rule.get("rule") or "", rule.get("message") or ""
     if not text.strip():

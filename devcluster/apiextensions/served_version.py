@@ -38,7 +38,7 @@ from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.printers.formatting import human_duration
 from kubeloop.devcluster.registry.scale import scale_document
 from kubeloop.devcluster.serializer.decoding import DecodeError
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     STANDARD_FINALIZERS,
     object_meta,
@@ -137,7 +137,7 @@ class Version:
         except MetadataError as error:
             if not error.path:
                 raise DecodeError(str(error)) from error
-            found = Errors()
+            found = ErrorList()
             found.invalid(error.path, error.value, str(error))
             raise DecodeError(f"{error.path}: {found[0]['message']}") from error
         return obj, [f'unknown field "{path}"' for path in unknown]
@@ -192,7 +192,7 @@ class Version:
         if api_version != resource.api_version:
             told = f"the API version in the data ({api_version}) does not match the expected API version "
             return errors.bad_request(f"{told}({resource.api_version})")
-        found = Errors()
+        found = ErrorList()
         found.invalid("kind", kind, f"must be {resource.kind}")
         return errors.invalid(resource.group, kind, (obj.get("metadata") or {}).get("name", ""), found)
 
@@ -273,7 +273,7 @@ class Version:
 
     def validate_create(self, obj: JSON) -> list[JSON]:
         """Causes against creating `obj`."""
-        found, metadata = Errors(), obj["metadata"]
+        found, metadata = ErrorList(), obj["metadata"]
         object_meta(found, metadata, namespaced=self.served.resource.namespaced, name_check=dns_subdomain)
         validate(found, obj, self.schema)
         self._check_scale(found, obj)
@@ -285,7 +285,7 @@ class Version:
 
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
         """Causes against replacing `old` by `obj`; what was wrong before may stay as it was."""
-        found, metadata, before = Errors(), obj["metadata"], old["metadata"]
+        found, metadata, before = ErrorList(), obj["metadata"], old["metadata"]
         namespaced = self.served.resource.namespaced
         object_meta(found, metadata, namespaced=namespaced, name_check=path_segment)
         for _ in range(2):  # by the store and by the strategy
@@ -297,7 +297,7 @@ class Version:
         self._check_scale(found, obj, only_status=subresource == "status")
         if subresource != "status":
             check_embedded(found, obj, self.schema)
-        were_unique, are_unique = Errors(), Errors()
+        were_unique, are_unique = ErrorList(), ErrorList()
         check_unique_items(are_unique, obj, self.schema)
         if are_unique:
             check_unique_items(were_unique, old, self.schema)
@@ -305,7 +305,7 @@ class Version:
             found.extend(are_unique)
         return self._finished(found, obj, old)
 
-    def _finished(self, found: Errors, obj: JSON, old: JSON | None) -> list[JSON]:
+    def _finished(self, found: ErrorList, obj: JSON, old: JSON | None) -> list[JSON]:
         """With what the schema's rules have against the object, unless it is no object of the schema at all."""
         self._rule_warnings = []
         if not self._has_rules:
@@ -335,7 +335,7 @@ class Version:
 
         return self._waiting.worked_out(key, lambda allowance: check_object(rules, obj, old, allowance))
 
-    def _check_scale(self, found: Errors, obj: JSON, *, only_status: bool = False) -> None:
+    def _check_scale(self, found: ErrorList, obj: JSON, *, only_status: bool = False) -> None:
         if self._scale is None:
             return
         paths = [self._scale["statusReplicasPath"]]

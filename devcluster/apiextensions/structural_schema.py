@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api.name_checks import dns_1035_label
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import object_meta, path_segment
 from kubeloop.kube.json_object import JSON
 
@@ -205,7 +205,7 @@ def apply_defaults(value: Any, schema: Schema | None) -> None:
 # --- invariants -------------------------------------------------------------------------------------------------------
 
 
-def check_embedded(errors: Errors, value: Any, schema: Schema | None, path: str = "") -> None:
+def check_embedded(errors: ErrorList, value: Any, schema: Schema | None, path: str = "") -> None:
     """Do embedded objects have an apiVersion, a kind and valid metadata?"""
     if schema is None:
         return
@@ -222,7 +222,7 @@ def check_embedded(errors: Errors, value: Any, schema: Schema | None, path: str 
             check_embedded(errors, each, schema.get("items"), f"{path}[{index}]")
 
 
-def _check_embedded_object(errors: Errors, obj: JSON, path: str) -> None:
+def _check_embedded_object(errors: ErrorList, obj: JSON, path: str) -> None:
     for name in ("apiVersion", "kind"):
         if name not in obj:
             errors.required(f"{path}.{name}")
@@ -238,13 +238,13 @@ def _check_embedded_object(errors: Errors, obj: JSON, path: str) -> None:
         errors.invalid(f"{path}.kind", kind, told)
     metadata = obj.get("metadata")
     if isinstance(metadata, dict):
-        found = Errors()
+        found = ErrorList()
         named = {"name": "fakename", **metadata}
         object_meta(found, named, namespaced=bool(metadata.get("namespace")), name_check=path_segment)
         errors.extend({**each, "field": f"{path}.{each['field']}"} for each in found)
 
 
-def check_unique_items(errors: Errors, value: Any, schema: Schema | None, path: str = "") -> None:
+def check_unique_items(errors: ErrorList, value: Any, schema: Schema | None, path: str = "") -> None:
     """Are the items of lists that are sets, or maps by keys, there once only?"""
     if schema is None:
         return
@@ -269,7 +269,7 @@ def check_unique_items(errors: Errors, value: Any, schema: Schema | None, path: 
             check_unique_items(errors, each, schema.get("items"), f"{path}[{index}]")
 
 
-def _check_objects(errors: Errors, items: list[Any], path: str) -> bool:
+def _check_objects(errors: ErrorList, items: list[Any], path: str) -> bool:
     """Tell of the first item that is no object; True if there is one."""
     for index, each in enumerate(items):
         if each is not None and not isinstance(each, dict):

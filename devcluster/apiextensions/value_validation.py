@@ -24,7 +24,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 )
 from kubeloop.devcluster.languages.regex.patterns import matches
 from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 MISSING: Any = object()
@@ -106,14 +106,14 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other and msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
-def validate(errors: Errors, value: Any, schema: Schema, *, old: Any = MISSING, path: str = "") -> None:
+def validate(errors: ErrorList, value: Any, schema: Schema, *, old: Any = MISSING, path: str = "") -> None:
     """Tell what is wrong with `value`; what is as it was in `old` is right. `path` stands before all fields."""
     correlation = None if old is MISSING else Correlation(old, value, schema)
     for each in _checked(schema, value, "", correlation).errors.values():
         _add(errors, each, path)
 
 
-def _add(errors: Errors, each: JSON, prefix: str) -> None:
+def _add(errors: ErrorList, each: JSON, prefix: str) -> None:
     path, value = each["path"], each["value"]
     if path == _ANONYMOUS:
         path = prefix or _ANONYMOUS

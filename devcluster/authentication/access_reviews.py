@@ -21,7 +21,7 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.authentication.authenticator import Authentication
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import label_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -56,7 +56,7 @@ def review(resource: Resource[Any], obj: JSON, user: JSON, authentication: Authe
 
 
 def _access_causes(resource: Resource[Any], obj: JSON) -> list[JSON]:
-    wrong, spec, metadata = Errors(), obj.get("spec", {}), obj["metadata"]
+    wrong, spec, metadata = ErrorList(), obj.get("spec", {}), obj["metadata"]
     local = resource is LOCAL_SUBJECT_ACCESS_REVIEWS
     about, elsewhere = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     in_go = {"Path": (elsewhere or {}).get("path", ""), "Verb": (elsewhere or {}).get("verb", "")}
@@ -95,7 +95,7 @@ def _metadata_in_go(metadata: JSON) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-def _selector(wrong: Errors, path: str, selector: JSON) -> None:
+def _selector(wrong: ErrorList, path: str, selector: JSON) -> None:
     raw, requirements = selector.get("rawSelector"), selector.get("requirements") or []
     if raw and requirements:
         wrong.invalid(f"{path}.rawSelector", raw, "may not specified at the same time as requirements")

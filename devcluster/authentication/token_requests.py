@@ -13,7 +13,7 @@ from typing import Any
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
@@ -41,7 +41,7 @@ def granted(
     """
     metadata = obj["metadata"]
     if (given := metadata.get("name")) and given != name:
-        wrong = Errors()
+        wrong = ErrorList()
         wrong.invalid("metadata.name", given, "must match the service account name if specified")
         raise errors.invalid(_GROUP, _KIND, name, wrong)
     account = store.get(SERVICE_ACCOUNTS, namespace, name)
@@ -75,7 +75,7 @@ def granted(
 
 
 def _check_seconds(seconds: int) -> None:
-    wrong, path = Errors(), "spec.expirationSeconds"
+    wrong, path = ErrorList(), "spec.expirationSeconds"
     if seconds < _SHORTEST_SECONDS:
         wrong.invalid(path, seconds, "may not specify a duration less than 10 minutes")
     if seconds > _LONGEST_SECONDS:

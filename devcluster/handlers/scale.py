@@ -44,7 +44,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     read_object,
 )
 from kubeloop.devcluster.storage.store import Stored
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import object_meta
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -61,7 +61,7 @@ def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
     name = obj["metadata"]["name"]
     given = scale.get("metadata", {})
     replicas = scale.get("spec", {}).get("replicas", 0)
-    wrong = Errors()
+    wrong = ErrorList()
     object_meta(
         wrong,
         {**given, "name": name, "namespace": obj["metadata"]["namespace"]},

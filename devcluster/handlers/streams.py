@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
@@ -30,7 +30,7 @@ def check_log_options(request: Request, name: str) -> None:
     since = request.option("sinceTime")
     if since:
         _check_time(since)
-    wrong = Errors()
+    wrong = ErrorList()
     seconds, lines, most = given["sinceSeconds"], given["tailLines"], given["limitBytes"]
     if lines is not None and lines < 0:
         wrong.invalid("tailLines", lines, "must be greater than or equal to 0")

@@ -7,7 +7,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import MAX_MANAGER, field_manager
 
 _encode = msgspec.json.Encoder().encode
@@ -21,7 +21,7 @@ def writer_of(request: Request) -> Writer:
 
 def read_dry_run(request: Request, options_kind: str) -> bool:
     """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
-    causes = Errors()
+    causes = ErrorList()
     if manager := request.option("fieldManager"):
         field_manager(causes, "fieldManager", manager)
     values = request.query.get("dryRun", ())

@@ -23,7 +23,7 @@ from kubeloop.devcluster.registry.service_fields import (
     takes_node_ports,
 )
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.core.service import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -150,7 +150,7 @@ class ServiceAddresses:
 
     def _take(self, service: JSON, index: int, port: int, ports: _Ports) -> int:
         if why := ports.take(port):
-            wrong = Errors()
+            wrong = ErrorList()
             wrong.invalid(f"spec.ports[{index}].nodePort", port, why)
             self._refuse(service, wrong)
         return port
@@ -216,7 +216,7 @@ class ServiceAddresses:
             within = network or self._network
             why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {within}"
         if why:
-            wrong = Errors()
+            wrong = ErrorList()
             wrong.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
             self._refuse(service, wrong)
 

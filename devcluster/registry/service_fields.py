@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.core.service import address_fields, is_externally_accessible, needs_health_check
 from kubeloop.kube.json_object import JSON
 
 _SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
 
 
-def begin_create(spec: JSON) -> Errors:
+def begin_create(spec: JSON) -> ErrorList:
     """Complete, in place, what a new Service says of its addresses; what is wrong with them is all that is said."""
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
     return _families(spec, None)
 
 
-def begin_update(spec: JSON, before: JSON) -> Errors:
+def begin_update(spec: JSON, before: JSON) -> ErrorList:
     """As begin_create(), for the next version: what was allocated stays where the request leaves it out."""
     _keep_allocated(spec, before)
     _same_cluster_ips(spec, before)
@@ -82,17 +82,17 @@ def _same_cluster_ips(spec: JSON, before: JSON) -> None:
             spec.pop("clusterIPs", None)
 
 
-def _families(spec: JSON, before: JSON | None) -> Errors:
+def _families(spec: JSON, before: JSON | None) -> ErrorList:
     """Choose ipFamilyPolicy and ipFamilies where they are left open."""
     if spec.get("type") == "ExternalName" or (before is not None and _prefers_both_as_before(spec, before)):
-        return Errors()
+        return ErrorList()
     without_selector = spec.get("clusterIP") == "None" and not spec.get("selector")
     if spec.get("ipFamilyPolicy") is None:
         had = (before or {}).get("ipFamilyPolicy")
         spec["ipFamilyPolicy"] = had or (_REQUIRE if without_selector else _SINGLE)
     if wrong := address_fields(spec, before):
         return wrong
-    wrong = _fewer(spec, before) if before is not None else Errors()
+    wrong = _fewer(spec, before) if before is not None else ErrorList()
     _against_policy(wrong, spec)
     if wrong:
         return wrong
@@ -121,9 +121,9 @@ def _prefers_both_as_before(spec: JSON, before: JSON) -> bool:
     )
 
 
-def _fewer(spec: JSON, before: JSON) -> Errors:
+def _fewer(spec: JSON, before: JSON) -> ErrorList:
     """Who asks for one family gives up the second address and family; who does not may not give up either."""
-    wrong = Errors()
+    wrong = ErrorList()
     for name, what in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
         now, was = spec.get(name, []), before.get(name, [])
         if spec["ipFamilyPolicy"] == _SINGLE:
@@ -135,7 +135,7 @@ def _fewer(spec: JSON, before: JSON) -> Errors:
     return wrong
 
 
-def _against_policy(wrong: Errors, spec: JSON) -> None:
+def _against_policy(wrong: ErrorList, spec: JSON) -> None:
     """What the policy has against the numbers of addresses and families; families that addresses tell are filled in."""
     addresses, families = spec.get("clusterIPs") or [], list(spec.get("ipFamilies") or ())
     if spec["ipFamilyPolicy"] == _SINGLE:

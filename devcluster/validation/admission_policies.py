@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.devcluster.validation.common.status_conditions import conditions
@@ -34,19 +34,19 @@ _IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 # --- whom they match --------------------------------------------------------------------------------------------------
 
 
-def _alone(errors: Errors, path: str, values: Sequence[str], others: str) -> None:
+def _alone(errors: ErrorList, path: str, values: Sequence[str], others: str) -> None:
     if len(values) > 1 and "*" in values:
         errors.invalid(path, values, f"if '*' is present, must not specify other {others}")
 
 
-def _supported(errors: Errors, path: str, value: str | None, supported: Sequence[str]) -> None:
+def _supported(errors: ErrorList, path: str, value: str | None, supported: Sequence[str]) -> None:
     if value is None:
         errors.required(path)
     elif value not in supported:
         errors.not_supported(path, value, supported)
 
 
-def _match_resources(errors: Errors, path: str, match: JSON) -> None:
+def _match_resources(errors: ErrorList, path: str, match: JSON) -> None:
     _supported(errors, f"{path}.matchPolicy", match.get("matchPolicy"), _MATCH_POLICIES)
     for name in ("namespaceSelector", "objectSelector"):
         label_selector(errors, f"{path}.{name}", match[name])
@@ -55,7 +55,7 @@ def _match_resources(errors: Errors, path: str, match: JSON) -> None:
             _rule(errors, f"{path}.{name}[{index}]", rule)
 
 
-def _rule(errors: Errors, path: str, rule: JSON) -> None:
+def _rule(errors: ErrorList, path: str, rule: JSON) -> None:
     seen: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
         errors.invalid_each(f"{path}.resourceNames[{index}]", name, path_segment(name))
@@ -82,7 +82,7 @@ def _rule(errors: Errors, path: str, rule: JSON) -> None:
     _supported(errors, f"{path}.scope", rule.get("scope", "*"), _SCOPES)
 
 
-def _resources(errors: Errors, path: str, resources: Sequence[str]) -> None:
+def _resources(errors: ErrorList, path: str, resources: Sequence[str]) -> None:
     if not resources:
         errors.required(path)
     whole: set[str] = set()  # x of x/*
@@ -115,7 +115,7 @@ def _resources(errors: Errors, path: str, resources: Sequence[str]) -> None:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def _param_kind(errors: Errors, path: str, wanted: JSON) -> None:
+def _param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
     api_version, kind = wanted.get("apiVersion", ""), wanted.get("kind", "")
     where = f"{path}.apiVersion"
     if not api_version:
@@ -137,7 +137,7 @@ def _param_kind(errors: Errors, path: str, wanted: JSON) -> None:
         errors.invalid(f"{path}.kind", kind, told)
 
 
-def _param_ref(errors: Errors, path: str, reference: JSON) -> None:
+def _param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
     name, selector = reference.get("name", ""), reference.get("selector")
     exclusive = "name and selector are mutually exclusive"
     if name:
@@ -183,14 +183,14 @@ class _Expressions:
         return Environment(has_params=self._has_params, own=None)
 
 
-def _compiled(errors: Errors, path: str, found: Expression, shown: str = "") -> None:
+def _compiled(errors: ErrorList, path: str, found: Expression, shown: str = "") -> None:
     if found.is_right:
         errors.internal(path, found.error)
     elif found.error:
         errors.invalid(path, shown or found.text, found.error)
 
 
-def _match_conditions(errors: Errors, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+def _match_conditions(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
     seen: set[str] = set()
     if len(given) > _MAX_CONDITIONS:
         errors.too_many(path, len(given), _MAX_CONDITIONS)
@@ -211,7 +211,7 @@ def _match_conditions(errors: Errors, path: str, given: Sequence[JSON], expressi
         seen.add(name)
 
 
-def _variables(errors: Errors, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+def _variables(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.cel.types import RESERVED
 
     for index, each in enumerate(given):
@@ -229,7 +229,7 @@ def _variables(errors: Errors, path: str, given: Sequence[JSON], expressions: _E
 _NOT_SPECIFIED = "expression is not specified"
 
 
-def _validation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
+def _validation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT
 
     text, said, message = (given.get(name, "") for name in ("expression", "messageExpression", "message"))
@@ -250,7 +250,9 @@ def _validation(errors: Errors, path: str, given: JSON, expressions: _Expression
         _supported(errors, f"{path}.reason", given["reason"], _REASONS)
 
 
-def _audit_annotations(errors: Errors, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions) -> None:
+def _audit_annotations(
+    errors: ErrorList, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions
+) -> None:
     from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
 
     if len(given) > _MAX_ANNOTATIONS:
@@ -280,7 +282,7 @@ def _audit_annotations(errors: Errors, path: str, given: Sequence[JSON], owner: 
 
 
 def _policy_begins(
-    errors: Errors, spec: JSON, expressions: _Expressions, *, conditions_too: bool, operations: Sequence[str] = ()
+    errors: ErrorList, spec: JSON, expressions: _Expressions, *, conditions_too: bool, operations: Sequence[str] = ()
 ) -> None:
     """What policies of both kinds have in common. operations: those that rules may name, () for all."""
     _supported(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
@@ -299,13 +301,13 @@ def _policy_begins(
     _variables(errors, "spec.variables", spec.get("variables") or (), expressions)
 
 
-def _mutable(errors: Errors, path: str, match: JSON, operations: Sequence[str]) -> None:
+def _mutable(errors: ErrorList, path: str, match: JSON, operations: Sequence[str]) -> None:
     for rule in match.get("resourceRules") or () if operations else ():
         for operation in rule.get("operations") or ():
             _supported(errors, f"{path}.resourceRules.operations", operation, operations)
 
 
-def _validating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True) -> None:
+def _validating_policy(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
     spec = obj["spec"]
     expressions = _Expressions(spec, composed=bool(spec.get("variables")))
     _policy_begins(errors, spec, expressions, conditions_too=conditions_too)
@@ -320,15 +322,15 @@ def _validating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True
     _audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
 
 
-def validating_policy_create(errors: Errors, obj: JSON) -> None:
+def validating_policy_create(errors: ErrorList, obj: JSON) -> None:
     _validating_policy(errors, obj)
 
 
-def validating_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def validating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     _validating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
 
 
-def validating_policy_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def validating_policy_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status") or {}
     warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
@@ -346,7 +348,7 @@ def _conditions_changed(obj: JSON, old: JSON) -> bool:
     return any(obj["spec"].get(name) != old["spec"].get(name) for name in ("paramKind", "matchConditions"))
 
 
-def _binding(errors: Errors, obj: JSON, operations: Sequence[str] = ()) -> JSON:
+def _binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = ()) -> JSON:
     spec: JSON = obj["spec"]
     name = spec.get("policyName", "")
     if not name:
@@ -361,7 +363,7 @@ def _binding(errors: Errors, obj: JSON, operations: Sequence[str] = ()) -> JSON:
     return spec
 
 
-def validating_binding_create(errors: Errors, obj: JSON) -> None:
+def validating_binding_create(errors: ErrorList, obj: JSON) -> None:
     path, seen = "spec.validationActions", set[str]()
     actions = _binding(errors, obj).get("validationActions") or ()
     for index, action in enumerate(actions):
@@ -385,7 +387,7 @@ _PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"
 _REINVOCATIONS = ("IfNeeded", "Never")
 
 
-def _mutation(errors: Errors, path: str, given: JSON, expressions: _Expressions) -> None:
+def _mutation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
     wanted = given.get("patchType", "")
     if not wanted:
         errors.required(f"{path}.patchType")
@@ -403,7 +405,7 @@ def _mutation(errors: Errors, path: str, given: JSON, expressions: _Expressions)
         errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {wanted}")
 
 
-def _patch(errors: Errors, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
+def _patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
 
     if not text:
@@ -413,7 +415,7 @@ def _patch(errors: Errors, path: str, text: str, patch_type: str, expressions: _
     _compiled(errors, path, environment.compile(text, OPERATIONS if patch_type == "JSONPatch" else APPLIED))
 
 
-def _mutating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True) -> None:
+def _mutating_policy(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
     spec = obj["spec"]
     expressions = _Expressions(spec, composed=True)
     _policy_begins(errors, spec, expressions, conditions_too=conditions_too, operations=_MUTABLE_OPERATIONS)
@@ -425,13 +427,13 @@ def _mutating_policy(errors: Errors, obj: JSON, *, conditions_too: bool = True) 
     _supported(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
 
 
-def mutating_policy_create(errors: Errors, obj: JSON) -> None:
+def mutating_policy_create(errors: ErrorList, obj: JSON) -> None:
     _mutating_policy(errors, obj)
 
 
-def mutating_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def mutating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     _mutating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
 
 
-def mutating_binding_create(errors: Errors, obj: JSON) -> None:
+def mutating_binding_create(errors: ErrorList, obj: JSON) -> None:
     _binding(errors, obj, _MUTABLE_OPERATIONS)

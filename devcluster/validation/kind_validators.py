@@ -17,10 +17,22 @@ from kubeloop.devcluster.validation import (
 )
 from kubeloop.devcluster.validation.apps import controller_revision, daemonset, deployment, replicaset, statefulset
 from kubeloop.devcluster.validation.batch import cronjob, job, job_status
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import NameCheck, path_segment
-from kubeloop.devcluster.validation.core import (configmap_secret, endpoints, event, limit_range, namespace, node, persistent_volume, pod_template, replication_controller, resource_quota, service)
-from kubeloop.devcluster.validation.core import (persistent_volume_claim)
+from kubeloop.devcluster.validation.core import (
+    configmap_secret,
+    endpoints,
+    event,
+    limit_range,
+    namespace,
+    node,
+    persistent_volume,
+    persistent_volume_claim,
+    pod_template,
+    replication_controller,
+    resource_quota,
+    service,
+)
 from kubeloop.devcluster.validation.networking import endpoint_slice, ingress, ip_address, network_policy, service_cidr
 from kubeloop.devcluster.validation.pod import pod_spec, pod_status, pod_subresources, pod_update
 from kubeloop.devcluster.validation.storage import (
@@ -33,15 +45,15 @@ from kubeloop.devcluster.validation.storage import (
 )
 from kubeloop.kube.json_object import JSON
 
-Create = Callable[[Errors, JSON], None]
-Update = Callable[[Errors, JSON, JSON], None]
+Create = Callable[[ErrorList, JSON], None]
+Update = Callable[[ErrorList, JSON, JSON], None]
 
 
-def _nothing(errors: Errors, obj: JSON) -> None:
+def _nothing(errors: ErrorList, obj: JSON) -> None:
     del errors, obj
 
 
-def _no_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def _no_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del errors, obj, old
 
 
@@ -53,7 +65,7 @@ def _no_warnings(obj: JSON, old: JSON | None) -> list[str]:
 def _again(create: Create) -> Update:
     """An update that is looked at like a new object."""
 
-    def update(errors: Errors, obj: JSON, old: JSON) -> None:
+    def update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         if any(obj.get(name) != old.get(name) for name in {*obj, *old} - {"metadata", "status"}):
             create(errors, obj)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     label_selector,
     not_more_than_100_percent,
@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.common.status_conditions import conditions
 from kubeloop.kube.json_object import JSON
 
 
-def disruption_budget_create(errors: Errors, obj: JSON) -> None:
+def disruption_budget_create(errors: ErrorList, obj: JSON) -> None:
     spec = obj["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         wrong = "minAvailable and maxUnavailable cannot be both set"
@@ -26,12 +26,12 @@ def disruption_budget_create(errors: Errors, obj: JSON) -> None:
         errors.not_supported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
 
 
-def disruption_budget_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def disruption_budget_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         disruption_budget_create(errors, obj)
 
 
-def disruption_budget_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def disruption_budget_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status", {})
     conditions(errors, "status.conditions", status.get("conditions", ()))

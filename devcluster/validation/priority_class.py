@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.scheduling import preemption_policy
 from kubeloop.kube.json_object import JSON
 
@@ -11,7 +11,7 @@ SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
-def priority_class_create(errors: Errors, obj: JSON) -> None:
+def priority_class_create(errors: ErrorList, obj: JSON) -> None:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in SYSTEM_CLASSES:
@@ -30,7 +30,7 @@ def priority_class_create(errors: Errors, obj: JSON) -> None:
     preemption_policy(errors, "preemptionPolicy", obj.get("preemptionPolicy"))
 
 
-def priority_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def priority_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj.get("value", 0) != old.get("value", 0):
         errors.forbidden("value", "may not be changed in an update.")
     errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_label
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import labels
 from kubeloop.devcluster.validation.pod.containers import resource_requirements
 from kubeloop.devcluster.validation.pod.scheduling import tolerations
 from kubeloop.kube.json_object import JSON
 
 
-def runtime_class_create(errors: Errors, obj: JSON) -> None:
+def runtime_class_create(errors: ErrorList, obj: JSON) -> None:
     handler, scheduling = obj.get("handler", ""), obj.get("scheduling") or {}
     if handler:
         errors.invalid_each("handler", handler, dns_label(handler))
@@ -29,6 +29,6 @@ def runtime_class_create(errors: Errors, obj: JSON) -> None:
         seen.add(key)
 
 
-def runtime_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     runtime_class_create(errors, obj)
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))

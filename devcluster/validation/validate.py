@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.api.served_resources import CustomResource
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     kube_finalizers,
     managed_fields,
@@ -26,7 +26,7 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     """Causes against creating `obj`; an empty list if there are none."""
     if isinstance(resource, CustomResource):
         return resource.rules.validate_create(obj)
-    errors, rule = Errors(), RULES.get((resource.group, resource.kind), SIMPLE)
+    errors, rule = ErrorList(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata = obj["metadata"]
     if rule.own_metadata:
         object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
@@ -49,7 +49,7 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     """
     if isinstance(resource, CustomResource):
         return resource.rules.validate_update(obj, old, subresource)
-    rule, found = RULES.get((resource.group, resource.kind), SIMPLE), Errors()
+    rule, found = RULES.get((resource.group, resource.kind), SIMPLE), ErrorList()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
         rule.update(found, obj, old)
@@ -63,7 +63,7 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
         return found
     if all(metadata.get(name) == before.get(name) for name in _CHECKED) and not _wrong_owners(metadata):
         return found
-    errors = Errors()
+    errors = ErrorList()
     object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     object_meta_update(errors, metadata, before)
     parts = rule.parts
@@ -88,13 +88,13 @@ def rule_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[
     return RULES.get((resource.group, resource.kind), SIMPLE).warnings(obj, old)
 
 
-def _wrong_owners(metadata: JSON) -> Errors:
-    errors = Errors()
+def _wrong_owners(metadata: JSON) -> ErrorList:
+    errors = ErrorList()
     managed_fields(errors, metadata.get("managedFields", ()), "metadata.managedFields")
     return errors
 
 
-def _required(errors: Errors, resource: Resource[Any], obj: JSON) -> None:
+def _required(errors: ErrorList, resource: Resource[Any], obj: JSON) -> None:
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is not None:
         required_fields(errors, struct, obj)

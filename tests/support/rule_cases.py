@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from support.custom_resource_requests import Step
 
 JSON = dict[str, Any]
@@ -54,7 +54,7 @@ class Case:
     @property
     def served(self) -> bool:
         """Is it worth a field of a definition? What is refused has been compared before."""
-        refused = Errors()
+        refused = ErrorList()
         check_schema(refused, {"type": "object", "properties": {"p": self.schema}}, "", has_status=False)
         return bool(self.values or self.updates) and not refused
 

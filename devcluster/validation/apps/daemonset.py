@@ -8,7 +8,7 @@ from kubeloop.devcluster.validation.apps.workload_template import (
     SELECTOR_MISMATCH,
     restart_policy_always,
 )
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
     is_zero_int_or_percent,
@@ -21,7 +21,7 @@ from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, templ
 from kubeloop.kube.json_object import JSON
 
 
-def daemon_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
+def daemon_set_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector"), spec.get("template", {})
     label_selector(errors, "spec.selector", selector)
@@ -37,7 +37,7 @@ def daemon_set_create(errors: Errors, obj: JSON, old: JSON | None = None) -> Non
     errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
 
 
-def _daemon_set_strategy(errors: Errors, path: str, strategy: JSON) -> None:
+def _daemon_set_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     if kind == "OnDelete":
         return
@@ -58,7 +58,7 @@ def _daemon_set_strategy(errors: Errors, path: str, strategy: JSON) -> None:
         errors.required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
-def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def daemon_set_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady",
                  "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
@@ -67,7 +67,7 @@ def daemon_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
     collision_count(errors, obj, old)
 
 
-def daemon_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def daemon_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
         daemon_set_create(errors, obj, old)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.devcluster.validation.apps.workload_status import collision_count, replica_counts
 from kubeloop.devcluster.validation.apps.workload_template import LABEL_SELECTOR, workload_selector, workload_template
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_zero_int_or_percent,
     not_more_than_100_percent,
@@ -13,7 +13,7 @@ from kubeloop.devcluster.validation.common.field_checks import (
 from kubeloop.kube.json_object import JSON
 
 
-def deployment_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
+def deployment_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     errors.not_negative("spec.replicas", spec.get("replicas"))
     workload_selector(errors, "spec.selector", spec.get("selector"), "empty selector is invalid for deployment")
@@ -29,7 +29,7 @@ def deployment_create(errors: Errors, obj: JSON, old: JSON | None = None) -> Non
             errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-def _deployment_strategy(errors: Errors, path: str, strategy: JSON) -> None:
+def _deployment_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
@@ -48,13 +48,13 @@ def _deployment_strategy(errors: Errors, path: str, strategy: JSON) -> None:
         errors.not_supported(path, strategy, ("Recreate", "RollingUpdate"), "apps/v1.DeploymentStrategy")
 
 
-def deployment_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def deployment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         deployment_create(errors, obj, old)
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
 
 
-def deployment_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def deployment_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas",
                  "unavailableReplicas", "terminatingReplicas", "collisionCount"):  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.apps.workload_status import collision_count, replica_counts
 from kubeloop.devcluster.validation.apps.workload_template import LABEL_SELECTOR, SELECTOR_MISMATCH, workload_selector
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
     is_zero_int_or_percent,
@@ -20,11 +20,11 @@ from kubeloop.devcluster.validation.pod.pod_spec import pod_template_metadata, p
 from kubeloop.kube.json_object import JSON
 
 
-def stateful_set_create(errors: Errors, obj: JSON) -> None:
+def stateful_set_create(errors: ErrorList, obj: JSON) -> None:
     _stateful_set(errors, obj["spec"])
 
 
-def _stateful_set(errors: Errors, spec: JSON, old: JSON | None = None, *, templates: bool = True) -> None:
+def _stateful_set(errors: ErrorList, spec: JSON, old: JSON | None = None, *, templates: bool = True) -> None:
     """A StatefulSet's spec. old: the one before an update. templates: look at the pod template, too."""
     new = old is None
     policy = spec.get("podManagementPolicy", "")
@@ -75,7 +75,7 @@ def _stateful_set(errors: Errors, spec: JSON, old: JSON | None = None, *, templa
         )
 
 
-def _stateful_template(errors: Errors, spec: JSON, old: JSON | None) -> None:
+def _stateful_template(errors: ErrorList, spec: JSON, old: JSON | None) -> None:
     template = _as_the_controller_sets_it(spec.get("template", {}), spec.get("volumeClaimTemplates", ()))
     before = None if old is None else old.get("template", {})
     pod_template_spec(errors, "spec.template", template, before)
@@ -96,7 +96,7 @@ def _as_the_controller_sets_it(template: JSON, claims: Sequence[JSON]) -> JSON:
     return {**template, "spec": {**spec, "volumes": [*claimed, *kept]}}
 
 
-def _stateful_rolling_update(errors: Errors, path: str, rolling: JSON) -> None:
+def _stateful_rolling_update(errors: ErrorList, path: str, rolling: JSON) -> None:
     errors.not_negative(f"{path}.partition", rolling.get("partition"))
     most = rolling.get("maxUnavailable")
     if most is not None:
@@ -106,7 +106,7 @@ def _stateful_rolling_update(errors: Errors, path: str, rolling: JSON) -> None:
         not_more_than_100_percent(errors, f"{path}.maxUnavailable", most)
 
 
-def _claim_retention(errors: Errors, path: str, spec: JSON) -> None:
+def _claim_retention(errors: ErrorList, path: str, spec: JSON) -> None:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
         if name in policy and policy[name] not in ("Retain", "Delete"):
@@ -119,11 +119,11 @@ _STATEFUL_SET_OPEN = frozenset(
 )  # fmt: skip
 
 
-def stateful_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def stateful_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    wrong_before = Errors()
+    wrong_before = ErrorList()
     _stateful_set(wrong_before, before, before)
     # one that came to be under other rules can still be scaled, and given up
     _stateful_set(errors, spec, before, templates=not wrong_before)
@@ -135,7 +135,7 @@ def stateful_set_update(errors: Errors, obj: JSON, old: JSON) -> None:
         )
 
 
-def stateful_set_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def stateful_set_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
                  "observedGeneration", "collisionCount"):  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, label_selector, selector_matches
 from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
 from kubeloop.kube.json_object import JSON
@@ -11,7 +11,7 @@ SELECTOR_MISMATCH = "`selector` does not match template `labels`"
 LABEL_SELECTOR = "meta/v1.LabelSelector"
 
 
-def workload_selector(errors: Errors, path: str, selector: JSON | None, empty: str) -> None:
+def workload_selector(errors: ErrorList, path: str, selector: JSON | None, empty: str) -> None:
     if selector is None:
         errors.required(path)
         return
@@ -20,7 +20,7 @@ def workload_selector(errors: Errors, path: str, selector: JSON | None, empty: s
         errors.invalid(path, selector, empty, LABEL_SELECTOR)
 
 
-def workload_template(errors: Errors, path: str, spec: JSON, owner: str, old: JSON | None = None) -> None:
+def workload_template(errors: ErrorList, path: str, spec: JSON, owner: str, old: JSON | None = None) -> None:
     selector, template = spec.get("selector"), spec.get("template", {})
     if not is_valid_selector(selector):
         errors.invalid(f"{path}.selector", selector, "invalid label selector", LABEL_SELECTOR)
@@ -32,7 +32,7 @@ def workload_template(errors: Errors, path: str, spec: JSON, owner: str, old: JS
     restart_policy_always(errors, f"{path}.template.spec", template.get("spec", {}), owner)
 
 
-def restart_policy_always(errors: Errors, path: str, spec: JSON, owner: str) -> None:
+def restart_policy_always(errors: ErrorList, path: str, spec: JSON, owner: str) -> None:
     if spec.get("restartPolicy") != "Always":
         errors.not_supported(f"{path}.restartPolicy", spec.get("restartPolicy", ""), ("Always",))
     if "activeDeadlineSeconds" in spec:

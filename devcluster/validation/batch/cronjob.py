@@ -6,7 +6,7 @@ import re
 
 from kubeloop.devcluster.validation.batch.cron_schedule import is_time_zone, schedule_error
 from kubeloop.devcluster.validation.batch.job import LABEL_SELECTOR, job_spec
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before
 from kubeloop.kube.json_object import JSON
 
@@ -15,19 +15,19 @@ _ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 _TEMPLATE_SPEC = "spec.jobTemplate.spec"
 
 
-def cron_job_create(errors: Errors, obj: JSON) -> None:
+def cron_job_create(errors: ErrorList, obj: JSON) -> None:
     name = obj["metadata"].get("name", "")
     _cron_job(errors, obj["spec"])
     if len(name) > _NAME_LENGTH:
         errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
 
 
-def cron_job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def cron_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         _cron_job(errors, obj["spec"], old["spec"])
 
 
-def _cron_job(errors: Errors, spec: JSON, old: JSON | None = None) -> None:
+def _cron_job(errors: ErrorList, spec: JSON, old: JSON | None = None) -> None:
     before = old or {}
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
     if not schedule:
@@ -53,7 +53,7 @@ def _cron_job(errors: Errors, spec: JSON, old: JSON | None = None) -> None:
         errors.not_negative(f"spec.{name}", spec.get(name))
 
 
-def _schedule(errors: Errors, schedule: str, zone: str | None, *, zoned: bool) -> None:
+def _schedule(errors: ErrorList, schedule: str, zone: str | None, *, zoned: bool) -> None:
     if wrong := schedule_error(schedule):
         errors.invalid("spec.schedule", schedule, wrong)
     if "TZ" not in schedule:
@@ -64,7 +64,7 @@ def _schedule(errors: Errors, schedule: str, zone: str | None, *, zoned: bool) -
         errors.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
 
-def _time_zone(errors: Errors, zone: str) -> None:
+def _time_zone(errors: ErrorList, zone: str) -> None:
     path = "spec.timeZone"
     if not zone:
         errors.invalid(path, zone, "timeZone must be nil or non-empty string")

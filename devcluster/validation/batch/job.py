@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, label_selector, selector_matches
 from kubeloop.devcluster.validation.networking.ingress import domain_prefixed_path
 from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
@@ -25,7 +25,7 @@ _NEEDS_INDEXES = "requires indexed completion mode"
 _LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 
 
-def job_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
+def job_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
     had = (template_before(old) or {}).get("metadata", {}).get("labels", {})
     _generated_selector(errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*had} else _LABELS[:2])
@@ -38,7 +38,7 @@ def job_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
             errors.invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {last}")
 
 
-def _generated_selector(errors: Errors, metadata: JSON, spec: JSON, labels: Sequence[str]) -> None:
+def _generated_selector(errors: ErrorList, metadata: JSON, spec: JSON, labels: Sequence[str]) -> None:
     """labels: that the template must have; an older Job may be without those that are younger than it."""
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:
@@ -56,7 +56,7 @@ def _generated_selector(errors: Errors, metadata: JSON, spec: JSON, labels: Sequ
         errors.invalid("spec.selector", selector, "`selector` not auto-generated", LABEL_SELECTOR)
 
 
-def _selected(errors: Errors, spec: JSON) -> None:
+def _selected(errors: ErrorList, spec: JSON) -> None:
     selector = spec.get("selector")
     if selector is None:
         errors.required("spec.selector")
@@ -69,7 +69,7 @@ def _selected(errors: Errors, spec: JSON) -> None:
             errors.invalid("spec.template.metadata.labels", found, told)
 
 
-def job_spec(errors: Errors, path: str, spec: JSON, old_template: JSON | None = None) -> None:
+def job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None = None) -> None:
     for name in _NOT_NEGATIVE:
         errors.not_negative(f"{path}.{name}", spec.get(name))
         if name == "maxFailedIndexes" and name in spec and "backoffLimitPerIndex" not in spec:
@@ -109,7 +109,7 @@ def job_spec(errors: Errors, path: str, spec: JSON, old_template: JSON | None = 
         errors.invalid(where, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _indexed(errors: Errors, path: str, spec: JSON) -> None:
+def _indexed(errors: ErrorList, path: str, spec: JSON) -> None:
     completions, parallelism, failed = (spec.get(name) for name in ("completions", "parallelism", "maxFailedIndexes"))
     where = f"{path}.maxFailedIndexes"
     if completions is None:
@@ -136,7 +136,7 @@ def _values(names: Sequence[str]) -> str:
     return f"valid values: [{' '.join(map(quoted, names))}]"
 
 
-def _failure_policy(errors: Errors, path: str, spec: JSON) -> None:
+def _failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, pod = spec["podFailurePolicy"].get("rules") or (), spec.get("template", {}).get("spec", {})
     if len(rules) > _MOST_RULES:
         errors.too_many(path, len(rules), _MOST_RULES)
@@ -159,7 +159,7 @@ def _failure_policy(errors: Errors, path: str, spec: JSON) -> None:
             errors.invalid_without_value(where, "specifying one of OnExitCodes and OnPodConditions is required")
 
 
-def _exit_codes(errors: Errors, path: str, codes: JSON, containers: set[str]) -> None:
+def _exit_codes(errors: ErrorList, path: str, codes: JSON, containers: set[str]) -> None:
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
     if not operator:
         errors.required(f"{path}.operator", _values(("In", "NotIn")))
@@ -181,7 +181,7 @@ def _exit_codes(errors: Errors, path: str, codes: JSON, containers: set[str]) ->
         errors.invalid(f"{path}.values", values, "must be ordered")
 
 
-def _pod_conditions(errors: Errors, path: str, patterns: Sequence[JSON]) -> None:
+def _pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JSON]) -> None:
     if len(patterns) > _MOST_PATTERNS:
         errors.too_many(path, len(patterns), _MOST_PATTERNS)
     for i, pattern in enumerate(patterns):
@@ -193,7 +193,7 @@ def _pod_conditions(errors: Errors, path: str, patterns: Sequence[JSON]) -> None
             errors.not_supported(f"{path}[{i}].status", status, _STATUSES)
 
 
-def _success_policy(errors: Errors, path: str, spec: JSON) -> None:
+def _success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, completions = spec["successPolicy"].get("rules") or (), spec.get("completions", 0)
     if not rules:
         errors.required(path, "at least one rules must be specified when the successPolicy is specified")
@@ -259,7 +259,7 @@ _FIXED = (
 _SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
 
 
-def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
@@ -277,7 +277,7 @@ def job_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.immutable(f"spec.{name}", spec.get(name), before.get(name), type_name)
 
 
-def _template_update(errors: Errors, spec: JSON, before: JSON, status: JSON) -> None:
+def _template_update(errors: ErrorList, spec: JSON, before: JSON, status: JSON) -> None:
     """A template stays as it is, but for what concerns scheduling while the Job is suspended and not begun."""
     template, was = spec.get("template", {}), before.get("template", {})
     stopped = any(

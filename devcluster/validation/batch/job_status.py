@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeloop.devcluster.validation.batch.job import index_count, index_interval
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 _PATH = "status"
 _POSITIVE = ("active", "succeeded", "failed", "ready", "terminating")
 
 
-def job_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def job_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, status, before = obj["spec"], obj.get("status") or {}, old.get("status") or {}
     if status == before:
         return
@@ -52,11 +52,11 @@ def _is_finished(status: JSON) -> bool:
     return _holds(status, "Complete") or _holds(status, "Failed")
 
 
-def _conditions(errors: Errors, why: str) -> None:
+def _conditions(errors: ErrorList, why: str) -> None:
     errors.invalid_without_value(f"{_PATH}.conditions", why)
 
 
-def _status(errors: Errors, spec: JSON, status: JSON, before: JSON) -> None:
+def _status(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
     for name in _POSITIVE:
         errors.not_negative(f"{_PATH}.{name}", status.get(name))
     _uncounted(errors, status.get("uncountedTerminatedPods"))
@@ -104,7 +104,7 @@ def _status(errors: Errors, spec: JSON, status: JSON, before: JSON) -> None:
         _conditions(errors, "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 
 
-def _uncounted(errors: Errors, pods: JSON | None) -> None:
+def _uncounted(errors: ErrorList, pods: JSON | None) -> None:
     seen = set()
     for name in ("succeeded", "failed"):
         for i, uid in enumerate((pods or {}).get(name) or ()):
@@ -116,7 +116,7 @@ def _uncounted(errors: Errors, pods: JSON | None) -> None:
             seen.add(uid)
 
 
-def _completion_time(errors: Errors, status: JSON, *, complete: bool, looked_at: bool) -> None:
+def _completion_time(errors: ErrorList, status: JSON, *, complete: bool, looked_at: bool) -> None:
     time, where = status.get("completionTime"), f"{_PATH}.completionTime"
     if looked_at and time is not None and not complete:
         errors.invalid(where, time, "cannot set completionTime when there is no Complete=True condition")
@@ -124,7 +124,7 @@ def _completion_time(errors: Errors, status: JSON, *, complete: bool, looked_at:
         errors.required(where, "completionTime is required for Complete jobs")
 
 
-def _indexes(errors: Errors, spec: JSON, status: JSON, before: JSON) -> None:
+def _indexes(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
     completions, per_index = spec.get("completions"), spec.get("backoffLimitPerIndex")
     done, failed = status.get("completedIndexes", ""), status.get("failedIndexes")
     done_changed = done != before.get("completedIndexes", "")
@@ -146,7 +146,7 @@ def _indexes(errors: Errors, spec: JSON, status: JSON, before: JSON) -> None:
             errors.invalid(f"{_PATH}.failedIndexes", failed, why)
 
 
-def _format(errors: Errors, name: str, text: str, completions: int) -> None:
+def _format(errors: ErrorList, name: str, text: str, completions: int) -> None:
     try:
         index_count(text, completions)
     except ValueError as error:

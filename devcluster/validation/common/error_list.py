@@ -13,7 +13,7 @@ from kubeloop.devcluster.validation.common.go_values import shown
 from kubeloop.kube.json_object import JSON
 
 
-class Errors(list[JSON]):
+class ErrorList(list[JSON]):
     """Field errors as they are found."""
 
     __slots__ = ()

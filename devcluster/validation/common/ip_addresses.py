@@ -6,7 +6,7 @@ from collections.abc import Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 
 
 def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
@@ -29,7 +29,7 @@ def _is_strict_ip(text: str) -> bool:
     return True
 
 
-def ip(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> None:
+def ip(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> None:
     """An address, of those that may be written in more than one way. known: these were there before."""
     if text in known:
         return
@@ -86,7 +86,7 @@ def cidr_warning(path: str, text: str) -> str:
     return ""
 
 
-def cidr(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> IPv4Network | IPv6Network | None:
+def cidr(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> IPv4Network | IPv6Network | None:
     """The range, of those that may be written in more than one way; None if it is wrong. known: these were there
     before, and are not looked at."""
     if text in known:
@@ -108,7 +108,7 @@ def cidr(errors: Errors, path: str, text: str, known: Collection[str] = ()) -> I
     return None
 
 
-def strict_ip(errors: Errors, path: str, text: str) -> None:
+def strict_ip(errors: ErrorList, path: str, text: str) -> None:
     """An address in the one form that fields of new kinds take."""
     ip(errors, path, text)
     address = sloppy_ip(text)
@@ -117,7 +117,7 @@ def strict_ip(errors: Errors, path: str, text: str) -> None:
         errors.invalid(path, text, f'must be in canonical form ("{address}")')
 
 
-def strict_cidr(errors: Errors, path: str, text: str) -> None:
+def strict_cidr(errors: ErrorList, path: str, text: str) -> None:
     """A range in the one form that fields of new kinds take."""
     network = cidr(errors, path, text)
     if network is not None and str(network) != text:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, prefix_of, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import labels
 from kubeloop.kube.json_object import JSON
 
@@ -27,7 +27,7 @@ def path_segment(name: str) -> tuple[str, ...]:
     return tuple(f"may not contain '{bad}'" for bad in ("/", "%") if bad in name)
 
 
-def path_segment_name(errors: Errors, path: str, name: str, *, needed: bool = True) -> None:
+def path_segment_name(errors: ErrorList, path: str, name: str, *, needed: bool = True) -> None:
     """A name that may stand in a path of the API."""
     if name:
         errors.invalid_each(path, name, path_segment(name))
@@ -35,7 +35,7 @@ def path_segment_name(errors: Errors, path: str, name: str, *, needed: bool = Tr
         errors.required(path)
 
 
-def annotation_map(errors: Errors, path: str, values: dict[str, str] | None) -> None:
+def annotation_map(errors: ErrorList, path: str, values: dict[str, str] | None) -> None:
     if not values:
         return
     for key in sorted(values):
@@ -44,7 +44,7 @@ def annotation_map(errors: Errors, path: str, values: dict[str, str] | None) -> 
         errors.too_long(path, ANNOTATIONS_LIMIT)
 
 
-def owner_references(errors: Errors, path: str, references: Sequence[JSON]) -> None:
+def owner_references(errors: ErrorList, path: str, references: Sequence[JSON]) -> None:
     first_controller = ""
     for each in references:
         api_version, kind = each.get("apiVersion", ""), each.get("kind", "")
@@ -67,7 +67,7 @@ def owner_references(errors: Errors, path: str, references: Sequence[JSON]) -> N
                 first_controller = name
 
 
-def finalizers(errors: Errors, path: str, values: Sequence[str]) -> None:
+def finalizers(errors: ErrorList, path: str, values: Sequence[str]) -> None:
     for each in values:
         errors.invalid_each(path, each, qualified_name(each))
     if "orphan" in values and "foregroundDeletion" in values:
@@ -75,7 +75,7 @@ def finalizers(errors: Errors, path: str, values: Sequence[str]) -> None:
 
 
 def object_meta(
-    errors: Errors, metadata: JSON, *, namespaced: bool, name_check: NameCheck, path: str = "metadata"
+    errors: ErrorList, metadata: JSON, *, namespaced: bool, name_check: NameCheck, path: str = "metadata"
 ) -> None:
     """metadata by itself."""
     generate_name, name = metadata.get("generateName", ""), metadata.get("name", "")
@@ -105,14 +105,14 @@ NOT_STANDARD = "name is neither a standard finalizer name nor is it fully qualif
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
-def kube_finalizers(errors: Errors, metadata: JSON, path: str = "metadata") -> None:
+def kube_finalizers(errors: ErrorList, metadata: JSON, path: str = "metadata") -> None:
     """Core kinds take unqualified finalizers only if Kubernetes knows them."""
     for i, each in enumerate(metadata.get("finalizers", ())):
         if "/" not in each and each not in STANDARD_FINALIZERS:
             errors.invalid(f"{path}.finalizers[{i}]", each, NOT_STANDARD)
 
 
-def _open_fields(errors: Errors, metadata: JSON, path: str) -> None:
+def _open_fields(errors: ErrorList, metadata: JSON, path: str) -> None:
     labels(errors, f"{path}.labels", metadata.get("labels"))
     annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
     if "ownerReferences" in metadata:
@@ -124,7 +124,7 @@ def _open_fields(errors: Errors, metadata: JSON, path: str) -> None:
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def object_meta_update(errors: Errors, metadata: JSON, old: JSON, path: str = "metadata") -> None:
+def object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, path: str = "metadata") -> None:
     """metadata against the version before it."""
     if "deletionTimestamp" in old:
         added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
@@ -144,7 +144,7 @@ def object_meta_update(errors: Errors, metadata: JSON, old: JSON, path: str = "m
     _open_fields(errors, metadata, path)
 
 
-def managed_fields(errors: Errors, entries: Sequence[JSON], path: str) -> None:
+def managed_fields(errors: ErrorList, entries: Sequence[JSON], path: str) -> None:
     for i, each in enumerate(entries):
         where = f"{path}[{i}]"
         if each.get("operation") not in ("Apply", "Update"):
@@ -156,7 +156,7 @@ def managed_fields(errors: Errors, entries: Sequence[JSON], path: str) -> None:
             errors.too_long(f"{where}.subresource", MAX_SUBRESOURCE)
 
 
-def field_manager(errors: Errors, path: str, manager: str) -> None:
+def field_manager(errors: ErrorList, path: str, manager: str) -> None:
     """The name of who writes."""
     if len(manager.encode()) > MAX_MANAGER:
         errors.too_long(path, MAX_MANAGER)

@@ -5,19 +5,17 @@ Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from kubeloop.devcluster.api.name_checks import dns_label
-from kubeloop.devcluster.api.name_checks import dns_subdomain
-from kubeloop.devcluster.validation.common.error_list import Errors
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE
+
+from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import label_selector
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.quantities import parse_quantity
-from kubeloop.kube.quantities import value
+from kubeloop.kube.quantities import parse_quantity, value
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
-def access_modes(errors: Errors, path: str, modes: Sequence[str]) -> None:
+def access_modes(errors: ErrorList, path: str, modes: Sequence[str]) -> None:
     for mode in modes:
         if mode not in _ACCESS_MODES:
             errors.not_supported(path, mode, _ACCESS_MODES)
@@ -25,17 +23,17 @@ def access_modes(errors: Errors, path: str, modes: Sequence[str]) -> None:
         errors.forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
-def volume_mode(errors: Errors, path: str, mode: str | None) -> None:
+def volume_mode(errors: ErrorList, path: str, mode: str | None) -> None:
     if mode is not None and mode not in ("Block", "Filesystem"):
         errors.not_supported(path, mode, ("Block", "Filesystem"))
 
 
-def class_name(errors: Errors, path: str, name: str | None) -> None:
+def class_name(errors: ErrorList, path: str, name: str | None) -> None:
     if name:
         errors.invalid_each(path, name, dns_subdomain(name))
 
 
-def claim_spec(errors: Errors, path: str, spec: JSON, before: JSON | None = None) -> None:
+def claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = None) -> None:
     """`before`: the stored one, whose data source may have a group that is wrong."""
     modes = spec.get("accessModes") or ()
     if not modes:
@@ -67,7 +65,7 @@ def claim_spec(errors: Errors, path: str, spec: JSON, before: JSON | None = None
     class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
 
 
-def _data_source(errors: Errors, path: str, source: JSON, *, any_group: bool) -> None:
+def _data_source(errors: ErrorList, path: str, source: JSON, *, any_group: bool) -> None:
     for name in ("name", "kind"):
         if not source.get(name):
             errors.required(f"{path}.{name}")
@@ -79,6 +77,6 @@ def _data_source(errors: Errors, path: str, source: JSON, *, any_group: bool) ->
         errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
 
 
-def basic_quantity(errors: Errors, path: str, quantity: str) -> None:
+def basic_quantity(errors: ErrorList, path: str, quantity: str) -> None:
     if value(quantity) < 0:
         errors.invalid(path, value(quantity), "must be a valid resource quantity")

@@ -8,18 +8,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import StructType, TypeRef
 
 
-def required_fields(errors: Errors, struct: StructType, obj: JSON) -> None:
+def required_fields(errors: ErrorList, struct: StructType, obj: JSON) -> None:
     """Add a cause for every required field of a decoded object that is empty."""
     _struct(errors, struct, obj, "")
 
 
-def _struct(errors: Errors, struct: StructType, value: JSON, path: str) -> None:
+def _struct(errors: ErrorList, struct: StructType, value: JSON, path: str) -> None:
     for name, field in struct.json.items():
         here = f"{path}.{name}" if path else name
         given = value.get(name)
@@ -29,7 +29,7 @@ def _struct(errors: Errors, struct: StructType, value: JSON, path: str) -> None:
             _value(errors, field.type, given, here)
 
 
-def _value(errors: Errors, ref: TypeRef, value: Any, path: str) -> None:
+def _value(errors: ErrorList, ref: TypeRef, value: Any, path: str) -> None:
     if ref.kind == "struct" and ref.struct is not None:
         _struct(errors, ref.struct, value, path)
     elif ref.kind == "list" and ref.element is not None:

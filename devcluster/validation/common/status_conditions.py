@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 _CONDITION_STATUSES = ("False", "True", "Unknown")
@@ -19,7 +19,7 @@ _NO_REASON = (
 )
 
 
-def conditions(errors: Errors, path: str, given: Sequence[JSON]) -> None:
+def conditions(errors: ErrorList, path: str, given: Sequence[JSON]) -> None:
     seen: set[str] = set()
     for i, condition in enumerate(given):
         where, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")

@@ -6,13 +6,13 @@ from base64 import b64decode
 
 from kubeloop.devcluster.api.name_checks import config_key
 from kubeloop.devcluster.serializer.go_json_errors import json_error
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 _DATA_LIMIT = 1 << 20
 
 
-def config_map_create(errors: Errors, obj: JSON) -> None:
+def config_map_create(errors: ErrorList, obj: JSON) -> None:
     data, binary = obj.get("data", {}), obj.get("binaryData", {})
     total = 0
     for key, value in sorted(data.items()):
@@ -27,14 +27,14 @@ def config_map_create(errors: Errors, obj: JSON) -> None:
         errors.too_long("[]", _DATA_LIMIT)
 
 
-def config_map_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     defaults: JSON = {"data": {}}
     _immutable(errors, defaults | obj, defaults | old, "data", "binaryData")
     if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
         config_map_create(errors, obj)
 
 
-def _immutable(errors: Errors, obj: JSON, old: JSON, *names: str) -> None:
+def _immutable(errors: ErrorList, obj: JSON, old: JSON, *names: str) -> None:
     """What is once immutable stays so, and its data with it."""
     if not old.get("immutable"):
         return
@@ -54,7 +54,7 @@ _SECRET_KEYS = {
 }
 
 
-def secret_create(errors: Errors, obj: JSON) -> None:
+def secret_create(errors: ErrorList, obj: JSON) -> None:
     data, kind = obj.get("data", {}), obj.get("type", "")
     total = 0
     for key, value in sorted(data.items()):
@@ -89,7 +89,7 @@ _JSON_KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f"
 _NOT_A_MAP = "json: cannot unmarshal {} into Go value of type map[string]interface {{}}"
 
 
-def secret_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def secret_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     errors.immutable("type", obj.get("type", ""), old.get("type", ""))
     _immutable(errors, obj, old, "data")
     if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):

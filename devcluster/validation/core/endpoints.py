@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
 from kubeloop.devcluster.validation.common.ip_addresses import ip
 from kubeloop.devcluster.validation.core.service import reachable_ip
 from kubeloop.kube.json_object import JSON
 
 
-def endpoints_create(errors: Errors, obj: JSON) -> None:
+def endpoints_create(errors: ErrorList, obj: JSON) -> None:
     for i, subset in enumerate(obj.get("subsets", ())):
         where, ports = f"subsets[{i}]", subset.get("ports", ())
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
@@ -22,12 +22,12 @@ def endpoints_create(errors: Errors, obj: JSON) -> None:
             _endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
 
 
-def endpoints_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj.get("subsets") != old.get("subsets"):
         endpoints_create(errors, obj)
 
 
-def _endpoint_address(errors: Errors, where: str, each: JSON) -> None:
+def _endpoint_address(errors: ErrorList, where: str, each: JSON) -> None:
     address = each.get("ip", "")
     ip(errors, f"{where}.ip", address)
     if each.get("hostname"):
@@ -37,7 +37,7 @@ def _endpoint_address(errors: Errors, where: str, each: JSON) -> None:
     reachable_ip(errors, f"{where}.ip", address)
 
 
-def _endpoint_port(errors: Errors, where: str, port: JSON, *, needs_name: bool) -> None:
+def _endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_name: bool) -> None:
     name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
     if name:
         errors.invalid_each(f"{where}.name", name, dns_label(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kubeloop.devcluster.api.name_checks import qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import container_resource_name, may_be_overcommitted, resource_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
@@ -13,7 +13,7 @@ from kubeloop.kube.quantities import parse_quantity
 _POD = "may not be specified when `type` is 'Pod'"
 
 
-def limit_range_create(errors: Errors, obj: JSON) -> None:
+def limit_range_create(errors: ErrorList, obj: JSON) -> None:
     kinds = set()
     for i, item in enumerate(obj["spec"].get("limits") or ()):
         where, kind = f"spec.limits[{i}]", item.get("type", "")
@@ -27,7 +27,7 @@ def limit_range_create(errors: Errors, obj: JSON) -> None:
         _item(errors, where, kind, item)
 
 
-def _item(errors: Errors, where: str, kind: str, item: JSON) -> None:
+def _item(errors: ErrorList, where: str, kind: str, item: JSON) -> None:
     check = container_resource_name if kind in ("Pod", "Container") else resource_name
     for field in ("max", "min"):
         for name in sorted(item.get(field, {})):
@@ -54,7 +54,7 @@ def _above(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and parse_quantity(one).compare(parse_quantity(other)) > 0
 
 
-def _amounts(errors: Errors, where: str, name: str, of: dict[str, str]) -> None:
+def _amounts(errors: ErrorList, where: str, name: str, of: dict[str, str]) -> None:
     """The amounts of one resource against each other."""
     low, high, ratio = of.get("min"), of.get("max"), of.get("maxLimitRequestRatio")
     limit, request = of.get("default"), of.get("defaultRequest")
@@ -82,7 +82,7 @@ def _amounts(errors: Errors, where: str, name: str, of: dict[str, str]) -> None:
         errors.invalid(asked, request, wrong)
 
 
-def _ratio(errors: Errors, path: str, ratio: str, low: str, high: str) -> None:
+def _ratio(errors: ErrorList, path: str, ratio: str, low: str, high: str) -> None:
     """In thousandths where those do not overflow. What is there against nothing, Go counts as infinite."""
     amounts = [parse_quantity(each) for each in (ratio, low, high)]
     exact = all(each.value() < _MAX_MILLI_VALUE for each in amounts)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers
 from kubeloop.kube.json_object import JSON
 
 
-def namespace_create(errors: Errors, obj: JSON) -> None:
+def namespace_create(errors: ErrorList, obj: JSON) -> None:
     names = obj.get("spec", {}).get("finalizers", ())
     for name in names:
         errors.invalid_each("spec.finalizers", name, qualified_name(name))
@@ -16,7 +16,7 @@ def namespace_create(errors: Errors, obj: JSON) -> None:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
 
 
-def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     phase = obj.get("status", {}).get("phase", "")
     if "deletionTimestamp" not in obj["metadata"]:
@@ -26,7 +26,7 @@ def namespace_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
 
 
-def namespace_finalize_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def namespace_finalize_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     names = obj.get("spec", {}).get("finalizers", ())
     for i, name in enumerate(names):

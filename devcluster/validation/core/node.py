@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.devcluster.serializer.go_json_errors import json_error
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Errors
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import label_name
 from kubeloop.devcluster.validation.common.ip_addresses import cidr, sloppy_network
 from kubeloop.devcluster.validation.pod.containers import resource_quantity
@@ -16,7 +16,7 @@ from kubeloop.devcluster.validation.pod.scheduling import EFFECTS
 from kubeloop.kube.json_object import JSON
 
 
-def node_create(errors: Errors, obj: JSON) -> None:
+def node_create(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
     _avoided_pods(errors, obj)
     _taints(errors, spec.get("taints", ()))
@@ -40,7 +40,7 @@ def node_create(errors: Errors, obj: JSON) -> None:
 _ONE_RANGE = "may specify no more than one CIDR for each IP family"
 
 
-def _avoided_pods(errors: Errors, obj: JSON) -> None:
+def _avoided_pods(errors: ErrorList, obj: JSON) -> None:
     avoided = obj["metadata"].get("annotations", {}).get(_AVOIDED)
     if avoided and (wrong := json_error(avoided.encode())):
         errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, wrong)
@@ -54,7 +54,7 @@ _NO_FEATURE = (
 )
 
 
-def _declared_features(errors: Errors, obj: JSON) -> None:
+def _declared_features(errors: ErrorList, obj: JSON) -> None:
     names = obj.get("status", {}).get("declaredFeatures", ())
     for i, name in enumerate(names):
         where = f"status.declaredFeatures[{i}]"
@@ -70,7 +70,7 @@ def _declared_features(errors: Errors, obj: JSON) -> None:
             errors.invalid("status.declaredFeatures", list(names), "list must be sorted in lexicographical order")
 
 
-def _taints(errors: Errors, taints: Sequence[JSON]) -> None:
+def _taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
     seen = set()
     for i, taint in enumerate(taints):
         where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
@@ -86,7 +86,7 @@ def _taints(errors: Errors, taints: Sequence[JSON]) -> None:
         seen.add((key, effect))
 
 
-def _node_resources(errors: Errors, obj: JSON) -> None:
+def _node_resources(errors: ErrorList, obj: JSON) -> None:
     for kind in ("capacity", "allocatable"):
         for name, quantity in sorted(obj.get("status", {}).get(kind, {}).items()):
             resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
@@ -96,7 +96,7 @@ _CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
 _PROVIDER_CHANGE = 'node updates may not change providerID except from "" to valid'
 
 
-def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     """The whole node, and then what changed, as the strategy of nodes does."""
     if all(obj.get(part) == old.get(part) for part in ("spec", "status")) and obj["metadata"] is old["metadata"]:
         return
@@ -104,7 +104,7 @@ def node_update(errors: Errors, obj: JSON, old: JSON) -> None:
     node_status_update(errors, obj, old)
 
 
-def node_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     status, status_before = obj.get("status", {}), old.get("status", {})
     _avoided_pods(errors, obj)

@@ -6,24 +6,29 @@ import posixpath
 from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Errors
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.common.object_meta import kube_finalizers, object_meta
-from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (access_modes, basic_quantity, class_name, volume_mode)
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
+    access_modes,
+    basic_quantity,
+    class_name,
+    volume_mode,
+)
 from kubeloop.devcluster.validation.pod.scheduling import node_selector
 from kubeloop.devcluster.validation.pod.volumes import SHARED, TOLD_AS, csi_driver_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
 
-def _local(errors: Errors, path: str, source: JSON) -> None:
+def _local(errors: ErrorList, path: str, source: JSON) -> None:
     if not source.get("path"):
         errors.required(f"{path}.path")
     elif ".." in source["path"].split("/"):
         errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
 
 
-def _csi(errors: Errors, path: str, source: JSON) -> None:
+def _csi(errors: ErrorList, path: str, source: JSON) -> None:
     csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
     if not source.get("volumeHandle"):
         errors.required(f"{path}.volumeHandle")
@@ -47,7 +52,7 @@ _IN_ORDER = (
 )  # fmt: skip
 
 
-def _glusterfs(errors: Errors, path: str, source: JSON) -> None:
+def _glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
     SHARED["glusterfs"](errors, path, source)
     namespace = source.get("endpointsNamespace")
     if namespace == "":
@@ -57,7 +62,7 @@ def _glusterfs(errors: Errors, path: str, source: JSON) -> None:
         errors.invalid_each(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
 
 
-def _azure_file(errors: Errors, path: str, source: JSON) -> None:
+def _azure_file(errors: ErrorList, path: str, source: JSON) -> None:
     SHARED["azureFile"](errors, path, source)
     if source.get("secretNamespace") == "":
         errors.required(f"{path}.secretNamespace")
@@ -67,7 +72,7 @@ _SOURCES = {**SHARED, "local": _local, "csi": _csi, "glusterfs": _glusterfs, "az
 _OTHERWISE = {"cephfs": "cephFS"}
 
 
-def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) -> None:
+def volume_spec(errors: ErrorList, path: str, spec: JSON, *, inline: bool = False) -> None:
     """inline: that of a volume which only a VolumeAttachment tells of."""
     if inline:
         _inline(errors, path, spec)
@@ -110,7 +115,7 @@ def volume_spec(errors: Errors, path: str, spec: JSON, *, inline: bool = False) 
             errors.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
 
-def _capacity(errors: Errors, path: str, capacity: JSON | None) -> None:
+def _capacity(errors: ErrorList, path: str, capacity: JSON | None) -> None:
     if not capacity:
         errors.required(path)
     if list(capacity or ()) != ["storage"]:
@@ -121,7 +126,7 @@ def _capacity(errors: Errors, path: str, capacity: JSON | None) -> None:
             errors.invalid(f"{path}[{name}]", quantity, NOT_POSITIVE)
 
 
-def _source(errors: Errors, path: str, spec: JSON, *, has_affinity: bool) -> None:
+def _source(errors: ErrorList, path: str, spec: JSON, *, has_affinity: bool) -> None:
     """What the volume is made of: one source, beside which a flexVolume may stand."""
     kinds = [name for name in _IN_ORDER if name in spec]
     for kind in kinds[:1]:
@@ -141,7 +146,7 @@ _INLINE = "in the context of inline volumes"
 _NOT_INLINE = f"may not be specified {_INLINE}"
 
 
-def _inline(errors: Errors, path: str, spec: JSON) -> None:
+def _inline(errors: ErrorList, path: str, spec: JSON) -> None:
     if spec.get("claimRef") is not None:
         errors.forbidden(f"{path}.claimRef", _NOT_INLINE)
     if spec.get("capacity"):
@@ -150,7 +155,7 @@ def _inline(errors: Errors, path: str, spec: JSON) -> None:
         errors.required(f"{path}.csi", f"has to be specified {_INLINE}")
 
 
-def volume_create(errors: Errors, obj: JSON) -> None:
+def volume_create(errors: ErrorList, obj: JSON) -> None:
     volume_spec(errors, "spec", obj["spec"])
     _mount_options(errors, obj)
 
@@ -162,13 +167,13 @@ _MOUNTED = (
 )  # fmt: skip
 
 
-def _mount_options(errors: Errors, obj: JSON) -> None:
+def _mount_options(errors: ErrorList, obj: JSON) -> None:
     if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(name in obj["spec"] for name in _MOUNTED):
         wrong = "may not specify mount options for this volume type"
         errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", wrong)
 
 
-def volume_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def volume_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before and obj["metadata"] is old["metadata"]:
         return

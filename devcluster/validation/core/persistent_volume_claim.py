@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
-from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import basic_quantity
-from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import claim_spec
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import basic_quantity, claim_spec
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-def claim_create(errors: Errors, obj: JSON) -> None:
+def claim_create(errors: ErrorList, obj: JSON) -> None:
     claim_spec(errors, "spec", obj["spec"])
 
 
-def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
@@ -42,7 +41,7 @@ def claim_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.forbidden("spec.volumeAttributesClassName", wrong)
 
 
-def _class_annotation(errors: Errors, obj: JSON, old: JSON) -> None:
+def _class_annotation(errors: ErrorList, obj: JSON, old: JSON) -> None:
     now = obj["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
     was = old["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
     if now != was and obj["spec"].get("storageClassName") != was:
@@ -67,7 +66,7 @@ def _with_what_may_change(obj: JSON, old: JSON) -> JSON:
     return munged
 
 
-def _size(errors: Errors, spec: JSON, old: JSON) -> None:
+def _size(errors: ErrorList, spec: JSON, old: JSON) -> None:
     """A request may shrink to recover from an expansion that failed, but not to what there is already."""
     zero = parse_quantity(0)
     new = parse_quantity(spec.get("resources", {}).get("requests", {}).get("storage", 0))
@@ -83,7 +82,7 @@ _RESIZE_STATES = (
 )  # fmt: skip
 
 
-def claim_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def claim_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status", {})
     for name, quantity in sorted(status.get("capacity", {}).items()):
@@ -97,7 +96,7 @@ def claim_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
             basic_quantity(errors, f"status.allocatedResources[{name}]", quantity)
 
 
-def _claim_resource(errors: Errors, path: str, name: str) -> bool:
+def _claim_resource(errors: ErrorList, path: str, name: str) -> bool:
     if wrong := qualified_name(name):
         errors.invalid_each(path, name, wrong)
         return False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.validation.apps.workload_template import SELECTOR_MISMATCH, restart_policy_always
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
 from kubeloop.kube.json_object import JSON
 
 
-def replication_controller_create(errors: Errors, obj: JSON, old: JSON | None = None) -> None:
+def replication_controller_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector", {}), spec.get("template")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
@@ -25,6 +25,6 @@ def replication_controller_create(errors: Errors, obj: JSON, old: JSON | None = 
     restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
 
 
-def replication_controller_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def replication_controller_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         replication_controller_create(errors, obj, old)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.containers import resource_name, resource_quantity
 from kubeloop.kube.json_object import JSON
 
@@ -31,7 +31,7 @@ def _is_standard(name: str) -> bool:
     return name in _QUOTA_NAMES or name.startswith(("hugepages-", "requests.hugepages-"))
 
 
-def _amounts_by_name(errors: Errors, path: str, amounts: JSON) -> None:
+def _amounts_by_name(errors: ErrorList, path: str, amounts: JSON) -> None:
     for name, quantity in sorted(amounts.items()):
         where = f"{path}[{name}]"
         resource_name(errors, where, name)
@@ -45,7 +45,7 @@ def _does_not_apply(scope: str, name: str) -> bool:
     return applies is not None and _is_standard(name) and name not in applies
 
 
-def quota_spec(errors: Errors, spec: JSON) -> None:
+def quota_spec(errors: ErrorList, spec: JSON) -> None:
     hard, scopes, path = spec.get("hard") or {}, spec.get("scopes") or [], "spec.scopes"
     _amounts_by_name(errors, "spec.hard", hard)
     for scope in scopes:
@@ -60,13 +60,13 @@ def quota_spec(errors: Errors, spec: JSON) -> None:
         _scope_selector(errors, "spec.scopeSelector.matchExpressions", spec, selector)
 
 
-def _conflicts(errors: Errors, path: str, named: list[str], scopes: list[str] | None) -> None:
+def _conflicts(errors: ErrorList, path: str, named: list[str], scopes: list[str] | None) -> None:
     for pair in _PAIRS:
         if set(pair) <= set(named):
             errors.invalid(path, scopes, "conflicting scopes")
 
 
-def _scope_selector(errors: Errors, path: str, spec: JSON, selector: JSON) -> None:
+def _scope_selector(errors: ErrorList, path: str, spec: JSON, selector: JSON) -> None:
     expressions = selector.get("matchExpressions") or ()
     for each in expressions:
         scope, operator, values = each.get("scopeName", ""), each.get("operator", ""), each.get("values") or []
@@ -96,11 +96,11 @@ def _scope_selector(errors: Errors, path: str, spec: JSON, selector: JSON) -> No
     _conflicts(errors, path, [each.get("scopeName", "") for each in expressions], spec.get("scopes"))
 
 
-def quota_create(errors: Errors, obj: JSON) -> None:
+def quota_create(errors: ErrorList, obj: JSON) -> None:
     quota_spec(errors, obj["spec"])
 
 
-def quota_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def quota_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
@@ -109,7 +109,7 @@ def quota_update(errors: Errors, obj: JSON, old: JSON) -> None:
         errors.invalid("spec.scopes", spec.get("scopes"), "field is immutable")
 
 
-def quota_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def quota_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     for name in ("hard", "used"):
         _amounts_by_name(errors, f"status.{name}", obj.get("status", {}).get(name) or {})

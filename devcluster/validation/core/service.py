@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, labels, port_number_or_name
 from kubeloop.devcluster.validation.common.ip_addresses import cidr, ip, sloppy_ip
 from kubeloop.kube.json_object import JSON
@@ -39,12 +39,12 @@ def is_externally_accessible(spec: JSON) -> bool:
     return kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-def service_create(errors: Errors, obj: JSON) -> None:
+def service_create(errors: ErrorList, obj: JSON) -> None:
     """A new Service, whose addresses have been chosen."""
     _service(errors, obj, None)
 
 
-def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def service_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
         _changed_addresses(errors, spec, before)
@@ -58,7 +58,7 @@ def service_update(errors: Errors, obj: JSON, old: JSON) -> None:
     _service(errors, obj, old)
 
 
-def _service(errors: Errors, obj: JSON, old: JSON | None) -> None:
+def _service(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
     annotations, spec = obj["metadata"].get("annotations", {}), obj["spec"]
     before = old["spec"] if old is not None else {}
     if _HINTS in annotations and annotations.get(_TOPOLOGY_MODE, annotations[_HINTS]) != annotations[_HINTS]:
@@ -93,7 +93,7 @@ def _service(errors: Errors, obj: JSON, old: JSON | None) -> None:
     _traffic(errors, spec)
 
 
-def _external_name(errors: Errors, spec: JSON) -> None:
+def _external_name(errors: ErrorList, spec: JSON) -> None:
     if cluster_ips(spec):
         errors.forbidden("spec.clusterIPs", _FOR_EXTERNAL_NAMES)
     if spec.get("ipFamilies"):
@@ -107,7 +107,7 @@ def _external_name(errors: Errors, spec: JSON) -> None:
         errors.invalid_each("spec.externalName", name, dns_subdomain(name))
 
 
-def _ports(errors: Errors, ports: Sequence[JSON]) -> None:
+def _ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     names = set()
     for i, port in enumerate(ports):
         where, name = f"spec.ports[{i}]", port.get("name", "")
@@ -127,7 +127,7 @@ def _ports(errors: Errors, ports: Sequence[JSON]) -> None:
             errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
 
 
-def _session_affinity(errors: Errors, spec: JSON) -> None:
+def _session_affinity(errors: ErrorList, spec: JSON) -> None:
     affinity, where = spec.get("sessionAffinity", ""), "spec.sessionAffinityConfig"
     if affinity not in ("ClientIP", "None"):
         errors.not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
@@ -140,16 +140,16 @@ def _session_affinity(errors: Errors, spec: JSON) -> None:
         errors.forbidden(where, "must not be set when session affinity is None")
 
 
-def external_ip(errors: Errors, path: str, text: str) -> None:
+def external_ip(errors: ErrorList, path: str, text: str) -> None:
     """An address that others can reach: of this node or link alone are none."""
-    wrong = Errors()
+    wrong = ErrorList()
     ip(wrong, path, text)
     if not wrong:
         reachable_ip(wrong, path, text)
     errors.extend(wrong)
 
 
-def reachable_ip(errors: Errors, path: str, text: str) -> None:
+def reachable_ip(errors: ErrorList, path: str, text: str) -> None:
     """Not of this node or link alone. Source: ValidateEndpointIP."""
     address = sloppy_ip(text)
     if address is None:
@@ -168,7 +168,7 @@ def reachable_ip(errors: Errors, path: str, text: str) -> None:
 _LINK_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 
 
-def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
+def _repeated_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     node_ports, taken = set(), set()
     for i, port in enumerate(ports):
         key = (port.get("protocol"), port.get("nodePort"))
@@ -182,7 +182,7 @@ def _repeated_ports(errors: Errors, ports: Sequence[JSON]) -> None:
         taken.add(key)
 
 
-def _source_ranges(errors: Errors, obj: JSON, old: JSON | None) -> None:
+def _source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
     """What was wrong before may stay."""
     spec, before = obj["spec"], old["spec"] if old is not None else {}
     annotations = obj["metadata"].get("annotations", {})
@@ -203,7 +203,7 @@ def _source_ranges(errors: Errors, obj: JSON, old: JSON | None) -> None:
             cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
 
 
-def _load_balancer_class(errors: Errors, spec: JSON) -> None:
+def _load_balancer_class(errors: ErrorList, spec: JSON) -> None:
     name = spec.get("loadBalancerClass")
     if name is not None and spec.get("type") != "LoadBalancer":
         errors.forbidden("spec.loadBalancerClass", _ONLY_LOAD_BALANCERS)
@@ -211,7 +211,7 @@ def _load_balancer_class(errors: Errors, spec: JSON) -> None:
         errors.invalid_each("spec.loadBalancerClass", name, qualified_name(name))
 
 
-def _traffic(errors: Errors, spec: JSON) -> None:
+def _traffic(errors: ErrorList, spec: JSON) -> None:
     policy = spec.get("externalTrafficPolicy", "")
     if not is_externally_accessible(spec):
         if policy:
@@ -238,12 +238,12 @@ def _traffic(errors: Errors, spec: JSON) -> None:
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-def address_fields(spec: JSON, before: JSON | None) -> Errors:
+def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
     """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, as they hold together.
 
     Source: ValidateServiceClusterIPsRelatedFields.
     """
-    errors = Errors()
+    errors = ErrorList()
     if spec.get("type") == "ExternalName":
         return errors
     addresses, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or ()
@@ -262,7 +262,7 @@ def address_fields(spec: JSON, before: JSON | None) -> Errors:
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, _POLICIES)
-    bad, known = Errors(), (before or {}).get("clusterIPs") or ()
+    bad, known = ErrorList(), (before or {}).get("clusterIPs") or ()
     for i, address in enumerate(addresses):
         if i == 0 and address == "None":
             if len(addresses) > 1:
@@ -284,7 +284,7 @@ def address_fields(spec: JSON, before: JSON | None) -> Errors:
     return errors
 
 
-def _changed_addresses(errors: Errors, spec: JSON, before: JSON) -> None:
+def _changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:
     """Source: validateUpgradeDowngradeClusterIPs and validateUpgradeDowngradeIPFamilies."""
     now, was = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     headless, was_headless = is_headless(spec), is_headless(before)
@@ -319,7 +319,7 @@ def _changed_addresses(errors: Errors, spec: JSON, before: JSON) -> None:
         errors.invalid("spec.ipFamilyPolicy", policy, wrong)
 
 
-def service_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     path, ingresses = "status.loadBalancer.ingress", obj.get("status", {}).get("loadBalancer", {}).get("ingress", ())
     if ingresses and obj["spec"].get("type") != "LoadBalancer":
@@ -343,6 +343,6 @@ def service_status_update(errors: Errors, obj: JSON, old: JSON) -> None:
 
 
 def _is_no_address(text: str) -> bool:
-    wrong = Errors()
+    wrong = ErrorList()
     ip(wrong, "", text)
     return bool(wrong)

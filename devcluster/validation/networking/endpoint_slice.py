@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, labels
 from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip, strict_ip
 from kubeloop.devcluster.validation.core.service import reachable_ip
@@ -16,7 +16,7 @@ _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 1_000, 100, 16, 8
 
 
-def endpoint_slice_create(errors: Errors, obj: JSON) -> None:
+def endpoint_slice_create(errors: ErrorList, obj: JSON) -> None:
     kind = obj.get("addressType", "")
     if not kind:
         errors.required("addressType")
@@ -26,7 +26,7 @@ def endpoint_slice_create(errors: Errors, obj: JSON) -> None:
     _slice_endpoints(errors, obj.get("endpoints") or (), kind)
 
 
-def endpoint_slice_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def endpoint_slice_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if all(obj.get(name) == old.get(name) for name in ("endpoints", "ports", "addressType")):
         return
     whole = obj if obj.get("endpoints") != old.get("endpoints") else {**obj, "endpoints": []}
@@ -34,7 +34,7 @@ def endpoint_slice_update(errors: Errors, obj: JSON, old: JSON) -> None:
     errors.immutable("addressType", obj.get("addressType", ""), old.get("addressType", ""))
 
 
-def _slice_ports(errors: Errors, ports: Sequence[JSON]) -> None:
+def _slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     if len(ports) > _MAX_PORTS:
         errors.too_many("ports", len(ports), _MAX_PORTS)
         return
@@ -54,7 +54,7 @@ def _slice_ports(errors: Errors, ports: Sequence[JSON]) -> None:
             errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
 
 
-def _slice_endpoints(errors: Errors, endpoints: Sequence[JSON], kind: str) -> None:
+def _slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) -> None:
     if len(endpoints) > _MAX_ENDPOINTS:
         errors.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
         return
@@ -77,14 +77,14 @@ def _slice_endpoints(errors: Errors, endpoints: Sequence[JSON], kind: str) -> No
         _hints(errors, f"{where}.hints", each.get("hints") or {})
 
 
-def _slice_address(errors: Errors, path: str, index: int, address: str, kind: str) -> None:
+def _slice_address(errors: ErrorList, path: str, index: int, address: str, kind: str) -> None:
     where = f"{path}[{index}]"
     if kind == "FQDN":
         fully_qualified(errors, where, address)
         return
     if kind not in ("IPv4", "IPv6"):
         return
-    wrong = Errors()
+    wrong = ErrorList()
     (ip if kind == "IPv4" else strict_ip)(wrong, where, address)
     if wrong:
         errors.extend(wrong)
@@ -94,7 +94,7 @@ def _slice_address(errors: Errors, path: str, index: int, address: str, kind: st
     reachable_ip(errors, where, address)
 
 
-def fully_qualified(errors: Errors, path: str, name: str) -> None:
+def fully_qualified(errors: ErrorList, path: str, name: str) -> None:
     """Source: validation.IsFullyQualifiedDomainName."""
     plain = name.removesuffix(".")
     if not name:
@@ -109,7 +109,7 @@ def fully_qualified(errors: Errors, path: str, name: str) -> None:
                 errors.invalid(path, label, "must be no more than 63 characters")
 
 
-def _hints(errors: Errors, path: str, hints: JSON) -> None:
+def _hints(errors: ErrorList, path: str, hints: JSON) -> None:
     for name in ("forZones", "forNodes"):
         given, seen = hints.get(name, ()), set()
         if len(given) > _MAX_HINTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_name, port_number, regex_error
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip
 from kubeloop.devcluster.validation.common.object_meta import path_segment_name
 from kubeloop.kube.json_object import JSON
@@ -22,7 +22,7 @@ _WILDCARD_ERROR = regex_error(
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
 
 
-def ingress_create(errors: Errors, obj: JSON) -> None:
+def ingress_create(errors: ErrorList, obj: JSON) -> None:
     _ingress(errors, obj["spec"])
     named, annotated = obj["spec"].get("ingressClassName"), obj["metadata"].get("annotations", {}).get(_INGRESS_CLASS)
     if annotated is not None and named is not None and annotated != named:
@@ -30,12 +30,12 @@ def ingress_create(errors: Errors, obj: JSON) -> None:
         errors.invalid(f"annotations.{_INGRESS_CLASS}", annotated, wrong)
 
 
-def ingress_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def ingress_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         _ingress(errors, obj["spec"])
 
 
-def _ingress(errors: Errors, spec: JSON) -> None:
+def _ingress(errors: ErrorList, spec: JSON) -> None:
     rules = spec.get("rules", ())
     if not rules and spec.get("defaultBackend") is None:
         errors.invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
@@ -61,7 +61,7 @@ def _ingress(errors: Errors, spec: JSON) -> None:
         errors.invalid_each("spec.ingressClassName", spec["ingressClassName"], dns_subdomain(spec["ingressClassName"]))
 
 
-def _host(errors: Errors, path: str, host: str) -> None:
+def _host(errors: ErrorList, path: str, host: str) -> None:
     if "*" not in host:
         errors.invalid_each(path, host, dns_subdomain(host))
         return
@@ -71,7 +71,7 @@ def _host(errors: Errors, path: str, host: str) -> None:
         errors.invalid(path, host, _WILDCARD_ERROR)
 
 
-def _ingress_path(errors: Errors, where: str, path: JSON) -> None:
+def _ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
     kind, text = path.get("pathType"), path.get("path", "")
     if kind is None:
         errors.required(f"{where}.pathType", "pathType must be specified")
@@ -90,7 +90,7 @@ def _ingress_path(errors: Errors, where: str, path: JSON) -> None:
     _backend(errors, f"{where}.backend", path.get("backend") or {})
 
 
-def _backend(errors: Errors, path: str, backend: JSON) -> None:
+def _backend(errors: ErrorList, path: str, backend: JSON) -> None:
     resource, service = backend.get("resource"), backend.get("service")
     if resource is not None and service is not None:
         errors.invalid(path, "", "cannot set both resource and service backends")
@@ -114,14 +114,14 @@ def _backend(errors: Errors, path: str, backend: JSON) -> None:
             errors.required(path, "port name or number is required")
 
 
-def _reference(errors: Errors, path: str, reference: JSON) -> None:
+def _reference(errors: ErrorList, path: str, reference: JSON) -> None:
     if reference.get("apiGroup") is not None:
         errors.invalid_each(f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
     path_segment_name(errors, f"{path}.kind", reference.get("kind", ""))
     path_segment_name(errors, f"{path}.name", reference.get("name", ""))
 
 
-def ingress_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def ingress_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     balancer = obj.get("status", {}).get("loadBalancer", {})
     for i, each in enumerate(balancer.get("ingress", ())):
@@ -140,7 +140,7 @@ _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
 
 
-def ingress_class_create(errors: Errors, obj: JSON) -> None:
+def ingress_class_create(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
     controller, parameters = spec.get("controller", ""), spec.get("parameters")
     if len(controller.encode()) > _CONTROLLER_LENGTH:
@@ -150,7 +150,7 @@ def ingress_class_create(errors: Errors, obj: JSON) -> None:
         _class_parameters(errors, "spec.parameters", parameters)
 
 
-def domain_prefixed_path(errors: Errors, path: str, text: str) -> None:
+def domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
     """A domain, a slash and a path: example.com/ingress. Source: validation.IsDomainPrefixedPath."""
     if not text:
         errors.required(path)
@@ -165,7 +165,7 @@ def domain_prefixed_path(errors: Errors, path: str, text: str) -> None:
         errors.invalid(path, rest, _PATH_ERROR)
 
 
-def _class_parameters(errors: Errors, path: str, parameters: JSON) -> None:
+def _class_parameters(errors: ErrorList, path: str, parameters: JSON) -> None:
     _reference(errors, path, parameters)
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     if scope is None:
@@ -181,7 +181,7 @@ def _class_parameters(errors: Errors, path: str, parameters: JSON) -> None:
         errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
 
-def ingress_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def ingress_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     new, before = obj.get("spec", {}), old.get("spec", {})
     errors.immutable("spec.controller", new.get("controller", ""), before.get("controller", ""))
     ingress_class_create(errors, obj)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import strict_ip
 from kubeloop.devcluster.validation.common.object_meta import path_segment_name
 from kubeloop.kube.json_object import JSON
 
 
 def ip_address_name(name: str) -> tuple[str, ...]:
-    wrong = Errors()
+    wrong = ErrorList()
     strict_ip(wrong, "", name)
     return tuple(each["message"].partition(": ")[2].partition(": ")[2] for each in wrong)
 
 
-def ip_address_create(errors: Errors, obj: JSON) -> None:
+def ip_address_create(errors: ErrorList, obj: JSON) -> None:
     parent = obj.get("spec", {}).get("parentRef")
     if parent is None:
         errors.required("spec.parentRef")
@@ -28,7 +28,7 @@ def ip_address_create(errors: Errors, obj: JSON) -> None:
     path_segment_name(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)
 
 
-def ip_address_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     ip_address_create(errors, obj)
     new, before = (each.get("spec", {}).get("parentRef") for each in (obj, old))
     errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")

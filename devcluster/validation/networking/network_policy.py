@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kubeloop.devcluster.api.name_checks import port_name, port_number
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, label_selector
 from kubeloop.devcluster.validation.common.ip_addresses import cidr, sloppy_network
 from kubeloop.kube.json_object import JSON
 
 
-def network_policy_create(errors: Errors, obj: JSON, known_ranges: Collection[str] = ()) -> None:
+def network_policy_create(errors: ErrorList, obj: JSON, known_ranges: Collection[str] = ()) -> None:
     spec = obj["spec"]
     label_selector(errors, "spec.podSelector", spec.get("podSelector"))
     for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -30,7 +30,7 @@ def network_policy_create(errors: Errors, obj: JSON, known_ranges: Collection[st
             errors.not_supported(f"spec.policyTypes[{i}]", each, ("Ingress", "Egress"))
 
 
-def network_policy_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def network_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         network_policy_create(errors, obj, set(_policy_ranges(old["spec"])))
 
@@ -44,7 +44,7 @@ def _policy_ranges(spec: JSON) -> Iterator[str]:
                     yield from peer["ipBlock"].get("except", ())
 
 
-def _policy_port(errors: Errors, where: str, each: JSON) -> None:
+def _policy_port(errors: ErrorList, where: str, each: JSON) -> None:
     protocol, port, last = each.get("protocol"), each.get("port"), each.get("endPort")
     if protocol is not None and protocol not in PROTOCOLS:
         errors.not_supported(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
@@ -63,7 +63,7 @@ def _policy_port(errors: Errors, where: str, each: JSON) -> None:
         errors.invalid_each(f"{where}.port", port, port_name(port))
 
 
-def _policy_peer(errors: Errors, where: str, peer: JSON, known_ranges: Collection[str]) -> None:
+def _policy_peer(errors: ErrorList, where: str, peer: JSON, known_ranges: Collection[str]) -> None:
     for name in ("podSelector", "namespaceSelector"):
         if name in peer:
             label_selector(errors, f"{where}.{name}", peer[name])
@@ -76,7 +76,7 @@ def _policy_peer(errors: Errors, where: str, peer: JSON, known_ranges: Collectio
         errors.forbidden(where, "may not specify both ipBlock and another peer")
 
 
-def _ip_block(errors: Errors, path: str, block: JSON, known: Collection[str]) -> None:
+def _ip_block(errors: ErrorList, path: str, block: JSON, known: Collection[str]) -> None:
     whole = block.get("cidr", "")
     if not whole:
         errors.required(f"{path}.cidr")

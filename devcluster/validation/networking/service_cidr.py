@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, strict_cidr
 from kubeloop.kube.json_object import JSON
 
 
-def service_cidr_create(errors: Errors, obj: JSON) -> None:
+def service_cidr_create(errors: ErrorList, obj: JSON) -> None:
     _ranges(errors, obj.get("spec", {}))
 
 
-def _ranges(errors: Errors, spec: JSON) -> None:
+def _ranges(errors: ErrorList, spec: JSON) -> None:
     given, path = spec.get("cidrs", []), "spec.cidrs"
     if not given:
         errors.required(path, "at least one CIDR required")
@@ -27,7 +27,7 @@ def _ranges(errors: Errors, spec: JSON) -> None:
         errors.invalid(path, given, told)
 
 
-def service_cidr_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def service_cidr_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     given, before, path = (*(each.get("spec", {}).get("cidrs", []) for each in (obj, old)), "spec.cidrs")
     if len(given) == len(before):
         for i, (new, was) in enumerate(zip(given, before, strict=True)):

@@ -16,14 +16,14 @@ from kubeloop.devcluster.api.name_checks import (
     port_number,
     qualified_name,
 )
-from kubeloop.devcluster.validation.common.error_list import NOT_NEGATIVE, Errors
+from kubeloop.devcluster.validation.common.error_list import NOT_NEGATIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, header_name, local_path, port_number_or_name
 from kubeloop.devcluster.validation.pod.security_context import container_context, every_container
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import milli_value, parse_quantity, value
 
 Volumes = Mapping[str, JSON]
-NameCheck = Callable[[Errors, str, str], None]
+NameCheck = Callable[[ErrorList, str, str], None]
 
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _COUNTED = frozenset(
@@ -54,7 +54,7 @@ def may_be_overcommitted(name: str) -> bool:
     return is_native(name) and not is_huge_pages(name)
 
 
-def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
+def resource_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
     """A quantity of a resource: not negative, whole where only whole ones exist."""
     if parse_quantity(quantity).sign < 0:
         errors.invalid(path, quantity, NOT_NEGATIVE)
@@ -62,7 +62,7 @@ def resource_quantity(errors: Errors, path: str, name: str, quantity: str) -> No
         errors.invalid(path, quantity, "must be an integer")
 
 
-def _huge_pages_quantity(errors: Errors, path: str, name: str, quantity: str) -> None:
+def _huge_pages_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
     if not _divides(name.removeprefix("hugepages-"), quantity):
         errors.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")
 
@@ -75,7 +75,7 @@ def _divides(size: str, quantity: str) -> bool:
     return milli > 0 and milli % 1000 == 0 and value(quantity) % (milli // 1000) == 0
 
 
-def resource_name(errors: Errors, path: str, name: str) -> None:
+def resource_name(errors: ErrorList, path: str, name: str) -> None:
     wrong = qualified_name(name)
     errors.invalid_each(path, name, wrong)
     standard = name in _STANDARD_RESOURCES or is_huge_pages(name) or name.startswith("requests.hugepages-")
@@ -83,7 +83,7 @@ def resource_name(errors: Errors, path: str, name: str) -> None:
         errors.invalid(path, name, "must be a standard resource type or fully qualified")
 
 
-def container_resource_name(errors: Errors, path: str, name: str) -> None:
+def container_resource_name(errors: ErrorList, path: str, name: str) -> None:
     if name in _CONTAINER_RESOURCES:
         return
     resource_name(errors, path, name)
@@ -95,7 +95,7 @@ def container_resource_name(errors: Errors, path: str, name: str) -> None:
 
 
 def resource_requirements(
-    errors: Errors, path: str, resources: JSON, check_name: NameCheck = container_resource_name
+    errors: ErrorList, path: str, resources: JSON, check_name: NameCheck = container_resource_name
 ) -> None:
     """Limits and requests, and how they go together; check_name: which names there may be."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
@@ -127,7 +127,7 @@ def resource_requirements(
         errors.forbidden(path, "HugePages require cpu or memory")
 
 
-def claims(errors: Errors, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
+def claims(errors: ErrorList, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
     """Which of the pod's resource claims a container takes, or which requests of one."""
     pod_claims = [each["name"] for each in spec.get("resourceClaims", ()) if each.get("name")]
     seen: set[str] = set()
@@ -154,7 +154,7 @@ def claims(errors: Errors, path: str, wanted: Sequence[JSON], spec: JSON) -> Non
             errors.not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{told}")
 
 
-def _resize_policy(errors: Errors, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
+def _resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
     seen = set()
     for i, each in enumerate(policies):
         name, policy = each.get("resourceName", ""), each.get("restartPolicy", "")
@@ -170,7 +170,7 @@ def _resize_policy(errors: Errors, path: str, policies: Sequence[JSON], pod_poli
             errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
-def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
+def _ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None:
     names = set()
     for i, port in enumerate(ports):
         where, name = f"{path}[{i}]", port.get("name", "")
@@ -195,7 +195,7 @@ def _ports(errors: Errors, path: str, ports: Sequence[JSON]) -> None:
             errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
 
 
-def host_port_conflicts(errors: Errors, path: str, containers: Sequence[JSON]) -> None:
+def host_port_conflicts(errors: ErrorList, path: str, containers: Sequence[JSON]) -> None:
     taken = set()
     for i, container in enumerate(containers):
         for j, port in enumerate(container.get("ports", ())):
@@ -221,7 +221,7 @@ _RESOURCE_FIELDS = (
 _HUGE_PAGES_FIELDS = ("limits.hugepages-", "requests.hugepages-")
 
 
-def field_reference(errors: Errors, path: str, reference: JSON, supported: Sequence[str]) -> None:
+def field_reference(errors: ErrorList, path: str, reference: JSON, supported: Sequence[str]) -> None:
     field_path = reference.get("fieldPath", "")
     if not reference.get("apiVersion"):
         errors.required(f"{path}.apiVersion")
@@ -255,7 +255,7 @@ def _subscripted(field_path: str) -> tuple[str, str | None]:
     return base, rest
 
 
-def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume: bool) -> None:
+def resource_reference(errors: ErrorList, path: str, reference: JSON, *, in_volume: bool) -> None:
     name = reference.get("resource", "")
     if in_volume and not reference.get("containerName"):
         errors.required(f"{path}.containerName")
@@ -282,7 +282,7 @@ def resource_reference(errors: Errors, path: str, reference: JSON, *, in_volume:
 _DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 
 
-def _key_reference(errors: Errors, path: str, reference: JSON) -> None:
+def _key_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     errors.invalid_each(f"{path}.name", reference.get("name", ""), dns_subdomain(reference.get("name", "")))
     if not reference.get("key"):
         errors.required(f"{path}.key")
@@ -290,7 +290,7 @@ def _key_reference(errors: Errors, path: str, reference: JSON) -> None:
         errors.invalid_each(f"{path}.key", reference["key"], config_key(reference["key"]))
 
 
-def _file_reference(errors: Errors, path: str, reference: JSON) -> None:
+def _file_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     """A variable out of a file of a volume."""
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
     if not key:
@@ -307,7 +307,7 @@ def _file_reference(errors: Errors, path: str, reference: JSON) -> None:
         errors.invalid(f"{path}.path", file, "must not contain '..'")
 
 
-def file_reference_volumes(errors: Errors, path: str, spec: JSON) -> None:
+def file_reference_volumes(errors: ErrorList, path: str, spec: JSON) -> None:
     """Volumes that variables are read from have to be there, and empty at first."""
     volumes = {each.get("name", ""): each for each in spec.get("volumes", ())}
     for where, container in every_container(path, spec):
@@ -322,7 +322,7 @@ def file_reference_volumes(errors: Errors, path: str, spec: JSON) -> None:
                 errors.invalid(told, name, "referenced volume must be of type emptyDir")
 
 
-def _environment(errors: Errors, path: str, variables: Sequence[JSON]) -> None:
+def _environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> None:
     for i, variable in enumerate(variables):
         where, name = f"{path}[{i}]", variable.get("name", "")
         if not name:
@@ -351,7 +351,7 @@ def _environment(errors: Errors, path: str, variables: Sequence[JSON]) -> None:
             errors.invalid(where, "", "may not have more than one field specified at a time")
 
 
-def _environment_sources(errors: Errors, path: str, sources: Sequence[JSON]) -> None:
+def _environment_sources(errors: ErrorList, path: str, sources: Sequence[JSON]) -> None:
     for i, source in enumerate(sources):
         where = f"{path}[{i}]"
         if source.get("prefix"):
@@ -370,7 +370,7 @@ def _environment_sources(errors: Errors, path: str, sources: Sequence[JSON]) -> 
             errors.invalid(path, "", "may not have more than one field specified at a time")
 
 
-def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> None:
+def _mounts(errors: ErrorList, path: str, container: JSON, volumes: Volumes) -> None:
     mounts = container.get("volumeMounts", ())
     devices = container.get("volumeDevices", ())
     device_paths = {each.get("name", ""): each.get("devicePath", "") for each in devices}  # the last of a name counts
@@ -409,7 +409,7 @@ def _mounts(errors: Errors, path: str, container: JSON, volumes: Volumes) -> Non
         _devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
 
 
-def _recursive_read_only(errors: Errors, path: str, mount: JSON) -> None:
+def _recursive_read_only(errors: ErrorList, path: str, mount: JSON) -> None:
     wanted, supported = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
     if wanted in ("Enabled", "IfPossible"):
         if not mount.get("readOnly"):
@@ -420,7 +420,7 @@ def _recursive_read_only(errors: Errors, path: str, mount: JSON) -> None:
         errors.not_supported(path, wanted, supported)
 
 
-def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
+def _devices(errors: ErrorList, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
     names, paths = set(), set()
     mount_paths = {each.get("name", ""): each.get("mountPath", "") for each in mounts}
     for i, device in enumerate(devices):
@@ -453,7 +453,7 @@ def _devices(errors: Errors, path: str, devices: Sequence[JSON], mounts: Sequenc
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
-def _action(errors: Errors, path: str, handler: JSON, grace_seconds: int | None) -> None:
+def _action(errors: ErrorList, path: str, handler: JSON, grace_seconds: int | None) -> None:
     found = [name for name in _HANDLERS if handler.get(name) is not None]
     if not found:
         errors.required(path, "must specify a handler type")
@@ -463,7 +463,7 @@ def _action(errors: Errors, path: str, handler: JSON, grace_seconds: int | None)
         errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
 
 
-def _handler(errors: Errors, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
+def _handler(errors: ErrorList, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
     where, action = f"{path}.{kind}", handler[kind]
     if kind == "exec":
         if not action.get("command"):
@@ -488,7 +488,7 @@ def _handler(errors: Errors, path: str, kind: str, handler: JSON, grace_seconds:
 _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 
 
-def _probes(errors: Errors, path: str, container: JSON, grace_seconds: int | None) -> None:
+def _probes(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
     for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(kind)
         if probe is None:
@@ -508,14 +508,14 @@ def _probes(errors: Errors, path: str, container: JSON, grace_seconds: int | Non
             errors.invalid(f"{where}.successThreshold", probe.get("successThreshold", 0), "must be 1")
 
 
-def _lifecycle(errors: Errors, path: str, container: JSON, grace_seconds: int | None) -> None:
+def _lifecycle(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
     for name in ("postStart", "preStop"):
         handler = container.get("lifecycle", {}).get(name)
         if handler is not None:
             _action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
 
 
-def _common(errors: Errors, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
+def _common(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
     name = container.get("name", "")
     if not name:
         errors.required(f"{path}.name")
@@ -554,7 +554,7 @@ def _common(errors: Errors, path: str, container: JSON, spec: JSON, volumes: Vol
 _MOST_RULES, _MOST_CODES = 20, 255
 
 
-def _restart_policy(errors: Errors, path: str, container: JSON, *, at_start: bool = False) -> None:
+def _restart_policy(errors: ErrorList, path: str, container: JSON, *, at_start: bool = False) -> None:
     """at_start: of an init container, whose rules are not looked at unless it has a policy."""
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
     if policy is None:
@@ -579,7 +579,7 @@ def _restart_policy(errors: Errors, path: str, container: JSON, *, at_start: boo
             errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MOST_CODES)
 
 
-def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+def containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.containers."""
     every, grace_seconds = spec.get("containers"), spec.get("terminationGracePeriodSeconds")
     if not every:
@@ -600,7 +600,7 @@ def containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
     host_port_conflicts(errors, path, every)
 
 
-def init_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+def init_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.initContainers."""
     grace_seconds = spec.get("terminationGracePeriodSeconds")
     names = {each.get("name", "") for each in spec.get("containers") or ()}
@@ -636,7 +636,7 @@ _NOT_EPHEMERAL = (
 NOT_PADDED = "must not have leading or trailing whitespace"
 
 
-def ephemeral_containers(errors: Errors, path: str, spec: JSON, volumes: Volumes) -> None:
+def ephemeral_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.ephemeralContainers."""
     others = {each.get("name", "") for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))}
     names = set(others)

@@ -10,7 +10,7 @@ import msgspec
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.devcluster.serializer.go_json_errors import json_error
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import labels
 from kubeloop.devcluster.validation.common.ip_addresses import ip
 from kubeloop.devcluster.validation.common.object_meta import annotation_map
@@ -28,7 +28,7 @@ _TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
 
 
 def pod_spec(
-    errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
+    errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
 ) -> None:
     """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again.
 
@@ -44,12 +44,12 @@ def pod_spec(
 @lru_cache(maxsize=512)
 def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> bool:
     """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
-    wrong = Errors()
+    wrong = ErrorList()
     _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy)
     return not wrong
 
 
-def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
+def _check_pod_spec(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
     """A pod's spec, in Kubernetes' order: that of the messages."""
     _contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
     if spec.get("hostNetwork"):
@@ -86,7 +86,7 @@ def _check_pod_spec(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_
     of_containers.file_reference_volumes(errors, path, spec)
 
 
-def _contents(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
+def _contents(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
     """Volumes, claims and containers."""
     mountable = {}
     if "volumes" in spec:
@@ -102,7 +102,7 @@ def _contents(errors: Errors, path: str, spec: JSON, *, in_pod: bool, pod_name: 
         _pod_resources(errors, f"{path}.resources", spec)
 
 
-def _names(errors: Errors, path: str, spec: JSON) -> None:
+def _names(errors: ErrorList, path: str, spec: JSON) -> None:
     """Names that the pod has or refers to, and what stands between them in Kubernetes' order."""
     if "hostnameOverride" in spec:
         _hostname_override(errors, f"{path}.hostnameOverride", spec)
@@ -127,7 +127,7 @@ def _names(errors: Errors, path: str, spec: JSON) -> None:
         errors.invalid_each(f"{path}.runtimeClassName", runtime_class, dns_subdomain(runtime_class))
 
 
-def _hostname_override(errors: Errors, path: str, spec: JSON) -> None:
+def _hostname_override(errors: ErrorList, path: str, spec: JSON) -> None:
     name = spec["hostnameOverride"]
     for other in ("setHostnameAsFQDN", "hostNetwork"):
         if spec.get(other):
@@ -137,7 +137,7 @@ def _hostname_override(errors: Errors, path: str, spec: JSON) -> None:
     errors.invalid_each(path, name, dns_subdomain(name))
 
 
-def _host_network(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> None:
+def _host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool) -> None:
     for i, container in enumerate(spec.get("containers") or ()):
         for j, port in enumerate(container.get("ports", ())):
             host = port.get("hostPort", 0)
@@ -146,7 +146,7 @@ def _host_network(errors: Errors, path: str, spec: JSON, *, in_pod: bool) -> Non
                 errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, wrong)
 
 
-def _resource_claims(errors: Errors, path: str, claims: Sequence[JSON]) -> None:
+def _resource_claims(errors: ErrorList, path: str, claims: Sequence[JSON]) -> None:
     names = set()
     for i, claim in enumerate(claims):
         where, name = f"{path}[{i}]", claim.get("name", "")
@@ -168,7 +168,7 @@ def _resource_claims(errors: Errors, path: str, claims: Sequence[JSON]) -> None:
             errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
 
 
-def _dns_config(errors: Errors, path: str, spec: JSON) -> None:
+def _dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
@@ -199,7 +199,7 @@ def _dns_config(errors: Errors, path: str, spec: JSON) -> None:
             errors.required(f"{path}.options[{i}]", "must not be empty")
 
 
-def _scheduling_gates(errors: Errors, path: str, spec: JSON) -> None:
+def _scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None:
     seen = set()
     for i, gate in enumerate(spec.get("schedulingGates", ())):
         name = gate.get("name", "")
@@ -209,15 +209,15 @@ def _scheduling_gates(errors: Errors, path: str, spec: JSON) -> None:
         seen.add(name)
 
 
-def _pod_resource_name(errors: Errors, path: str, name: str) -> None:
-    of_name = Errors()
+def _pod_resource_name(errors: ErrorList, path: str, name: str) -> None:
+    of_name = ErrorList()
     of_containers.resource_name(of_name, path, name)
     if not of_name and not is_pod_level(name):
         of_name.not_supported(path, name, ("cpu", "hugepages-", "memory"))
     errors.extend(of_name)
 
 
-def _pod_resources(errors: Errors, path: str, spec: JSON) -> None:
+def _pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
     """Resources of the pod as a whole (pod-level resources)."""
     resources = spec["resources"]
     if (spec.get("os") or {}).get("name") == "windows":
@@ -255,7 +255,7 @@ def _is_deletion_cost(text: str | None) -> bool:
     return bool(re.fullmatch("0|-?[1-9][0-9]*|-0+", text)) and -0x80000000 <= int(text) <= 0x7FFFFFFF
 
 
-def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None) -> None:
+def pod_annotations(errors: ErrorList, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None) -> None:
     """Annotations that mean something to the API server."""
     annotations = metadata["annotations"]
     mirror = annotations.get(_MIRROR)
@@ -270,7 +270,7 @@ def pod_annotations(errors: Errors, path: str, metadata: JSON, spec: JSON, old_m
     profile_annotations(errors, path, annotations, spec)
 
 
-def _tolerations_annotation(errors: Errors, path: str, text: str) -> None:
+def _tolerations_annotation(errors: ErrorList, path: str, text: str) -> None:
     """Tolerations as they stood in an annotation once; still looked at, used by nobody."""
     if wrong := json_error(text.encode()):
         errors.invalid(path, _TOLERATIONS, wrong)
@@ -280,7 +280,7 @@ def _tolerations_annotation(errors: Errors, path: str, text: str) -> None:
         scheduling.tolerations(errors, f"{path}.{_TOLERATIONS}", values)
 
 
-def pod_metadata_and_spec(errors: Errors, pod: JSON, old: JSON | None = None) -> None:
+def pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | None = None) -> None:
     """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules.
 
     old: the pod before an update. A spec that has not changed is not looked at again, and what the old pod has wrong
@@ -304,12 +304,12 @@ def pod_metadata_and_spec(errors: Errors, pod: JSON, old: JSON | None = None) ->
             image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
 
 
-def image_without_blanks(errors: Errors, path: str, image: str) -> None:
+def image_without_blanks(errors: ErrorList, path: str, image: str) -> None:
     if image != image.strip():
         errors.invalid(path, image, of_containers.NOT_PADDED)
 
 
-def pod_create(errors: Errors, pod: JSON) -> None:
+def pod_create(errors: ErrorList, pod: JSON) -> None:
     spec = pod["spec"]
     pod_metadata_and_spec(errors, pod)
     if spec.get("ephemeralContainers"):
@@ -325,7 +325,7 @@ def template_before(old: JSON | None) -> JSON | None:
     return None if old is None else old["spec"].get("template", {})
 
 
-def pod_template_metadata(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:
+def pod_template_metadata(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
     """A template's labels and annotations; their paths leave out "metadata", as Kubernetes' do."""
     metadata = template.get("metadata", {})
     labels(errors, f"{path}.labels", metadata.get("labels"))
@@ -335,7 +335,7 @@ def pod_template_metadata(errors: Errors, path: str, template: JSON, old: JSON |
         pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}), before)
 
 
-def pod_template_spec(errors: Errors, path: str, template: JSON, old: JSON | None = None) -> None:
+def pod_template_spec(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
     """ValidatePodTemplateSpec. old: the template before an update; what it has wrong the new one may have, too."""
     spec = template.get("spec", {})
     pod_template_metadata(errors, path, template, old)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip
 from kubeloop.devcluster.validation.pod.pod_update import fixed_annotations
 from kubeloop.kube.json_object import JSON
@@ -15,7 +15,7 @@ _GENERATION = "must be a non-negative integer"
 _NODE_IS_SET = "may not be set on pods that are already bound to a node"
 
 
-def pod_status_update(errors: Errors, pod: JSON, old: JSON) -> None:
+def pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     fixed_annotations(errors, pod, old)
     status, before, spec = pod.get("status", {}), old.get("status", {}), pod["spec"]
     if status == before:
@@ -56,7 +56,7 @@ def _path(kind: str) -> str:
     return f"status.{kind[:-1]}Statuses"
 
 
-def _conditions(errors: Errors, path: str, conditions: Sequence[JSON]) -> None:
+def _conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]) -> None:
     for i, condition in enumerate(conditions):
         if condition.get("observedGeneration", 0) < 0:
             errors.invalid(f"{path}[{i}].observedGeneration", condition["observedGeneration"], _GENERATION)
@@ -65,7 +65,7 @@ def _conditions(errors: Errors, path: str, conditions: Sequence[JSON]) -> None:
             errors.invalid_each(f"{path}[{i}].Type", name, qualified_name(name))
 
 
-def _addresses(errors: Errors, name: str, type_name: str, status: JSON, before: JSON) -> None:
+def _addresses(errors: ErrorList, name: str, type_name: str, status: JSON, before: JSON) -> None:
     """At most one of each family; the ones that were there may be written in old ways."""
     path, addresses = f"status.{name}", status.get(name) or ()
     texts, known = [each.get("ip", "") for each in addresses], [each.get("ip", "") for each in before.get(name) or ()]
@@ -81,7 +81,7 @@ def _addresses(errors: Errors, name: str, type_name: str, status: JSON, before: 
         errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
 
 
-def _claim_statuses(errors: Errors, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
+def _claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
     names, seen = {each.get("name", "") for each in spec.get("resourceClaims", ())}, set()
     for i, each in enumerate(statuses):
         where, name, claim = f"{path}[{i}]", each.get("name", ""), each.get("resourceClaimName")
@@ -94,7 +94,7 @@ def _claim_statuses(errors: Errors, path: str, statuses: Sequence[JSON], spec: J
             errors.invalid_each(f"{where}.resourceClaimName", claim, dns_subdomain(claim))
 
 
-def _extended_claim(errors: Errors, path: str, status: JSON, spec: JSON) -> None:
+def _extended_claim(errors: ErrorList, path: str, status: JSON, spec: JSON) -> None:
     """Which containers' extended resources a claim stands for."""
     containers = {
         each.get("name", ""): each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()
@@ -127,7 +127,7 @@ def _extended_claim(errors: Errors, path: str, status: JSON, spec: JSON) -> None
         errors.invalid_each(f"{path}.resourceClaimName", claim, dns_subdomain(claim))
 
 
-def _transitions(errors: Errors, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
+def _transitions(errors: ErrorList, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
     """A container that has ended stays so, unless it is one that is started again."""
     every = [each for part in ("initContainers", "containers") for each in spec.get(part) or ()]
     if kind != "ephemeralContainers" and any(
@@ -164,7 +164,7 @@ def _restarts(kind: str, name: str, exit_code: int, spec: JSON) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _users(errors: Errors, kind: str, status: JSON, spec: JSON) -> None:
+def _users(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
     system = (spec.get("os") or {}).get("name", "linux")
     for i, container in enumerate(_statuses(kind, status)):
         user, where = (container.get("user") or {}).get("linux"), f"{_path(kind)}[{i}].user.linux"
@@ -179,7 +179,7 @@ def _users(errors: Errors, kind: str, status: JSON, spec: JSON) -> None:
                 _id(errors, f"{where}.supplementalGroups[{j}]", group)
 
 
-def _id(errors: Errors, path: str, value: int) -> None:
+def _id(errors: ErrorList, path: str, value: int) -> None:
     if not 0 <= value <= 0x7FFFFFFF:
         errors.invalid(path, value, "must be between 0 and 2147483647, inclusive")
 
@@ -188,7 +188,7 @@ _HEALTH = ("Healthy", "Unhealthy", "Unknown")
 _MOST_HEALTH_TEXT = 1024
 
 
-def _allocated(errors: Errors, kind: str, status: JSON, spec: JSON) -> None:
+def _allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
     """The health of the devices that containers have."""
     for i, container in enumerate(_statuses(kind, status)):
         allocated, path = (
@@ -206,7 +206,7 @@ def _allocated(errors: Errors, kind: str, status: JSON, spec: JSON) -> None:
             _healths(errors, f"{path}[{j}].resources", each.get("resources") or ())
 
 
-def _known_resource(errors: Errors, path: str, name: str, resources: JSON) -> None:
+def _known_resource(errors: ErrorList, path: str, name: str, resources: JSON) -> None:
     if name.startswith("claim:"):
         wrong = (
             "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
@@ -222,7 +222,7 @@ def _known_resource(errors: Errors, path: str, name: str, resources: JSON) -> No
         errors.invalid(path, name, wrong)
 
 
-def _healths(errors: Errors, path: str, devices: Sequence[JSON]) -> None:
+def _healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:
     seen = set()
     for k, device in enumerate(devices):
         where, health, message = f"{path}[{k}]", device.get("health", ""), device.get("message")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.pod.pod_spec import pod_metadata_and_spec
 from kubeloop.devcluster.validation.pod.pod_update import fixed_annotations
@@ -28,7 +28,7 @@ def refused(subresource: str, old: JSON) -> bool:
     return windows or _MIRROR in old["metadata"].get("annotations", {})
 
 
-def ephemeral_containers_update(errors: Errors, pod: JSON, old: JSON) -> None:
+def ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """Ephemeral containers may be added, and stay as they are."""
     if _MIRROR in old["metadata"].get("annotations", {}):
         errors.forbidden("[]", "static pods do not support ephemeral containers")
@@ -46,7 +46,7 @@ def ephemeral_containers_update(errors: Errors, pod: JSON, old: JSON) -> None:
             errors.forbidden(path, f"existing ephemeral containers {quoted(name)} may not be changed\n{difference}")
 
 
-def resize(errors: Errors, pod: JSON, old: JSON) -> None:
+def resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """cpu and memory of the pod and of its containers may change, as long as the pod keeps its class."""
     spec, before, path = pod["spec"], old["spec"], "spec"
     if _MIRROR in old["metadata"].get("annotations", {}):
@@ -100,7 +100,7 @@ def _amounts(spec: JSON) -> bool:
     return bool(resources.get("requests") or resources.get("limits"))
 
 
-def _pod_level(errors: Errors, path: str, munged: JSON, before: JSON) -> None:
+def _pod_level(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None:
     """What the pod as a whole has; sets cpu and memory back to what they were."""
     old, new = before.get("resources"), munged.get("resources")
     if new is None:
@@ -116,7 +116,7 @@ def _pod_level(errors: Errors, path: str, munged: JSON, before: JSON) -> None:
         errors.forbidden(path, "only cpu and memory resources are mutable at pod-level")
 
 
-def _reordered(errors: Errors, path: str, spec: JSON, before: JSON) -> bool:
+def _reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) -> bool:
     """Whether containers have come, gone or changed places."""
     count = len(errors)
     for kind in ("containers", "initContainers"):
@@ -130,7 +130,7 @@ def _reordered(errors: Errors, path: str, spec: JSON, before: JSON) -> bool:
     return len(errors) > count
 
 
-def _nothing_removed(errors: Errors, path: str, new: JSON, old: JSON, wrong: str) -> None:
+def _nothing_removed(errors: ErrorList, path: str, new: JSON, old: JSON, wrong: str) -> None:
     for part in ("requests", "limits"):
         if set(old.get(part, {})) - set(new.get(part, {})):
             errors.forbidden(f"{path}.{part}", wrong.format(part))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.pod import scheduling
 from kubeloop.devcluster.validation.pod.pod_spec import image_without_blanks, pod_annotations, pod_metadata_and_spec
@@ -18,7 +18,7 @@ _UPDATABLE = (
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def fixed_annotations(errors: Errors, pod: JSON, old: JSON) -> None:
+def fixed_annotations(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """What makes a pod a static pod's mirror, and the old way of AppArmor, stay as they are."""
     new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
     for key in sorted({*new, *before}):
@@ -38,7 +38,7 @@ def _is_app_armor(key: str) -> bool:
     return key.startswith("container.apparmor.security.beta.kubernetes.io/")
 
 
-def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
+def pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """What ValidatePodUpdate does beyond metadata's own rules."""
     spec, before = pod["spec"], old["spec"]
     pod_metadata_and_spec(errors, pod, old)
@@ -70,7 +70,7 @@ def pod_update(errors: Errors, pod: JSON, old: JSON) -> None:
         errors.forbidden("spec", told)
 
 
-def _deadline(errors: Errors, new: int | None, old: int | None) -> bool:
+def _deadline(errors: ErrorList, new: int | None, old: int | None) -> bool:
     """False: nothing else is looked at."""
     path = "spec.activeDeadlineSeconds"
     if new is not None:
@@ -85,7 +85,7 @@ def _deadline(errors: Errors, new: int | None, old: int | None) -> bool:
     return True
 
 
-def _only_added_tolerations(errors: Errors, new: Sequence[JSON], old: Sequence[JSON]) -> None:
+def _only_added_tolerations(errors: ErrorList, new: Sequence[JSON], old: Sequence[JSON]) -> None:
     def but_seconds(toleration: JSON) -> JSON:
         return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
@@ -97,7 +97,7 @@ def _only_added_tolerations(errors: Errors, new: Sequence[JSON], old: Sequence[J
     scheduling.tolerations(errors, "spec.tolerations", new)
 
 
-def _munged(errors: Errors, spec: JSON, before: JSON) -> JSON:
+def _munged(errors: ErrorList, spec: JSON, before: JSON) -> JSON:
     """The new spec with everything that may change set back."""
     munged = dict(spec)
     for kind in ("containers", "initContainers"):
@@ -122,7 +122,7 @@ def _set_back(munged: JSON, before: JSON, name: str) -> None:
         munged.pop(name, None)
 
 
-def _gated(errors: Errors, munged: JSON, before: JSON) -> None:
+def _gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
     """A gated pod's node selector and node affinity may become stricter."""
     new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(new.get(key) != value for key, value in old.items()):
@@ -145,7 +145,7 @@ def _gated(errors: Errors, munged: JSON, before: JSON) -> None:
         munged.pop("affinity", None)
 
 
-def _node_affinity_mutation(errors: Errors, new: JSON, old: JSON | None) -> None:
+def _node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | None) -> None:
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
     old_terms = ((old or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms")
     if not old_terms:

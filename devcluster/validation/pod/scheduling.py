@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value
-from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Errors
+from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import label_name, label_selector
 from kubeloop.kube.json_object import JSON
 
@@ -15,14 +15,14 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _INVALID_OPERATOR = "not a valid selector operator"
 
 
-def preemption_policy(errors: Errors, path: str, policy: str | None) -> None:
+def preemption_policy(errors: ErrorList, path: str, policy: str | None) -> None:
     if policy == "":
         errors.required(path)
     elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
         errors.not_supported(path, policy, ("PreemptLowerPriority", "Never"))
 
 
-def tolerations(errors: Errors, path: str, values: Sequence[JSON]) -> None:
+def tolerations(errors: ErrorList, path: str, values: Sequence[JSON]) -> None:
     for i, each in enumerate(values):
         where = f"{path}[{i}]"
         key, operator, effect = each.get("key", ""), each.get("operator", ""), each.get("effect", "")
@@ -47,7 +47,7 @@ def tolerations(errors: Errors, path: str, values: Sequence[JSON]) -> None:
             errors.not_supported(f"{where}.effect", effect, EFFECTS)
 
 
-def _node_requirement(errors: Errors, path: str, requirement: JSON, *, check_values: bool) -> None:
+def _node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_values: bool) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values", ())
     if operator in ("In", "NotIn"):
         if not values:
@@ -66,7 +66,7 @@ def _node_requirement(errors: Errors, path: str, requirement: JSON, *, check_val
             errors.invalid_each(f"{path}.values[{i}]", value, label_value(value))
 
 
-def _node_field_requirement(errors: Errors, path: str, requirement: JSON) -> None:
+def _node_field_requirement(errors: ErrorList, path: str, requirement: JSON) -> None:
     operator, values, key = requirement.get("operator", ""), requirement.get("values", ()), requirement.get("key", "")
     if operator not in ("In", "NotIn"):
         errors.invalid(f"{path}.operator", operator, _INVALID_OPERATOR)
@@ -80,14 +80,14 @@ def _node_field_requirement(errors: Errors, path: str, requirement: JSON) -> Non
             errors.invalid_each(f"{path}.values[{i}]", value, dns_subdomain(value))
 
 
-def _node_term(errors: Errors, path: str, term: JSON, *, check_values: bool) -> None:
+def _node_term(errors: ErrorList, path: str, term: JSON, *, check_values: bool) -> None:
     for i, each in enumerate(term.get("matchExpressions", ())):
         _node_requirement(errors, f"{path}.matchExpressions[{i}]", each, check_values=check_values)
     for i, each in enumerate(term.get("matchFields", ())):
         _node_field_requirement(errors, f"{path}.matchFields[{i}]", each)
 
 
-def node_selector(errors: Errors, path: str, selector: JSON) -> None:
+def node_selector(errors: ErrorList, path: str, selector: JSON) -> None:
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
         errors.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
@@ -95,7 +95,7 @@ def node_selector(errors: Errors, path: str, selector: JSON) -> None:
         _node_term(errors, f"{path}.nodeSelectorTerms[{i}]", term, check_values=True)
 
 
-def _pod_term(errors: Errors, path: str, term: JSON) -> None:
+def _pod_term(errors: ErrorList, path: str, term: JSON) -> None:
     label_selector(errors, f"{path}.labelSelector", term.get("labelSelector"))
     label_selector(errors, f"{path}.namespaceSelector", term.get("namespaceSelector"))
     for name in term.get("namespaces", ()):
@@ -106,7 +106,7 @@ def _pod_term(errors: Errors, path: str, term: JSON) -> None:
     label_name(errors, f"{path}.topologyKey", term.get("topologyKey", ""))
 
 
-def _match_label_keys(errors: Errors, path: str, term: JSON) -> None:
+def _match_label_keys(errors: ErrorList, path: str, term: JSON) -> None:
     match, mismatch = term.get("matchLabelKeys", ()), term.get("mismatchLabelKeys", ())
     for name, keys in (("matchLabelKeys", match), ("mismatchLabelKeys", mismatch)):
         _label_keys(errors, f"{path}.{name}", keys, term)
@@ -116,7 +116,7 @@ def _match_label_keys(errors: Errors, path: str, term: JSON) -> None:
             errors.invalid(f"{path}.matchLabelKeys[{i}]", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 
 
-def _label_keys(errors: Errors, path: str, keys: Sequence[str], term: JSON) -> None:
+def _label_keys(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
     if keys and term.get("labelSelector") is None:
         errors.forbidden(path, "must not be specified when labelSelector is not set")
         return
@@ -124,7 +124,7 @@ def _label_keys(errors: Errors, path: str, keys: Sequence[str], term: JSON) -> N
         label_name(errors, f"{path}[{i}]", key)
 
 
-def _not_selected_already(errors: Errors, path: str, keys: Sequence[str], term: JSON) -> None:
+def _not_selected_already(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
     """The server has put a requirement for each key into the selector; nobody else may have."""
     selector = term.get("labelSelector") or {}
     seen = set(selector.get("matchLabels", ()))
@@ -136,12 +136,12 @@ def _not_selected_already(errors: Errors, path: str, keys: Sequence[str], term: 
         seen.add(key)
 
 
-def _weight(errors: Errors, path: str, weight: int) -> None:
+def _weight(errors: ErrorList, path: str, weight: int) -> None:
     if not 0 < weight <= 100:
         errors.invalid(f"{path}.weight", weight, "must be in the range 1-100")
 
 
-def affinity(errors: Errors, path: str, value: JSON) -> None:
+def affinity(errors: ErrorList, path: str, value: JSON) -> None:
     node = value.get("nodeAffinity")
     if node is not None:
         where = f"{path}.nodeAffinity"
@@ -162,7 +162,7 @@ def affinity(errors: Errors, path: str, value: JSON) -> None:
             _pod_term(errors, f"{where}.{_PREFERRED}[{i}].podAffinityTerm", each.get("podAffinityTerm", {}))
 
 
-def topology_spread(errors: Errors, path: str, constraints: Sequence[JSON]) -> None:
+def topology_spread(errors: ErrorList, path: str, constraints: Sequence[JSON]) -> None:
     unsatisfiable = ("DoNotSchedule", "ScheduleAnyway")
     for i, each in enumerate(constraints):
         where = f"{path}[{i}]"

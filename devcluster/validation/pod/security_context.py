@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import local_path
 from kubeloop.kube.json_object import JSON
 
@@ -24,19 +24,19 @@ def every_container(path: str, spec: JSON) -> Iterator[tuple[str, JSON]]:
             yield f"{path}.{kind}[{i}]", container
 
 
-def _ids(errors: Errors, path: str, context: JSON, names: tuple[str, ...]) -> None:
+def _ids(errors: ErrorList, path: str, context: JSON, names: tuple[str, ...]) -> None:
     for name in names:
         value = context.get(name)
         if value is not None and not 0 <= value <= 0x7FFFFFFF:
             errors.invalid(f"{path}.{name}", value, _ID_RANGE)
 
 
-def _one_of(errors: Errors, path: str, context: JSON, name: str, supported: tuple[str, ...]) -> None:
+def _one_of(errors: ErrorList, path: str, context: JSON, name: str, supported: tuple[str, ...]) -> None:
     if context.get(name) is not None and context[name] not in supported:
         errors.not_supported(f"{path}.{name}", context[name], supported)
 
 
-def container_context(errors: Errors, path: str, context: JSON, *, host_users: bool) -> None:
+def container_context(errors: ErrorList, path: str, context: JSON, *, host_users: bool) -> None:
     """securityContext of a container. host_users: it shares the users of its node."""
     _ids(errors, path, context, ("runAsUser", "runAsGroup"))
     _one_of(errors, path, context, "procMount", ("Default", "Unmasked"))
@@ -54,7 +54,7 @@ def container_context(errors: Errors, path: str, context: JSON, *, host_users: b
     app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
 
-def pod_context(errors: Errors, path: str, spec: JSON, *, any_policy: bool = False) -> None:
+def pod_context(errors: ErrorList, path: str, spec: JSON, *, any_policy: bool = False) -> None:
     """securityContext of a pod; hostPID and its like, which stand beside it, belong to it inside Kubernetes.
 
     any_policy: seLinuxChangePolicy may be MountOption, which else needs a feature that is off.
@@ -82,7 +82,7 @@ _SYSCTL = rf"^({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}$"
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "fs.mqueue.")
 
 
-def _sysctls(errors: Errors, path: str, spec: JSON, context: JSON) -> None:
+def _sysctls(errors: ErrorList, path: str, spec: JSON, context: JSON) -> None:
     names = set()
     for i, sysctl in enumerate(context.get("sysctls") or ()):
         where, name = f"{path}[{i}].name", sysctl.get("name", "")
@@ -100,7 +100,7 @@ def _sysctls(errors: Errors, path: str, spec: JSON, context: JSON) -> None:
         names.add(name)
 
 
-def _seccomp(errors: Errors, path: str, profile: JSON | None) -> None:
+def _seccomp(errors: ErrorList, path: str, profile: JSON | None) -> None:
     if profile is None:
         return
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
@@ -119,7 +119,7 @@ def _seccomp(errors: Errors, path: str, profile: JSON | None) -> None:
         errors.invalid(f"{path}.localhostProfile", profile, wrong, "core/v1.SeccompProfile")
 
 
-def app_armor(errors: Errors, path: str, profile: JSON | None) -> None:
+def app_armor(errors: ErrorList, path: str, profile: JSON | None) -> None:
     if profile is None:
         return
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
@@ -143,7 +143,7 @@ def app_armor(errors: Errors, path: str, profile: JSON | None) -> None:
         errors.not_supported(f"{path}.type", kind, ("Localhost", "RuntimeDefault", "Unconfined"))
 
 
-def _windows_options(errors: Errors, path: str, options: JSON | None) -> None:
+def _windows_options(errors: ErrorList, path: str, options: JSON | None) -> None:
     if not options:
         return
     name, spec = options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec")
@@ -190,7 +190,7 @@ def _windows_options_of(context: JSON | None) -> JSON:
     return (context or {}).get("windowsOptions") or {}
 
 
-def host_processes(errors: Errors, path: str, spec: JSON) -> None:
+def host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
     """Windows' hostProcess containers: all of a pod or none, and on the host's network."""
     of_pod = _windows_options_of(spec.get("securityContext")).get("hostProcess")
     count = privileged = 0
@@ -212,7 +212,7 @@ def host_processes(errors: Errors, path: str, spec: JSON) -> None:
         errors.invalid(f"{path}.hostNetwork", False, wrong)
 
 
-def host_users(errors: Errors, path: str, spec: JSON) -> None:
+def host_users(errors: ErrorList, path: str, spec: JSON) -> None:
     """A pod with users of its own takes no other namespace of its node."""
     if spec.get("hostUsers") is not False:
         return
@@ -239,7 +239,7 @@ _NOT_IN_WINDOWS_CONTAINERS = (
 _SET_TO_FALSE_IS_UNSET = ("hostPID", "hostIPC")
 
 
-def operating_system(errors: Errors, path: str, spec: JSON) -> None:
+def operating_system(errors: ErrorList, path: str, spec: JSON) -> None:
     """spec.os, and what a pod of that system may not ask for."""
     name = (spec.get("os") or {}).get("name", "")
     if not name:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import local_path
 from kubeloop.devcluster.validation.pod.security_context import app_armor, every_container
 from kubeloop.kube.json_object import JSON
@@ -22,7 +22,7 @@ _APP_ARMOR_DEFAULT = "runtime/default"
 _UNCONFINED = "unconfined"
 
 
-def profile_annotations(errors: Errors, path: str, annotations: dict[str, str], spec: JSON) -> None:
+def profile_annotations(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
     """Whether the profiles in annotations are ones, and of containers there are."""
     if SECCOMP_OF_POD in annotations:
         _seccomp_profile(errors, f"{path}.{SECCOMP_OF_POD}", annotations[SECCOMP_OF_POD])
@@ -39,7 +39,7 @@ def profile_annotations(errors: Errors, path: str, annotations: dict[str, str], 
             errors.invalid(f"{path}[{key}]", profile, f"invalid AppArmor profile name: {quoted(profile)}")
 
 
-def _seccomp_profile(errors: Errors, path: str, profile: str) -> None:
+def _seccomp_profile(errors: ErrorList, path: str, profile: str) -> None:
     if profile in _SECCOMP_DEFAULTS or profile == _UNCONFINED:
         return
     if profile.startswith(_LOCALHOST):
@@ -48,7 +48,7 @@ def _seccomp_profile(errors: Errors, path: str, profile: str) -> None:
         errors.invalid(path, profile, "must be a valid seccomp profile")
 
 
-def profiles_agree(errors: Errors, path: str, annotations: dict[str, str], spec: JSON) -> None:
+def profiles_agree(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
     """A new pod, or a template, that has both, annotations and fields, has to say the same twice; path: its spec's."""
     own = spec.get("securityContext") or {}
     if SECCOMP_OF_POD in annotations and own.get("seccompProfile") is not None:
@@ -73,7 +73,7 @@ def profiles_agree(errors: Errors, path: str, annotations: dict[str, str], spec:
             _agree(errors, f"{where}.securityContext.appArmorProfile", annotation, profile, "apparmor")
 
 
-def _agree(errors: Errors, path: str, annotation: str, profile: JSON, what: str) -> None:
+def _agree(errors: ErrorList, path: str, annotation: str, profile: JSON, what: str) -> None:
     kind, same = profile.get("type"), True
     if kind == "Unconfined":
         same = annotation == _UNCONFINED
@@ -107,7 +107,7 @@ def _to_adopt(pod: JSON) -> Iterator[tuple[str, JSON, JSON | None]]:
         key = APP_ARMOR + container.get("name", "")
         if key not in annotations or "appArmorProfile" in container.get("securityContext", {}):
             continue
-        profile, wrong = app_armor_of(annotations[key]), Errors()
+        profile, wrong = app_armor_of(annotations[key]), ErrorList()
         app_armor(wrong, "", profile)
         if wrong:
             profile = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import labels, local_path, local_path_not_reserved
 from kubeloop.devcluster.validation.common.object_meta import annotation_map
 from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import claim_spec
@@ -15,7 +15,7 @@ from kubeloop.devcluster.validation.pod.containers import VOLUME_FIELDS, field_r
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
-Check = Callable[[Errors, str, JSON], None]
+Check = Callable[[ErrorList, str, JSON], None]
 
 _HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
@@ -25,14 +25,14 @@ _ONE_TYPE = "may not specify more than 1 volume type"
 _DUPLICATE_PATHS = "conflicting duplicate paths"
 
 
-def volumes(errors: Errors, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True) -> dict[str, JSON]:
+def volumes(errors: ErrorList, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True) -> dict[str, JSON]:
     """Check spec.volumes; returns those that can be mounted, by name. pod_name: "" for templates (in_pod False)."""
     found: dict[str, JSON] = {}
     every = spec.get("volumes") or ()
     created = {f"{pod_name}-{each.get('name', '')}" for each in every if pod_name and "ephemeral" in each}
     for i, volume in enumerate(every):
         where, name = f"{path}[{i}]", volume.get("name", "")
-        wrong = Errors()
+        wrong = ErrorList()
         _source(wrong, where, volume, pod_name, in_pod=in_pod)
         if not name:
             wrong.required(f"{where}.name")
@@ -50,7 +50,7 @@ def volumes(errors: Errors, path: str, spec: JSON, pod_name: str = "", *, in_pod
     return found
 
 
-def required(errors: Errors, path: str, source: JSON, *names: str) -> None:
+def required(errors: ErrorList, path: str, source: JSON, *names: str) -> None:
     for name in names:
         if not source.get(name):
             errors.required(f"{path}.{name}")
@@ -59,34 +59,34 @@ def required(errors: Errors, path: str, source: JSON, *names: str) -> None:
 def needs(*names: str) -> Check:
     """A source of which only this is asked: these fields."""
 
-    def check(errors: Errors, path: str, source: JSON) -> None:
+    def check(errors: ErrorList, path: str, source: JSON) -> None:
         required(errors, path, source, *names)
 
     return check
 
 
-def _mode(errors: Errors, path: str, value: int | None) -> None:
+def _mode(errors: ErrorList, path: str, value: int | None) -> None:
     if value is not None and not 0 <= value <= 0o777:
         errors.invalid(path, value, _MODE)
 
 
-def _items(errors: Errors, path: str, items: Sequence[JSON]) -> None:
+def _items(errors: ErrorList, path: str, items: Sequence[JSON]) -> None:
     for i, item in enumerate(items):
         _item(errors, f"{path}[{i}]", item)
 
 
-def _item(errors: Errors, path: str, item: JSON) -> None:
+def _item(errors: ErrorList, path: str, item: JSON) -> None:
     required(errors, path, item, "key", "path")
     local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     _mode(errors, f"{path}.mode", item.get("mode"))
 
 
-def _empty_dir(errors: Errors, path: str, source: JSON) -> None:
+def _empty_dir(errors: ErrorList, path: str, source: JSON) -> None:
     if "sizeLimit" in source and parse_quantity(source["sizeLimit"]).sign < 0:
         errors.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
-def host_path(errors: Errors, path: str, source: JSON) -> None:
+def host_path(errors: ErrorList, path: str, source: JSON) -> None:
     if not source.get("path"):
         errors.required(f"{path}.path")
         return
@@ -96,7 +96,7 @@ def host_path(errors: Errors, path: str, source: JSON) -> None:
         errors.not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
 
 
-def _git_repo(errors: Errors, path: str, source: JSON) -> None:
+def _git_repo(errors: ErrorList, path: str, source: JSON) -> None:
     required(errors, path, source, "repository")
     local_path(errors, f"{path}.directory", source.get("directory", ""))
 
@@ -104,7 +104,7 @@ def _git_repo(errors: Errors, path: str, source: JSON) -> None:
 def disk(name: str) -> Check:
     """A disk of a cloud, by a field of this name, with a partition."""
 
-    def check(errors: Errors, path: str, source: JSON) -> None:
+    def check(errors: ErrorList, path: str, source: JSON) -> None:
         required(errors, path, source, name)
         if not 0 <= source.get("partition", 0) <= 255:
             errors.invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
@@ -115,7 +115,7 @@ def disk(name: str) -> Check:
 def _files(name: str) -> Check:
     """A ConfigMap or Secret, called so in a field of this name."""
 
-    def check(errors: Errors, path: str, source: JSON) -> None:
+    def check(errors: ErrorList, path: str, source: JSON) -> None:
         required(errors, path, source, name)
         _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
         _items(errors, f"{path}.items", source.get("items", ()))
@@ -123,7 +123,7 @@ def _files(name: str) -> Check:
     return check
 
 
-def nfs(errors: Errors, path: str, source: JSON) -> None:
+def nfs(errors: ErrorList, path: str, source: JSON) -> None:
     required(errors, path, source, "server", "path")
     if not source.get("path", "").startswith("/"):
         errors.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
@@ -136,7 +136,7 @@ _ISCSI_NAMES = {
 }
 
 
-def _iscsi_name(errors: Errors, path: str, name: str) -> None:
+def _iscsi_name(errors: ErrorList, path: str, name: str) -> None:
     pattern = _ISCSI_NAMES.get(name[:3])
     if pattern is None and not path.startswith("spec.iscsi."):  # a PersistentVolume is told less
         errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa")
@@ -144,7 +144,7 @@ def _iscsi_name(errors: Errors, path: str, name: str) -> None:
         errors.invalid(path, name, "must be valid format")
 
 
-def iscsi(errors: Errors, path: str, source: JSON) -> None:
+def iscsi(errors: ErrorList, path: str, source: JSON) -> None:
     required(errors, path, source, "targetPortal", "iqn")
     if source.get("iqn"):
         _iscsi_name(errors, f"{path}.iqn", source["iqn"])
@@ -155,12 +155,12 @@ def iscsi(errors: Errors, path: str, source: JSON) -> None:
         _iscsi_name(errors, f"{path}.initiatorname", source["initiatorName"])
 
 
-def _unit(errors: Errors, path: str, lun: int) -> None:
+def _unit(errors: ErrorList, path: str, lun: int) -> None:
     if not 0 <= lun <= 255:
         errors.invalid(path, lun, "must be between 0 and 255, inclusive")
 
 
-def fibre_channel(errors: Errors, path: str, source: JSON) -> None:
+def fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
     targets, ids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
     if not targets and not ids:
         errors.required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
@@ -174,7 +174,7 @@ def fibre_channel(errors: Errors, path: str, source: JSON) -> None:
 
 
 def _with_secret(*names: str) -> Check:
-    def check(errors: Errors, path: str, source: JSON) -> None:
+    def check(errors: ErrorList, path: str, source: JSON) -> None:
         required(errors, path, source, *names)
         if source.get("secretRef") is not None and not source["secretRef"].get("name"):
             errors.required(f"{path}.secretRef.name")
@@ -182,7 +182,7 @@ def _with_secret(*names: str) -> Check:
     return check
 
 
-def _flocker(errors: Errors, path: str, source: JSON) -> None:
+def _flocker(errors: ErrorList, path: str, source: JSON) -> None:
     name, uid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uid:
         errors.required(path, "one of datasetName and datasetUUID is required")
@@ -192,7 +192,7 @@ def _flocker(errors: Errors, path: str, source: JSON) -> None:
         errors.invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
-def _flex_volume(errors: Errors, path: str, source: JSON) -> None:
+def _flex_volume(errors: ErrorList, path: str, source: JSON) -> None:
     required(errors, path, source, "driver")
     for key in sorted(source.get("options") or ()):
         if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
@@ -204,7 +204,7 @@ _AZURE_DISK = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/mic
 _AZURE_BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 
 
-def _azure_disk(errors: Errors, path: str, source: JSON) -> None:
+def _azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
     required(errors, path, source, "diskName", "diskURI")
     uri, kind = source.get("diskURI", ""), source.get("kind")
     for name, supported in (
@@ -219,7 +219,7 @@ def _azure_disk(errors: Errors, path: str, source: JSON) -> None:
         errors.not_supported(f"{path}.diskURI", uri, (_AZURE_BLOB,))
 
 
-def _downward_file(errors: Errors, path: str, item: JSON) -> None:
+def _downward_file(errors: ErrorList, path: str, item: JSON) -> None:
     required(errors, path, item, "path")
     local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     if "fieldRef" in item:
@@ -233,14 +233,14 @@ def _downward_file(errors: Errors, path: str, item: JSON) -> None:
     _mode(errors, f"{path}.mode", item.get("mode"))
 
 
-def _downward(errors: Errors, path: str, source: JSON) -> None:
+def _downward(errors: ErrorList, path: str, source: JSON) -> None:
     """Its errors do not say which of the items they are about: Kubernetes' do not, either."""
     _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     for item in source.get("items", ()):
         _downward_file(errors, path, item)
 
 
-def _projected(errors: Errors, path: str, source: JSON) -> None:
+def _projected(errors: ErrorList, path: str, source: JSON) -> None:
     _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     taken: set[str] = set()
     for i, projection in enumerate(source.get("sources") or ()):
@@ -262,14 +262,14 @@ def _projected(errors: Errors, path: str, source: JSON) -> None:
             errors.forbidden(where, "may not specify more than 1 volume type per source")
 
 
-def _take(errors: Errors, path: str, taken: set[str], item_path: str, told: str) -> None:
+def _take(errors: ErrorList, path: str, taken: set[str], item_path: str, told: str) -> None:
     if item_path in taken:
         errors.invalid(path, told, _DUPLICATE_PATHS)
     elif item_path:
         taken.add(item_path)
 
 
-def _token(errors: Errors, volume_path: str, path: str, token: JSON) -> None:
+def _token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:
     seconds = token.get("expirationSeconds", 0)
     if seconds < 600:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
@@ -281,7 +281,7 @@ def _token(errors: Errors, volume_path: str, path: str, token: JSON) -> None:
         local_path_not_reserved(errors, f"{volume_path}.path", token["path"])
 
 
-def csi_driver_name(errors: Errors, path: str, name: str) -> None:
+def csi_driver_name(errors: ErrorList, path: str, name: str) -> None:
     if not name:
         errors.required(path)
         return
@@ -290,7 +290,7 @@ def csi_driver_name(errors: Errors, path: str, name: str) -> None:
     errors.invalid_each(path, name, dns_subdomain(name.lower()))
 
 
-def _csi(errors: Errors, path: str, source: JSON) -> None:
+def _csi(errors: ErrorList, path: str, source: JSON) -> None:
     csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
     secret = source.get("nodePublishSecretRef")
     if secret is not None and not secret.get("name"):
@@ -299,7 +299,7 @@ def _csi(errors: Errors, path: str, source: JSON) -> None:
         errors.invalid_each(f"{path}.name", secret["name"], dns_subdomain(secret["name"]))
 
 
-def _ephemeral(errors: Errors, path: str, source: JSON) -> None:
+def _ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
     template = source.get("volumeClaimTemplate")
     if template is None:
         errors.required(f"{path}.volumeClaimTemplate")
@@ -320,13 +320,13 @@ _METADATA = (
 """All but labels and annotations, in the order of the Go struct."""
 
 
-def _image(errors: Errors, path: str, source: JSON) -> None:
+def _image(errors: ErrorList, path: str, source: JSON) -> None:
     policy = source.get("pullPolicy", "")
     if policy not in ("Always", "IfNotPresent", "Never"):
         errors.not_supported(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
 
 
-def _quobyte(errors: Errors, path: str, source: JSON) -> None:
+def _quobyte(errors: ErrorList, path: str, source: JSON) -> None:
     registry, told = source.get("registry", ""), "must be a host:port pair or multiple pairs separated by commas"
     if not registry:
         errors.required(f"{path}.registry", told)
@@ -343,7 +343,7 @@ _HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
 """What Go's net.SplitHostPort takes; either side may be empty."""
 
 
-def _storage_os(errors: Errors, path: str, source: JSON) -> None:
+def _storage_os(errors: ErrorList, path: str, source: JSON) -> None:
     required(errors, path, source, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
@@ -407,7 +407,7 @@ TOLD_AS = {"gcePersistentDisk": "persistentDisk"}
 _FORBIDDEN_AS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 
-def _source(errors: Errors, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
+def _source(errors: ErrorList, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
     kinds = [kind for kind in _SOURCES if kind in volume]
     if not kinds:
         errors.required(path, "must specify a volume type")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLES = ("Persistent", "Ephemeral")
 
 
-def csi_driver_create(errors: Errors, obj: JSON) -> None:
+def csi_driver_create(errors: ErrorList, obj: JSON) -> None:
     spec = obj["spec"]
     policy = spec.get("fsGroupPolicy")
     if policy is not None and policy not in _GROUP_POLICIES:
@@ -30,7 +30,7 @@ def csi_driver_create(errors: Errors, obj: JSON) -> None:
         errors.invalid("spec.serviceAccountTokenInSecrets", in_secrets, told)
 
 
-def _token_requests(errors: Errors, requests: Sequence[JSON]) -> None:
+def _token_requests(errors: ErrorList, requests: Sequence[JSON]) -> None:
     seen = set()
     for i, each in enumerate(requests):
         where, audience, seconds = f"spec.tokenRequests[{i}]", each.get("audience", ""), each.get("expirationSeconds")
@@ -45,7 +45,7 @@ def _token_requests(errors: Errors, requests: Sequence[JSON]) -> None:
             errors.invalid(f"{where}.expirationSeconds", seconds, told)
 
 
-def csi_driver_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def csi_driver_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     csi_driver_create(errors, obj)
     new, before = obj["spec"], old["spec"]
     errors.immutable("spec.attachedRequired", new.get("attachRequired"), before.get("attachRequired"))

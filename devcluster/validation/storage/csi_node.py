@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.volumes import csi_driver_name
 from kubeloop.kube.json_object import JSON
 
 _NODE_ID_LIMIT = 256
 
 
-def csi_node_create(errors: Errors, obj: JSON) -> None:
+def csi_node_create(errors: ErrorList, obj: JSON) -> None:
     seen = set()
     for i, driver in enumerate(obj["spec"].get("drivers") or ()):
         where, name, node_id = f"spec.drivers[{i}]", driver.get("name", ""), driver.get("nodeID", "")
@@ -28,7 +28,7 @@ def csi_node_create(errors: Errors, obj: JSON) -> None:
         _topology_keys(errors, where, driver.get("topologyKeys") or ())
 
 
-def _topology_keys(errors: Errors, path: str, keys: Sequence[str]) -> None:
+def _topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -> None:
     for i, key in enumerate(keys):
         if not key:
             errors.required(path)
@@ -37,7 +37,7 @@ def _topology_keys(errors: Errors, path: str, keys: Sequence[str]) -> None:
         errors.invalid_each(path, key, qualified_name(key))
 
 
-def csi_node_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     csi_node_create(errors, obj)
     new = {each.get("name"): each for each in obj["spec"].get("drivers") or ()}
     for before in old["spec"].get("drivers") or ():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import qualified_name
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import label_name
 from kubeloop.kube.json_object import JSON
 
 
-def storage_class_create(errors: Errors, obj: JSON) -> None:
+def storage_class_create(errors: ErrorList, obj: JSON) -> None:
     provisioner(errors, "provisioner", obj.get("provisioner", ""))
     parameters(errors, obj.get("parameters"))
     policy = obj.get("reclaimPolicy")
@@ -26,7 +26,7 @@ def storage_class_create(errors: Errors, obj: JSON) -> None:
         known.append(values)
 
 
-def provisioner(errors: Errors, path: str, name: str) -> None:
+def provisioner(errors: ErrorList, path: str, name: str) -> None:
     if not name:
         errors.required(path)
     else:
@@ -36,7 +36,7 @@ def provisioner(errors: Errors, path: str, name: str) -> None:
 _MOST_PARAMETERS, _PARAMETERS_LIMIT = 512, 256 << 10
 
 
-def parameters(errors: Errors, values: JSON | None) -> None:
+def parameters(errors: ErrorList, values: JSON | None) -> None:
     if not values:
         return
     if len(values) > _MOST_PARAMETERS:
@@ -48,7 +48,7 @@ def parameters(errors: Errors, values: JSON | None) -> None:
         errors.too_long("parameters", _PARAMETERS_LIMIT)
 
 
-def _topology_term(errors: Errors, path: str, term: JSON) -> dict[str, set[str]]:
+def _topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[str]]:
     """The values by key. Source: ValidateTopologySelectorTerm."""
     found: dict[str, set[str]] = {}
     for i, each in enumerate(term.get("matchLabelExpressions", ())):
@@ -65,7 +65,7 @@ def _topology_term(errors: Errors, path: str, term: JSON) -> dict[str, set[str]]
     return found
 
 
-def storage_class_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def storage_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     storage_class_create(errors, obj)
     for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
         errors.immutable(name, obj.get(name), old.get(name))

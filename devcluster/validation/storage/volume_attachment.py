@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.core.persistent_volume import volume_spec
 from kubeloop.devcluster.validation.pod.volumes import csi_driver_name
 from kubeloop.kube.json_object import JSON
@@ -11,7 +11,7 @@ from kubeloop.kube.json_object import JSON
 _METADATA_LIMIT, _MESSAGE_LIMIT = 256 * 1024, 1024
 
 
-def attachment_create(errors: Errors, obj: JSON) -> None:
+def attachment_create(errors: ErrorList, obj: JSON) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     source = spec.get("source") or {}
     csi_driver_name(errors, "spec.attacher", spec.get("attacher", ""))
@@ -32,7 +32,7 @@ def attachment_create(errors: Errors, obj: JSON) -> None:
         errors.invalid_each("spec.source.persistentVolumeName", volume, dns_subdomain(volume))
 
 
-def _attachment_status(errors: Errors, status: JSON) -> None:
+def _attachment_status(errors: ErrorList, status: JSON) -> None:
     metadata = status.get("attachmentMetadata", {})
     if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > _METADATA_LIMIT:
         errors.too_long("status.attachmentMetadata", _METADATA_LIMIT)
@@ -45,11 +45,11 @@ def _attachment_status(errors: Errors, status: JSON) -> None:
             errors.invalid(f"status.{name}.errorCode", wrong["errorCode"], told)
 
 
-def attachment_update(errors: Errors, obj: JSON, old: JSON) -> None:
+def attachment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     attachment_create(errors, obj)
     errors.immutable("spec", obj["spec"], old["spec"], "storage/v1.VolumeAttachmentSpec")
 
 
-def attachment_status(errors: Errors, obj: JSON, old: JSON) -> None:
+def attachment_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     _attachment_status(errors, obj.get("status") or {})

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.apiextensions.cel_rules import RuleTree, check_object
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 
 JSON = dict[str, Any]
 INTEGER: JSON = {"type": "integer"}
@@ -27,7 +27,7 @@ def causes(schema: JSON, spec: Any, old: Any = None) -> list[str]:
 
 
 def refusals(schema: JSON) -> list[str]:
-    errors = Errors()
+    errors = ErrorList()
     check_schema(errors, schema, "validation", has_status=False)
     return [f"{each['field'].removeprefix('validation.openAPIV3Schema.')}: {each['message']}" for each in errors]
 

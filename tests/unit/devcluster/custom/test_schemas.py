@@ -8,14 +8,14 @@ from kubeloop.devcluster.apiextensions.served_version import version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
 from kubeloop.devcluster.languages.string_formats import has_format
-from kubeloop.devcluster.validation.common.error_list import Errors
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 
 JSON = dict[str, Any]
 
 
 def told(schema: JSON, value: Any, **more: Any) -> list[str]:
     """What is wrong with a value under the field `a`."""
-    errors = Errors()
+    errors = ErrorList()
     before = {name: {"a": each} for name, each in more.items()}
     validate(errors, {"a": value}, {"type": "object", "properties": {"a": schema}}, **before)
     return [f"{each['field']}: {each['message']}" for each in errors]
@@ -144,7 +144,7 @@ def test_defaults_fill_what_is_missing_or_null_where_null_is_not_allowed():
 
 
 def test_items_of_sets_and_keyed_lists_are_there_once():
-    errors = Errors()
+    errors = ErrorList()
     schema = {"type": "object", "properties": {"s": {"type": "array", "items": {}, "x-kubernetes-list-type": "set"}}}
     check_unique_items(errors, {"s": ["a", "b", "a", "a"]}, schema)
     assert [(each["field"], each["message"]) for each in errors] == [("s[2]", 'Duplicate value: "a"')]
