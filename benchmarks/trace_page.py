@@ -1,8 +1,8 @@
 """What a browser that looks on costs the process: `python benchmarks/trace_page.py [--pods 10000]`.
 
-Pods go through the recorder by hand; then the feed of the page (tracing/views/feed.py) is asked as a page asks it: for
-everything, when nothing changed, and when 300 pods changed. Per question: CPU, bytes of JSON, and the longest time that
-any other task of the loop had to wait for its turn.
+Pods go through the recorder by hand; then the feed of the page (tracing/views/pod_feed.py) is asked as a page asks it:
+for everything, when nothing changed, and when 300 pods changed. Per question: CPU, bytes of JSON, and the longest time
+that any other task of the loop had to wait for its turn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests")]
 
-from kubeloop.tracing.views import feed as feeds  # noqa: E402
-from kubeloop.tracing.views.feed import PodFeed  # noqa: E402
+from kubeloop.tracing.views import pod_feed as feeds  # noqa: E402
+from kubeloop.tracing.views.pod_feed import PodFeed  # noqa: E402
 from support.traced_pods import TracedPods  # noqa: E402  # the path comes first
 
 

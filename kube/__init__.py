@@ -1,4 +1,15 @@
-"""Kubernetes vocabulary: objects, quantities, selectors, resources, the API client, the event recorder.
+"""Kubernetes vocabulary: API objects, quantities, selectors, the API client, credentials, the event recorder.
 
-The lowest room: imports no other room of kubeloop.
+Layers, each importing only from lines below its own:
+
+    auth | event_recorder                    credentials and connections; Kubernetes Events
+    event_aggregation                        event correlation: spam filter, aggregation, counting
+    client                                   requests, transports, retries, rate limit, discovery
+    node_selectors | pod_affinity            selectors in affinity terms
+    durations | selectors                    Go durations; label and field selectors
+    errors                                   ApiError and its subclasses, UserError
+    objects                                  API types as msgspec Structs, resources, QoS class, tolerations
+    clock | field_errors | quantities | schema | yaml
+
+Imports no other package of kubeloop.
 """

@@ -20,23 +20,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.journal.journal import Journal
-from kubeloop.tracing.recording.metrics import LostReason, TraceMetrics
-from kubeloop.tracing.recording.phase_times import phase_times
-from kubeloop.tracing.recording.pod_record import PodRecord, pod_trace
+from kubeloop.tracing.journal.trace_journal import Journal
+from kubeloop.tracing.metrics_interface import LostReason, TraceMetrics
+from kubeloop.tracing.recording.apply_recorder import ApplyTrace
 from kubeloop.tracing.recording.pod_recorder import MAX_OPEN, PodTraces
 from kubeloop.tracing.recording.recent_traces import MAX_PODS, TraceMemory
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecord, ReconcileTraces
-from kubeloop.tracing.recording.request_recorder import ApplyTrace
-from kubeloop.tracing.recording.spans import Trace
-from kubeloop.tracing.recording.traceparent import (
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules, sampling_from
+from kubeloop.tracing.sampling.tail_rules import ReconcilesAside, rule_that_keeps
+from kubeloop.tracing.spans.phase_times import phase_times
+from kubeloop.tracing.spans.pod_record import PodRecord
+from kubeloop.tracing.spans.pod_spans import pod_trace
+from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
+from kubeloop.tracing.spans.trace import Trace
+from kubeloop.tracing.spans.traceparent import (
     ROOT_ANNOTATION,
     TRACEPARENT_ANNOTATION,
     parse_root_note,
     parse_traceparent,
 )
-from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules, sampling_from
-from kubeloop.tracing.sampling.tail_rules import ReconcilesAside, rule_that_keeps
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

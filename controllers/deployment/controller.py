@@ -37,7 +37,7 @@ from kubeloop.kube.objects.api_types import JSON, Deployment, LabelSelector, Own
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from kubeloop.controllers.deployment.pod_template import equal_ignore_hash
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"

@@ -58,7 +58,7 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 log = logging.getLogger(__name__)
 

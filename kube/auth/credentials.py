@@ -83,7 +83,7 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         )
     acting_as = impersonation_headers(user)
     if user.values.keys() & _RENEWED_BY_LIBRARY:
-        from kubeloop.kube.auth.renewed_credentials import connect_renewed
+        from kubeloop.kube.auth.exec_plugin import connect_renewed
 
         return await connect_renewed(
             paths, config.context, lambda configuration: _library_transport(configuration, acting_as, http)

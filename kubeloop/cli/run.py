@@ -28,7 +28,7 @@ from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import RunningProcess, announced, runtime_directory
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
-from kubeloop.tracing.journal.journal import Journal
+from kubeloop.tracing.journal.trace_journal import Journal
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import ElectionOptions, ProcessOptions, RunOptions, ServerOptions

@@ -15,7 +15,7 @@ from kubeloop.cli import endpoint_client
 from kubeloop.cli.trace_sources import FileTraces, RunningProcessTraces, Traces
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import Target
-from kubeloop.tracing.views.lines import PodLine
+from kubeloop.tracing.views.pod_lines import PodLine
 
 
 def show(
@@ -121,7 +121,7 @@ def _write_files(files: Mapping[str, Path], wanted: Target, documents: list[dict
 
 
 def _html(wanted: Target, documents: Iterable[dict[str, Any]]) -> str:
-    from kubeloop.tracing.views.page import self_contained
+    from kubeloop.tracing.views.browser_page import self_contained
 
     return self_contained(documents, kind=wanted.kind, name=wanted.name, title=str(wanted))
 
@@ -133,7 +133,7 @@ def _perfetto(documents: Iterable[dict[str, Any]]) -> str:
 
 
 def _otlp(documents: Iterable[dict[str, Any]]) -> str:
-    from kubeloop.tracing.views.otlp import to_otlp
+    from kubeloop.tracing.views.otlp_json import to_otlp
 
     return json.dumps(to_otlp(documents, version=__version__), separators=(",", ":")) + "\n"
 

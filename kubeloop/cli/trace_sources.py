@@ -12,9 +12,9 @@ import msgspec
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve
-from kubeloop.tracing.views.feed_json import Answer
-from kubeloop.tracing.views.lines import PodLine, line_of
-from kubeloop.tracing.views.otlp import NotOtlp, from_otlp
+from kubeloop.tracing.views.feed_response import Answer
+from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp
+from kubeloop.tracing.views.pod_lines import PodLine, line_of
 
 _HINT = "kubectl get pods -A lists what there is; the newest traces are kept"
 

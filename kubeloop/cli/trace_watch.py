@@ -14,11 +14,11 @@ import msgspec
 
 from kubeloop.cli.trace_sources import RunningProcessTraces
 from kubeloop.process.endpoint.trace_targets import Target
-from kubeloop.tracing.views import units
-from kubeloop.tracing.views.lines import line_of, pod_span
+from kubeloop.tracing.views.pod_lines import line_of, pod_span
 from kubeloop.tracing.views.rollout import Rollout, rollout
 from kubeloop.tracing.views.rollout_view import one_line, rollout_view
-from kubeloop.tracing.views.span_titles import remarks_on, title
+from kubeloop.tracing.views.span_titles import span_details, title
+from kubeloop.tracing.views.time_format import format_duration
 from kubeloop.tracing.views.waterfall import waterfall
 
 _LOOK_SECONDS = 0.5
@@ -68,10 +68,9 @@ def _tell_spans(document: dict[str, Any], told: set[str], *, goes_on: bool) -> N
         at, took = (
             (number - base) / 1000 for number, base in ((span["start"], root["start"]), (span["end"], span["start"]))
         )
-        remarks = "; ".join(remark.removeprefix(f"{title(span)}: ") for remark in remarks_on(span))
-        _say(
-            f"{'+' + units.duration(at):>12}  {title(span)}  {units.duration(took)}{f'  {remarks}' if remarks else ''}"
-        )
+        details = "; ".join(detail.removeprefix(f"{title(span)}: ") for detail in span_details(span))
+        suffix = f"  {details}" if details else ""
+        _say(f"{'+' + format_duration(at):>12}  {title(span)}  {format_duration(took)}{suffix}")
 
 
 def _watch_rollout(traces: RunningProcessTraces, wanted: Target, *, as_json: bool, live: bool) -> int:

@@ -40,7 +40,7 @@ from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import LISTED
 from kubeloop.tracing.provider import Tracing
-from kubeloop.tracing.recording.current_work import current_headers
+from kubeloop.tracing.recording.current_span import current_headers
 from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules
 
 if TYPE_CHECKING:

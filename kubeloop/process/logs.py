@@ -10,8 +10,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from kubeloop.tracing.recording.current_work import log_traceparent
-from kubeloop.tracing.recording.traceparent import parse_traceparent
+from kubeloop.tracing.recording.current_span import log_traceparent
+from kubeloop.tracing.spans.traceparent import parse_traceparent
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "traceparent"}

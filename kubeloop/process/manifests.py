@@ -18,8 +18,8 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.tracing.recording.request_recorder import ApplyTrace
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.recording.apply_recorder import ApplyTrace
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 Outcome = Literal["created", "configured", "unchanged"]
 

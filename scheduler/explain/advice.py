@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.taints import find_untolerated_taint
+from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.quantities import Format, Quantity
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

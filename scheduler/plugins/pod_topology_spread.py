@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Node, Pod
-from kubeloop.kube.objects.taints import find_untolerated_taint
+from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint

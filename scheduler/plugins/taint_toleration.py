@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
-from kubeloop.kube.objects.taints import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
+from kubeloop.kube.objects.taints_and_tolerations import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from kubeloop.tracing.views.page import self_contained
+from kubeloop.tracing.views.browser_page import self_contained
 from kubeloop.tracing.views.phases import KEYS
 from support.browser import Browser, browsing, chromium
 from support.traced_pods import TracedPods

@@ -23,7 +23,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.documents import deployment
 from support.driving import SECONDS, Running
 from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace

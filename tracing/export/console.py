@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from kubeloop.tracing.recording.spans import Attributes, Span, Trace
-from kubeloop.tracing.recording.traceparent import parse_traceparent
+from kubeloop.tracing.spans.trace import Attributes, Span, Trace
+from kubeloop.tracing.spans.traceparent import parse_traceparent
 
 _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "consumer": SpanKind.CONSUMER}
 

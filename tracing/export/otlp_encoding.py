@@ -3,7 +3,7 @@
 The SDK's encoder takes some 20 us a span, most of a millisecond for a pod; written out like this it is a fifth of that,
 on the loop that also schedules. A message is the concatenation of its fields, so that each trace is encoded once, when
 it ends, and a request is put together from such pieces. Tests compare it with opentelemetry-proto.
-May import `kubeloop.tracing.recording.spans` and `kubeloop.tracing.recording.traceparent` only.
+May import `kubeloop.tracing.spans.trace` and `kubeloop.tracing.spans.traceparent` only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kubeloop.tracing.recording.spans import AttributeValue, Link, Span, SpanEvent, Trace
-from kubeloop.tracing.recording.traceparent import parse_traceparent
+from kubeloop.tracing.spans.trace import AttributeValue, Link, Span, SpanEvent, Trace
+from kubeloop.tracing.spans.traceparent import parse_traceparent
 
 _MAX_CACHED = 20_000  # attributes; names of nodes, owners and reasons repeat, those of pods do not
 _OF_ONE_POD = frozenset({"k8s.pod.name", "k8s.pod.uid"})  # not worth keeping

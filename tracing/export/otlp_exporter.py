@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.otlp_encoding import TraceEncoder
-from kubeloop.tracing.recording.metrics import DropReason, TraceMetrics
-from kubeloop.tracing.recording.spans import Attributes, Trace
+from kubeloop.tracing.metrics_interface import DropReason, TraceMetrics
+from kubeloop.tracing.spans.trace import Attributes, Trace
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

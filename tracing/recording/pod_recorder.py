@@ -25,8 +25,10 @@ from typing import Protocol
 
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.current_work import current
-from kubeloop.tracing.recording.pod_record import (
+from kubeloop.tracing.recording.current_span import current
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from kubeloop.tracing.sampling.samplers import NEVER, Sampling
+from kubeloop.tracing.spans.pod_record import (
     ATTEMPT_FINISHED,
     ATTEMPT_STARTED,
     MAX_FACTS,
@@ -39,8 +41,7 @@ from kubeloop.tracing.recording.pod_record import (
     AttemptFacts,
     PodRecord,
 )
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
-from kubeloop.tracing.recording.traceparent import (
+from kubeloop.tracing.spans.traceparent import (
     ROOT_ANNOTATION,
     TRACEPARENT_ANNOTATION,
     RootNote,
@@ -50,7 +51,6 @@ from kubeloop.tracing.recording.traceparent import (
     parse_root_note,
     parse_traceparent,
 )
-from kubeloop.tracing.sampling.samplers import NEVER, Sampling
 
 __all__ = ["AttemptFacts", "NoTraces", "OpenRecords", "PodTraces"]
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kubeloop.kube.clock import Clock
-from kubeloop.tracing.recording.pod_record import PodRecord, pod_trace
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecord
-from kubeloop.tracing.recording.spans import Trace
+from kubeloop.tracing.spans.pod_record import PodRecord
+from kubeloop.tracing.spans.pod_spans import pod_trace
+from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
+from kubeloop.tracing.spans.trace import Trace
 
 MAX_PODS = 10_000  # some 20 MB
 MAX_RECONCILES = 1_000

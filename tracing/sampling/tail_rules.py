@@ -5,17 +5,17 @@ May import this room only.
 
 from __future__ import annotations
 
-from kubeloop.tracing.recording.pod_record import (
+from kubeloop.tracing.sampling.samplers import TailRules
+from kubeloop.tracing.spans.pod_record import (
     ATTEMPT_FINISHED,
     COMPLETE_OUTCOMES,
     PHASE_FINISHED,
     AttemptFacts,
     PodRecord,
 )
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecord
-from kubeloop.tracing.recording.spans import Trace
-from kubeloop.tracing.recording.traceparent import TraceContext
-from kubeloop.tracing.sampling.samplers import TailRules
+from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
+from kubeloop.tracing.spans.trace import Trace
+from kubeloop.tracing.spans.traceparent import TraceContext
 
 MAX_ASIDE = 1_000
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kubeloop.tracing.views.lines import owner_of, pod_span
 from kubeloop.tracing.views.phases import KEYS, phase_index
+from kubeloop.tracing.views.pod_lines import owner_of, pod_span
 from kubeloop.tracing.views.span_titles import title
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.tracing.views.lines import PodLine
 from kubeloop.tracing.views.phases import PHASES
+from kubeloop.tracing.views.pod_lines import PodLine
 
 _FINISHED = frozenset({"bound", "starting", "running", "ready", "completed"})
 

@@ -12,10 +12,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from kubeloop.tracing.views import units
-from kubeloop.tracing.views.lines import PodLine
 from kubeloop.tracing.views.phases import PHASES
+from kubeloop.tracing.views.pod_lines import PodLine
 from kubeloop.tracing.views.rollout import PhaseTimes, Rollout
+from kubeloop.tracing.views.time_format import format_duration, format_time
 
 _MIN_BAR_COLUMNS = 20
 _MAX_BAR_COLUMNS = 100
@@ -51,7 +51,7 @@ class RolloutView:
         stages = ", ".join(f"{count} {stage}" for stage, count in rollout.stages.items())
         title = Text.assemble((rollout.title, "bold"), f"  {_count(len(rollout.lines))}: {stages or 'none'}")
         if rollout.lines:
-            title.append(f"\nfrom {units.moment(rollout.start_us * 1000)}, {units.duration(rollout.duration_us)}")
+            title.append(f"\nfrom {format_time(rollout.start_us * 1000)}, {format_duration(rollout.duration_us)}")
             title.append(f", {rollout.rate:.1f} pods bound/s" if rollout.rate else "", style="green")
         return title
 
@@ -69,7 +69,7 @@ class RolloutView:
             table.add_row(
                 mark + Text(_TITLES[times.phase], style="bold" if total else "none"),
                 str(times.pods),
-                *(units.duration(each) for each in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
+                *(format_duration(each) for each in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
                 "" if total else f"{times.share:.0%}",
             )
         return table
@@ -82,7 +82,7 @@ class RolloutView:
             yield Text(f"{len(shown)} of {len(rollout.lines)} pods, evenly spread:", style="dim")
         names = min(_NAME_COLUMNS, max(len(_label(line)) for line in shown), max(12, width // 3))
         columns = max(_MIN_BAR_COLUMNS, min(_MAX_BAR_COLUMNS, width - names - 13))
-        yield Text(f"{'':{names}} 0{units.duration(rollout.duration_us):>{columns - 1}}", style="dim")
+        yield Text(f"{'':{names}} 0{format_duration(rollout.duration_us):>{columns - 1}}", style="dim")
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, width=names, overflow="ellipsis")
         table.add_column(no_wrap=True, width=columns)
@@ -92,7 +92,7 @@ class RolloutView:
             table.add_row(
                 Text(_label(line), style=style),
                 _bar(line, rollout.start_us, max(1, rollout.duration_us), columns),
-                units.duration(line.duration_us),
+                format_duration(line.duration_us),
             )
         yield table
 
@@ -101,10 +101,10 @@ class RolloutView:
         table = Table.grid(padding=(0, 2))
         for line in self._rollout.slowest(self._slowest):
             longest = max(line.triples(), key=lambda each: each[2], default=None)
-            where = f"{PHASES[longest[0]].title} {units.duration(longest[2])}" if longest else ""
+            where = f"{PHASES[longest[0]].title} {format_duration(longest[2])}" if longest else ""
             attempts = f"{line.attempts} attempts" if line.attempts > 1 else ""
             said = ", ".join(filter(None, (where, attempts, line.reason)))
-            table.add_row(Text(f"  {_label(line)}"), units.duration(line.duration_us), Text(said, style="dim"))
+            table.add_row(Text(f"  {_label(line)}"), format_duration(line.duration_us), Text(said, style="dim"))
         yield table
 
 
@@ -121,7 +121,7 @@ def one_line(rollout: Rollout) -> str:
         said.append(f"{rollout.rate:.1f} pods bound/s")
     if rollout.total is not None:
         said.append(
-            f"created to bound p50 {units.duration(rollout.total.p50_us)}, p99 {units.duration(rollout.total.p99_us)}"
+            f"created to bound p50 {format_duration(rollout.total.p50_us)}, p99 {format_duration(rollout.total.p99_us)}"
         )
     return "; ".join(said)
 

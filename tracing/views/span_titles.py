@@ -24,7 +24,7 @@ def title(span: Span) -> str:
     return str(attributes.get("kubeloop.action", name))
 
 
-def remarks_on(span: Span) -> Iterator[str]:
+def span_details(span: Span) -> Iterator[str]:
     """What a span says beyond its time: why it waited and what ended that, who rejected, who scored how."""
     attributes, name = span["attributes"], span["name"]
     about = title(span)

@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kubeloop.tracing.views import units
-from kubeloop.tracing.views.lines import line_of, pod_span
 from kubeloop.tracing.views.phases import PHASES, phase_index
-from kubeloop.tracing.views.span_titles import remarks_on, title
+from kubeloop.tracing.views.pod_lines import line_of, pod_span
+from kubeloop.tracing.views.span_titles import span_details, title
+from kubeloop.tracing.views.time_format import format_duration, format_time
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MIN_BAR_COLUMNS = 16
@@ -62,14 +62,14 @@ class Waterfall:
             style = "bold" if depth == 0 else ("red" if _is_error(span) else "")
             table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_took(span)))
         yield table
-        remarks = [remark for span, _ in rows for remark in remarks_on(span)]
+        remarks = [remark for span, _ in rows for remark in span_details(span)]
         yield Group(*(Padding(Text(remark, style="dim"), (0, 0, 0, 2)) for remark in remarks))
 
     def _title(self) -> Text:
         root = pod_span(self._document) or self._spans[0]
         attributes = root["attributes"]
         line = line_of(self._document)
-        heading = Text.assemble((title(root), "bold"), f"  {_took(root)}, from {units.moment(root['start'])}")
+        heading = Text.assemble((title(root), "bold"), f"  {_took(root)}, from {format_time(root['start'])}")
         if attributes.get("k8s.node.name"):
             heading.append(f", on {attributes['k8s.node.name']}")
         if line is not None and line.is_open:
@@ -122,7 +122,7 @@ def _bar(span: Span, start: int, end: int, columns: int) -> Text:
 
 
 def _took(span: Span) -> str:
-    return units.duration((span["end"] - span["start"]) / 1000)
+    return format_duration((span["end"] - span["start"]) / 1000)
 
 
 def _is_error(span: Span) -> bool:

@@ -17,15 +17,15 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.process.endpoint.server import File
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
-from kubeloop.tracing.views.feed import MAX_ANSWER, PodFeed
-from kubeloop.tracing.views.page import served_files, served_paths
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
+from kubeloop.tracing.views.browser_page import served_files, served_paths
+from kubeloop.tracing.views.pod_feed import MAX_ANSWER, PodFeed
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Pod
     from kubeloop.process.control_plane import ControlPlane
     from kubeloop.process.endpoint.server import Endpoint
-    from kubeloop.tracing.recording.pod_record import PodRecord
+    from kubeloop.tracing.spans.pod_record import PodRecord
 
 _WHAT_THERE_IS = "kubectl get pods -A lists what there is; the newest traces are kept"
 

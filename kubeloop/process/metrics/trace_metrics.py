@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.process.metrics.registry import Counter, Gauge, Registration
-from kubeloop.tracing.recording.metrics import DropReason, LostReason, TraceMetrics
+from kubeloop.tracing.metrics_interface import DropReason, LostReason, TraceMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

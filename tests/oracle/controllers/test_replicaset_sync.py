@@ -9,7 +9,7 @@ from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.recording.pod_recorder import NoTraces
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import recorded_api as oracle
 
 

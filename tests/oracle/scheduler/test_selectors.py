@@ -11,7 +11,7 @@ import pytest
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.taints import find_untolerated_taint, tolerates, toleration_errors
+from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint, tolerates, toleration_errors
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.selectors import (
     SelectorError,

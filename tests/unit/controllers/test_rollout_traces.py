@@ -12,8 +12,8 @@ import pytest
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.pod_recorder import PodTraces
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
-from kubeloop.tracing.recording.spans import Link, Trace
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_ANNOTATION
+from kubeloop.tracing.spans.trace import Link, Trace
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.memory_cluster import MemoryCluster, Pace, deployment
 
 pytestmark = pytest.mark.virtual_time

@@ -13,7 +13,8 @@ import pytest
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import Response, TransportError
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.event_recorder import EventRecorder, event_note, reference_to
+from kubeloop.kube.event_aggregation import event_note
+from kubeloop.kube.event_recorder import EventRecorder, reference_to
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import REPLICA_SETS
 

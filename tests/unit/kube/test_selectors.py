@@ -16,7 +16,7 @@ from kubeloop.kube.objects.api_types import (
     Taint,
     Toleration,
 )
-from kubeloop.kube.objects.taints import find_untolerated_taint
+from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
 from kubeloop.kube.selectors import (
     EVERYTHING,
     NOTHING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.tracing.recording.current_work import current_headers, log_traceparent
+from kubeloop.tracing.recording.current_span import current_headers, log_traceparent
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 

@@ -7,14 +7,14 @@ import random
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.recording.traceparent import (
+from kubeloop.tracing.sampling.samplers import Sampling, TailRules, parse_tail_rules, sampling_from
+from kubeloop.tracing.spans.traceparent import (
     RootNote,
     new_trace_id,
     parse_root_note,
     parse_traceparent,
     request_headers,
 )
-from kubeloop.tracing.sampling.samplers import Sampling, TailRules, parse_tail_rules, sampling_from
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.otlp_encoding import TraceEncoder
 from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpSink, export_settings
-from kubeloop.tracing.recording.metrics import TraceMetrics
-from kubeloop.tracing.recording.spans import Link, Span, SpanEvent, Trace
+from kubeloop.tracing.metrics_interface import TraceMetrics
+from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
 from support.driving import SECONDS
 from support.otlp import Collector
 

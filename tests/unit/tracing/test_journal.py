@@ -9,8 +9,8 @@ import os
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.journal import journal as journal_module
-from kubeloop.tracing.journal.journal import Journal
+from kubeloop.tracing.journal import trace_journal as journal_module
+from kubeloop.tracing.journal.trace_journal import Journal
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 SERVER = "https://cluster"

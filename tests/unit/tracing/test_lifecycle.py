@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.tracing.recording import pod_recorder
-from kubeloop.tracing.recording.phase_times import phase_times
-from kubeloop.tracing.recording.pod_record import MAX_FACTS, pod_trace
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
-from kubeloop.tracing.recording.spans import Link
 from kubeloop.tracing.sampling.samplers import TailRules
+from kubeloop.tracing.spans.phase_times import phase_times
+from kubeloop.tracing.spans.pod_record import MAX_FACTS
+from kubeloop.tracing.spans.pod_spans import pod_trace
+from kubeloop.tracing.spans.trace import Link
 
 MS = 1_000_000
 

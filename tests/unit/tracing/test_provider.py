@@ -14,7 +14,7 @@ from rich.console import Console
 from kubeloop.kube.objects import api_types
 from kubeloop.tracing.provider import Tracing, wants_export
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from kubeloop.tracing.recording.spans import Link
+from kubeloop.tracing.spans.trace import Link
 from kubeloop.tracing.views.waterfall import waterfall
 
 

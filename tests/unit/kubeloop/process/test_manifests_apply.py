@@ -11,9 +11,9 @@ from kubeloop.kube.errors import ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.process.manifests import Manifest, apply
 from kubeloop.testing.memory_transport import MemoryTransport
-from kubeloop.tracing.recording.request_recorder import MAX_OBJECTS, ApplyTrace
-from kubeloop.tracing.recording.spans import Trace
+from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyTrace
 from kubeloop.tracing.sampling.samplers import Sampling
+from kubeloop.tracing.spans.trace import Trace
 
 
 def config_map(**metadata: str) -> Manifest:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects import api_types
-from kubeloop.tracing.views import feed as feed_module
-from kubeloop.tracing.views.feed import PodFeed, untraced_line
+from kubeloop.tracing.views import pod_feed as feed_module
+from kubeloop.tracing.views.pod_feed import PodFeed, untraced_line
 
 pytestmark = pytest.mark.virtual_time
 

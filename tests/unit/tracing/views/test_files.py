@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from kubeloop.tracing.views.lines import line_of
-from kubeloop.tracing.views.otlp import NotOtlp, from_otlp, to_otlp
+from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp, to_otlp
 from kubeloop.tracing.views.perfetto import to_perfetto
+from kubeloop.tracing.views.pod_lines import line_of
 
 
 @pytest.fixture

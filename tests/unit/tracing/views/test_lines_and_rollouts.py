@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from kubeloop.tracing.views import units
-from kubeloop.tracing.views.lines import MAX_SEGMENTS, PodLine, line_of, segments_of
 from kubeloop.tracing.views.phases import KEYS, OTHER, PHASES, phase_index
+from kubeloop.tracing.views.pod_lines import MAX_SEGMENTS, PodLine, line_of, segments_of
 from kubeloop.tracing.views.rollout import percentile, rollout
 from kubeloop.tracing.views.rollout_view import one_line, rollout_view
+from kubeloop.tracing.views.time_format import format_duration, format_time
 from kubeloop.tracing.views.waterfall import waterfall
 
 NS = 1_000_000  # nanoseconds in a millisecond
@@ -294,10 +294,10 @@ def test_a_waterfall_shows_what_has_no_parent_and_leaves_rows_out_only_when_aske
      (999_600, "1.00 s"), (59_990_000, "1 min 00 s"), (125_000_000, "2 min 05 s"), (12_000_000_000, "3 h 20 min")],
 )  # fmt: skip
 def test_durations_have_three_digits_that_matter(microseconds, written):
-    assert units.duration(microseconds) == written
+    assert format_duration(microseconds) == written
 
 
 def test_a_moment_that_no_calendar_has_is_still_written():
-    assert units.moment(1_700_000_000_123_456_789) == "2023-11-14 22:13:20.123 UTC"
-    assert units.moment((1 << 64) - 1) == "2554-07-21 23:34:33.709 UTC"
-    assert units.moment(1 << 80).endswith("s after 1970")
+    assert format_time(1_700_000_000_123_456_789) == "2023-11-14 22:13:20.123 UTC"
+    assert format_time((1 << 64) - 1) == "2554-07-21 23:34:33.709 UTC"
+    assert format_time(1 << 80).endswith("s after 1970")

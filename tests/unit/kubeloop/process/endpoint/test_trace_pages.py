@@ -7,7 +7,7 @@ import re
 import aiohttp
 import pytest
 
-from kubeloop.tracing.views.page import SCRIPTS
+from kubeloop.tracing.views.browser_page import SCRIPTS
 from kubeloop.tracing.views.phases import KEYS
 from support.driving import ROOT
 from support.traced_pods import TracedPods

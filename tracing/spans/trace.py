@@ -1,6 +1,6 @@
 """A finished trace as data: spans with explicit times, and the JSON document that `kubeloop trace --json` prints.
 
-May import msgspec and `kubeloop.tracing.recording.traceparent` only.
+May import msgspec and `kubeloop.tracing.spans.traceparent` only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kubeloop.tracing.recording.traceparent import NO_SPAN, TraceContext, parse_traceparent
+from kubeloop.tracing.spans.traceparent import NO_SPAN, TraceContext, parse_traceparent
 
 AttributeValue = str | int | float | bool | list[str] | list[int]
 Attributes = dict[str, AttributeValue]

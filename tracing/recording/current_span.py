@@ -1,7 +1,7 @@
 """Whose work the running task does: how a log record learns its trace and span.
 
 A pod's record or a reconcile is set when work on it begins; tasks that are started meanwhile inherit it. May import
-`kubeloop.tracing.recording.traceparent` only.
+`kubeloop.tracing.spans.traceparent` only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Protocol
 
-from kubeloop.tracing.recording.traceparent import TRACEPARENT_HEADER
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER
 
 
 class Traced(Protocol):

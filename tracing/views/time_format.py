@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def duration(microseconds: float) -> str:
+def format_duration(microseconds: float) -> str:
     """Three digits that matter: "850 µs", "12.3 ms", "3.42 s", "2 min 05 s", "3 h 20 min"."""
     if microseconds < 1:
         return "0 µs" if microseconds <= 0 else "< 1 µs"
@@ -23,7 +23,7 @@ def duration(microseconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def moment(nanoseconds: int) -> str:
+def format_time(nanoseconds: int) -> str:
     """ "2026-11-21 04:34:18.123 UTC"; the epoch's nanoseconds."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     try:

@@ -27,9 +27,9 @@ from typing import Any, Final
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.recording.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecord
-from kubeloop.tracing.recording.spans import Link, Span, SpanEvent, Trace
+from kubeloop.tracing.spans.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
+from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
+from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
 
 log = logging.getLogger(__name__)
 

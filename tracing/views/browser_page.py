@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeloop.tracing.views.lines import line_of
+from kubeloop.tracing.views.pod_lines import line_of
 
 SCRIPTS: Final = (
     "format.js",

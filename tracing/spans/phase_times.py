@@ -5,7 +5,7 @@ May import this room only.
 
 from __future__ import annotations
 
-from kubeloop.tracing.recording.pod_record import (
+from kubeloop.tracing.spans.pod_record import (
     ATTEMPT_FINISHED,
     ATTEMPT_STARTED,
     PHASE_FINISHED,

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable
 
 from kubeloop.kube.clock import Clock
-from kubeloop.tracing.recording.spans import Attributes, Span, Trace
-from kubeloop.tracing.recording.traceparent import TraceContext, new_span_id, new_trace_id
 from kubeloop.tracing.sampling.samplers import Sampling
+from kubeloop.tracing.spans.trace import Attributes, Span, Trace
+from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id, new_trace_id
 
 MAX_OBJECTS = 1_000  # with a span of their own
 

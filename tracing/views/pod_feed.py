@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.pod_record import PodRecord
 from kubeloop.tracing.recording.recent_traces import TraceMemory
-from kubeloop.tracing.views.feed_json import Answer
-from kubeloop.tracing.views.lines import PodLine, line_of
+from kubeloop.tracing.spans.pod_record import PodRecord
+from kubeloop.tracing.views.feed_response import Answer
+from kubeloop.tracing.views.pod_lines import PodLine, line_of
 
 MAX_PODS: Final = 30_000  # followed at a time: all that the memory keeps, and as many again without a trace
 MAX_ANSWER: Final = 500  # lines in one answer, some 150 KB and 25 ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeloop.tracing.views.lines import PodLine
+from kubeloop.tracing.views.pod_lines import PodLine
 
 
 class Answer(msgspec.Struct, kw_only=True, rename="camel"):

@@ -1,0 +1,89 @@
+"""Record of a finished reconcile, and the spans of its trace."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeloop.tracing.spans.trace import Attributes, Link, Span, Trace, span_ids
+from kubeloop.tracing.spans.traceparent import TraceContext
+
+_NAMED_BY = {
+    "deployment": "k8s.deployment.name",
+    "namespace": "k8s.namespace.name",
+    "replicaset": "k8s.replicaset.name",
+    "replicationmanager": "k8s.replicationcontroller.name",
+}
+"""OpenTelemetry's attribute for the name of what a controller reconciles."""
+
+
+class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
+    """What was noted about a reconcile that is over. Its spans are made when somebody wants to see them.
+
+    actions    what was done, the first MAX_ACTIONS of action_count
+    children   (action, start, end, error) of what took time
+    links      (traceparent, relation)
+    """
+
+    context: TraceContext
+    controller: str
+    key: str
+    reason: str
+    start_ns: int
+    end_ns: int
+    action_count: int
+    actions: list[str]
+    children: list[tuple[str, int, int, str | None]]
+    links: list[tuple[str, str]]
+    error: str | None
+
+    @property
+    def trace_id(self) -> str:
+        return self.context.trace_id
+
+    @property
+    def root_id(self) -> str:
+        return self.context.span_id
+
+    def trace(self) -> Trace:
+        context = self.context
+        namespace, _, name = self.key.rpartition("/")
+        attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
+        if namespace:
+            attributes["k8s.namespace.name"] = namespace
+        if self.controller in _NAMED_BY:
+            attributes[_NAMED_BY[self.controller]] = name
+        if self.reason:
+            attributes["kubeloop.reason"] = self.reason
+        if self.actions:
+            attributes["kubeloop.actions"] = self.actions
+            attributes["kubeloop.action_count"] = self.action_count
+        end_ns = max(self.end_ns, self.start_ns)
+        root = Span(
+            name=f"reconcile {self.controller}",
+            span_id=context.span_id,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            attributes=attributes,
+            links=tuple(Link(traceparent, relation) for traceparent, relation in self.links),
+            error=self.error,
+        )
+        ids = span_ids(context)
+        children = [
+            Span(
+                name=_verb_and_kind(action),
+                span_id=next(ids),
+                parent_span_id=root.span_id,
+                start_ns=min(max(start_ns, self.start_ns), end_ns),
+                end_ns=min(max(done_ns, start_ns, self.start_ns), end_ns),
+                attributes={"kubeloop.action": action},
+                error=failure,
+                kind="client",
+            )
+            for action, start_ns, done_ns, failure in self.children
+        ]
+        return Trace(context.trace_id, (root, *children))
+
+
+def _verb_and_kind(action: str) -> str:
+    """Of "create pod web-x2x7", "create pod": names of spans are of low cardinality."""
+    return " ".join(action.split(" ", 2)[:2])
