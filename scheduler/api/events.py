@@ -43,7 +43,7 @@ class Hint(IntEnum):
 
 
 class ClusterEvent(msgspec.Struct, frozen=True):
-    """`resource` is "Node", Pod, "AssignedPod", "UnschedulablePod", "PersistentVolume", ... or "*"."""
+    """`resource` is "Node", "Pod", "AssignedPod", "UnschedulablePod", "PersistentVolume", ... or "*"."""
 
     resource: str
     action: ActionType

@@ -9,7 +9,7 @@ changed, columns of label keys and images exist only once somebody asked for the
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,8 @@ import numpy.typing as npt
 from kubeloop.kube.objects.api_types import Node, Taint
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.cache.class_counts import ClassCounts, RowChanges, moved_columns
+from kubeloop.scheduler.cache.node_info import HostPort, NodeInfo
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import HostPort, NodeInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -190,10 +187,16 @@ _NO_PORTS: frozenset[HostPort] = frozenset()
 _NO_FEATURES: frozenset[str] = frozenset()
 
 
+class NodeRows(RowChanges, Protocol):
+    """The part of the snapshot that columns are written from. node_infos: the NodeInfo of each row."""
+
+    node_infos: list[NodeInfo]
+
+
 class Columns:
     """Columns over the rows of one snapshot; `refresh` and `lay_out` are the snapshot's to call."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: NodeRows) -> None:
         self._snapshot = snapshot
         self._nodes: list[Node | None] = []  # the Node object each row was written from
         self.resource_index: dict[str, int] = {}  # name -> r

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.class_counts import moved_columns
 from kubeloop.scheduler.cache.columns import Columns
+from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.node_info import NodeInfo
 
 
 class Snapshot:
