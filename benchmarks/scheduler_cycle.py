@@ -33,8 +33,9 @@ from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 
@@ -68,7 +69,7 @@ class Bench:
         self.nominator = Nominator(lambda key: None)
         document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         profile = read_configuration(document).profiles[0]
-        self.framework = Framework(profile, self, lambda: self.nominator)  # type: ignore[arg-type]
+        self.framework = Framework(profile, self, lambda: self.nominator, registry=IN_TREE_PLUGINS)  # type: ignore[arg-type]
         self.algorithm = Algorithm(
             self.snapshot,
             percentage_of_nodes_to_score=None,

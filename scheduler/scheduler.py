@@ -48,6 +48,7 @@ from kubeloop.scheduler.lister_resources import LISTED
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.queueing_hints import HintMap, registrations, watched
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
@@ -146,6 +147,7 @@ class Scheduler:
             profile,
             handle,
             lambda: self.queue.nominator,
+            registry=IN_TREE_PLUGINS,
             class_cache=self.config.class_cache,
             metrics=self._metrics,
         )

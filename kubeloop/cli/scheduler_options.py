@@ -31,7 +31,7 @@ def read_scheduler_configuration(
 
         config = provider_configuration(algorithm_provider)
     elif path is not None:
-        from kubeloop.scheduler.config.v1 import load_configuration
+        from kubeloop.scheduler.config.load import load_configuration
 
         try:
             config = load_configuration(path.read_text())

@@ -97,8 +97,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def settings(self) -> Settings:
         """What the control plane runs. Imports plugins of the scheduler's configuration. Raises UserError."""
         from kubeloop.process.control_plane import Settings, parse_controllers
+        from kubeloop.scheduler.config.load import load_configuration
         from kubeloop.scheduler.config.types import SchedulerConfiguration
-        from kubeloop.scheduler.config.v1 import load_configuration
 
         scheduler = load_configuration(self.scheduler_config) if self.scheduler_config else SchedulerConfiguration()
         return Settings(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from kubeloop.kube.objects.api_types import NodeAffinity, Struct, TopologySpreadConstraint
@@ -107,3 +109,37 @@ def _weighed(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
 
 class NoArgs(Struct):
     """Of the plugins that take none."""
+
+
+ARGS_TYPES: Mapping[str, type[Struct]] = {
+    "SchedulingGates": NoArgs,
+    "PrioritySort": NoArgs,
+    "NodeUnschedulable": NoArgs,
+    "NodeName": NoArgs,
+    "TaintToleration": NoArgs,
+    "NodeAffinity": NodeAffinityArgs,
+    "NodePorts": NoArgs,
+    "NodeResourcesFit": NodeResourcesFitArgs,
+    "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,
+    "ImageLocality": NoArgs,
+    "DefaultBinder": NoArgs,
+    "NodeDeclaredFeatures": NoArgs,
+    "InterPodAffinity": InterPodAffinityArgs,
+    "DefaultPreemption": DefaultPreemptionArgs,
+    "DynamicResources": DynamicResourcesArgs,
+    "VolumeRestrictions": NoArgs,
+    "NodeVolumeLimits": NoArgs,
+    "VolumeBinding": VolumeBindingArgs,
+    "VolumeZone": NoArgs,
+    "PodTopologySpread": PodTopologySpreadArgs,
+    # Plugins of older schedulers, for Policy documents.
+    "SelectorSpread": NoArgs,
+    "NodePreferAvoidPods": NoArgs,
+    "NodeResourcesLeastAllocated": NodeResourcesFitArgs,
+    "NodeResourcesMostAllocated": NodeResourcesFitArgs,
+    "RequestedToCapacityRatio": NodeResourcesFitArgs,
+    "NodeMemoryPressure": NoArgs,
+    "NodeDiskPressure": NoArgs,
+    "NodePIDPressure": NoArgs,
+}
+"""Plugin name -> the type of its arguments, for every in-tree plugin; the same names as in `plugins.registry`."""

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import JSON, without_nulls
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
+from kubeloop.scheduler.config.extenders import extender_configuration
+from kubeloop.scheduler.config.plugin_config import decode_plugin_args
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import (
-    DEFAULT_PLUGINS,
-    PluginRef,
-    PluginSet,
     Profile,
     SchedulerConfiguration,
 )
-from kubeloop.scheduler.config.v1 import extender_configuration, plugin_arguments
 from kubeloop.scheduler.config.validation import validate_configuration
 
 MAX_WEIGHT = (2**31 - 1) // 100
@@ -202,14 +202,14 @@ def provider_configuration(name: str) -> SchedulerConfiguration:
     if name == "DefaultProvider":
         return SchedulerConfiguration()
     if name == "ClusterAutoscalerProvider":
-        fit = plugin_arguments("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}, "args")
+        fit = decode_plugin_args("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}, "args")
         return SchedulerConfiguration(profiles=(Profile(args={"NodeResourcesFit": fit}),))
     raise UserError(
         f'algorithm provider "{name}" is not registered', hint="there are DefaultProvider and ClusterAutoscalerProvider"
     )
 
 
-def read_policy(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+def decode_policy(document: Mapping[str, JSON]) -> SchedulerConfiguration:
     """The configuration that a Policy document asks for. Raises UserError."""
     try:
         policy = msgspec.convert(without_nulls(dict(document)), _Policy)
@@ -223,7 +223,7 @@ def read_policy(document: Mapping[str, JSON]) -> SchedulerConfiguration:
     made = _Translation()
     _translate_predicates(policy.predicates, made)
     _translate_priorities(policy.priorities, made)
-    made.args["InterPodAffinity"] = plugin_arguments("InterPodAffinity", {"hardPodAffinityWeight": weight}, "args")
+    made.args["InterPodAffinity"] = decode_plugin_args("InterPodAffinity", {"hardPodAffinityWeight": weight}, "args")
     config = SchedulerConfiguration(
         profiles=(replace(_profile(made), check_all_filters=policy.always_check_all_predicates),),
         extenders=tuple(extender_configuration(each) for each in policy.extenders),
@@ -283,7 +283,7 @@ def _fit_args(priority: _Priority) -> Any:
         scoring["requestedToCapacityRatio"] = {"shape": shape}
         if argument.resources:
             scoring["resources"] = [{"name": each.name, "weight": each.weight} for each in argument.resources]
-    return plugin_arguments("NodeResourcesFit", {"scoringStrategy": scoring}, "priorities")
+    return decode_plugin_args("NodeResourcesFit", {"scoringStrategy": scoring}, "priorities")
 
 
 def _profile(made: _Translation) -> Profile:

@@ -1,6 +1,7 @@
 """The scheduler's configuration as its parts use it: every default filled in, every plugin named.
 
-`config.v1` makes it from a KubeSchedulerConfiguration. Durations are seconds.
+`config.load` creates it from a KubeSchedulerConfiguration (`config.v1`) or a Policy document (`config.policy`).
+Durations are seconds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,17 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+
+from kubeloop.scheduler.config.defaults import (
+    DEFAULT_EXTENDER_TIMEOUT_SECONDS,
+    DEFAULT_MAX_BINDINGS_IN_FLIGHT,
+    DEFAULT_PARALLELISM,
+    DEFAULT_PLUGINS,
+    DEFAULT_POD_INITIAL_BACKOFF_SECONDS,
+    DEFAULT_POD_MAX_BACKOFF_SECONDS,
+    DEFAULT_SCHEDULER_NAME,
+)
+from kubeloop.scheduler.config.plugin_sets import PluginSet
 
 EXTENSION_POINTS = (
     "preEnqueue",
@@ -25,47 +37,7 @@ EXTENSION_POINTS = (
     "postBind",
 )
 
-DEFAULT_SCHEDULER_NAME = "default-scheduler"
 TieBreak = Literal["random", "roundRobin"]
-
-
-class PluginRef(msgspec.Struct, frozen=True):
-    """A plugin by name; weight counts for scoring alone, 0 stands for the default of 1."""
-
-    name: str
-    weight: int = 0
-
-
-class PluginSet(msgspec.Struct, frozen=True):
-    """What a profile says of one extension point. A disabled "*" disables all that are on by default there."""
-
-    enabled: tuple[PluginRef, ...] = ()
-    disabled: tuple[str, ...] = ()
-
-
-# Order and weights of v1.36 with default feature gates (apis/config/v1/default_plugins.go).
-DEFAULT_PLUGINS = (
-    PluginRef("SchedulingGates"),
-    PluginRef("PrioritySort"),
-    PluginRef("NodeUnschedulable"),
-    PluginRef("NodeName"),
-    PluginRef("TaintToleration", 3),
-    PluginRef("NodeAffinity", 2),
-    PluginRef("NodePorts"),
-    PluginRef("NodeResourcesFit", 1),
-    PluginRef("VolumeRestrictions"),
-    PluginRef("NodeVolumeLimits"),
-    PluginRef("VolumeBinding"),
-    PluginRef("VolumeZone"),
-    PluginRef("PodTopologySpread", 2),
-    PluginRef("InterPodAffinity", 2),
-    PluginRef("DynamicResources", 2),
-    PluginRef("DefaultPreemption"),
-    PluginRef("NodeResourcesBalancedAllocation", 1),
-    PluginRef("ImageLocality", 1),
-    PluginRef("DefaultBinder"),
-    PluginRef("NodeDeclaredFeatures"),
-)
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -116,7 +88,7 @@ class ExtenderConfiguration(msgspec.Struct, frozen=True):
     bind_verb: str = ""
     enable_https: bool = False
     tls: ExtenderTLS | None = None
-    http_timeout_seconds: float = 5.0
+    http_timeout_seconds: float = DEFAULT_EXTENDER_TIMEOUT_SECONDS
     node_cache_capable: bool = False
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
@@ -154,14 +126,14 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True):
     profiles: tuple[Profile, ...] = (Profile(),)
     extenders: tuple[ExtenderConfiguration, ...] = ()
     percentage_of_nodes_to_score: int | None = None
-    pod_initial_backoff_seconds: float = 1.0
-    pod_max_backoff_seconds: float = 10.0
+    pod_initial_backoff_seconds: float = DEFAULT_POD_INITIAL_BACKOFF_SECONDS
+    pod_max_backoff_seconds: float = DEFAULT_POD_MAX_BACKOFF_SECONDS
     pod_max_in_unschedulable_seconds: float = 300.0
-    parallelism: int = 16
+    parallelism: int = DEFAULT_PARALLELISM
     tie_break: TieBreak = "random"
     assumed_pod_ttl_seconds: float | None = None
     class_cache: bool = True
-    max_bindings_in_flight: int = 256
+    max_bindings_in_flight: int = DEFAULT_MAX_BINDINGS_IN_FLIGHT
     drain_seconds: float = 10.0
     client_connection: ClientConnectionConfiguration | None = None
     leader_election: LeaderElectionConfiguration | None = None

@@ -17,25 +17,28 @@ from msgspec.structs import replace
 from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSON, Struct, without_nulls
-from kubeloop.scheduler.config.plugin_args import with_defaults
-from kubeloop.scheduler.config.types import (
+from kubeloop.kube.objects.api_types import JSON, without_nulls
+from kubeloop.scheduler.config.defaults import (
+    DEFAULT_MAX_BINDINGS_IN_FLIGHT,
+    DEFAULT_PARALLELISM,
     DEFAULT_PLUGINS,
+    DEFAULT_POD_INITIAL_BACKOFF_SECONDS,
+    DEFAULT_POD_MAX_BACKOFF_SECONDS,
     DEFAULT_SCHEDULER_NAME,
+)
+from kubeloop.scheduler.config.extenders import extender_configuration
+from kubeloop.scheduler.config.plugin_config import args_type, decode_plugin_args
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet, merge_plugin_sets
+from kubeloop.scheduler.config.types import (
     EXTENSION_POINTS,
     ClientConnectionConfiguration,
     ExtenderConfiguration,
-    ExtenderTLS,
     LeaderElectionConfiguration,
-    ManagedResource,
-    PluginRef,
-    PluginSet,
     Profile,
     SchedulerConfiguration,
     TieBreak,
 )
-from kubeloop.scheduler.config.validation import validate_args, validate_configuration
-from kubeloop.scheduler.framework.registry import args_type
+from kubeloop.scheduler.config.validation import validate_configuration
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
@@ -139,49 +142,30 @@ class _Kubeloop(_Strict, frozen=True):
     tie_break: TieBreak = "random"
     assumed_pod_ttl_seconds: float | None = msgspec.field(default=None, name="assumedPodTTLSeconds")
     class_cache: bool = True
-    max_bindings_in_flight: int = 256
+    max_bindings_in_flight: int = DEFAULT_MAX_BINDINGS_IN_FLIGHT
     check_all_filters: bool = False
 
 
 class _Configuration(_Strict, frozen=True):
     api_version: str
     kind: str
-    parallelism: int = 16
+    parallelism: int = DEFAULT_PARALLELISM
     leader_election: _LeaderElection | None = None
     client_connection: _ClientConnection | None = None
     enable_profiling: bool = True
     enable_contention_profiling: bool = True
     percentage_of_nodes_to_score: int | None = None
-    pod_initial_backoff_seconds: int = 1
-    pod_max_backoff_seconds: int = 10
+    pod_initial_backoff_seconds: int = DEFAULT_POD_INITIAL_BACKOFF_SECONDS
+    pod_max_backoff_seconds: int = DEFAULT_POD_MAX_BACKOFF_SECONDS
     profiles: tuple[_Profile, ...] = ()
     extenders: tuple[_Extender, ...] = ()
     delay_cache_until_active: bool = False
     kubeloop: _Kubeloop = _Kubeloop()
 
 
-def load_configuration(text: str) -> SchedulerConfiguration:
-    """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
-    try:
-        document, repeated = yaml.read_first(text)
-    except yaml.UnreadableYaml as error:
-        raise UserError(
-            f"the scheduler configuration is not YAML: {error.place}", hint="check its indentation"
-        ) from None
-    if repeated:
-        raise UserError(f"the scheduler configuration: {repeated[0]}", hint="take one of the two out")
-    if not isinstance(document, dict):
-        raise UserError("the scheduler configuration is not a map", hint=f"it begins with apiVersion: {API_VERSION}")
-    return read_configuration(document)
-
-
-def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
-    """A configuration from plain JSON. Raises UserError."""
+def decode_v1(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+    """Return the configuration of a KubeSchedulerConfiguration in plain JSON. Raises UserError."""
     _check_version(document)
-    if document.get("kind") == "Policy":
-        from kubeloop.scheduler.config.policy import read_policy
-
-        return read_policy(document)
     try:
         given = msgspec.convert(without_nulls(dict(document)), _Configuration)
     except msgspec.ValidationError as error:
@@ -248,8 +232,6 @@ def _seconds(text: str) -> float:
 def _check_version(document: Mapping[str, JSON]) -> None:
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     kind = document.get("kind")
-    if kind == "Policy":
-        return
     if kind != KIND or group != "kubescheduler.config.k8s.io":
         raise UserError(
             f'no kind "{kind}" is registered for version "{document.get("apiVersion", "")}"',
@@ -279,10 +261,10 @@ def _profile(given: _Profile, path: str, *, alone: bool) -> Profile:
     points = {point: _plugin_set(getattr(given.plugins, _attribute(point))) for point in EXTENSION_POINTS}
     return Profile(
         scheduler_name=name,
-        multi_point=merged(PluginSet(DEFAULT_PLUGINS), _plugin_set(given.plugins.multi_point)),
+        multi_point=merge_plugin_sets(PluginSet(DEFAULT_PLUGINS), _plugin_set(given.plugins.multi_point)),
         points={point: said for point, said in points.items() if said.enabled or said.disabled},
         args={
-            each.name: plugin_arguments(each.name, each.args, f"{path}.pluginConfig[{index}].args")
+            each.name: decode_plugin_args(each.name, each.args, f"{path}.pluginConfig[{index}].args")
             for index, each in enumerate(given.plugin_config)
         },
         percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
@@ -299,50 +281,6 @@ def _plugin_set(given: _PluginSet) -> PluginSet:
     )
 
 
-def merged(default: PluginSet, custom: PluginSet) -> PluginSet:
-    """Default plugins without the disabled ones, re-configured ones in their place, then what is new.
-
-    Source: mergePluginSet of default_plugins.go.
-    """
-    disabled = (*custom.disabled, *default.disabled)
-    by_name = {ref.name: ref for ref in custom.enabled}
-    kept = [] if "*" in disabled else [ref for ref in default.enabled if ref.name not in disabled]
-    replaced = {ref.name for ref in kept if ref.name in by_name}
-    enabled = [by_name.get(ref.name, ref) for ref in kept]
-    enabled += [ref for ref in custom.enabled if ref.name not in replaced]
-    return PluginSet(tuple(enabled), disabled)
-
-
-def plugin_arguments(name: str, given: Mapping[str, JSON], path: str) -> Any:
-    """The arguments of a plugin as its Struct (plain JSON if it has none). Raises UserError."""
-    fields = {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
-    kind = given.get("kind")
-    if kind is not None and kind != f"{name}Args":
-        raise UserError(
-            f"{path}: args for plugin {name} were not of type {name}Args, got {kind}", hint="fix their kind"
-        )
-    type_ = args_type(name)
-    if type_ is None:
-        return fields
-    known = {field.encode_name for field in msgspec.structs.fields(type_)}
-    for key in fields:
-        if key not in known:
-            raise UserError(
-                f'decoding args for plugin {name}: strict decoding error: unknown field "{key}"',
-                hint=f"it takes {', '.join(sorted(known)) or 'no arguments'}",
-            )
-    try:
-        args = msgspec.convert(without_nulls(fields), type_)
-    except msgspec.ValidationError as error:
-        raise UserError(f"decoding args for plugin {name}: {error}", hint=f"see {name}Args") from error
-    if isinstance(args, Struct):
-        args = with_defaults(args)
-    errors = validate_args(name, args, path)
-    if errors:
-        raise UserError("; ".join(map(str, errors)), hint=f"see {name}Args")
-    return args
-
-
 def _duplicate_plugin_configs(given: _Configuration) -> list[str]:
     errors = []
     for number, profile in enumerate(given.profiles):
@@ -352,54 +290,6 @@ def _duplicate_plugin_configs(given: _Configuration) -> list[str]:
                 errors.append(f'profiles[{number}].pluginConfig[{index}]: Duplicate value: "{each.name}"')
             seen.add(each.name)
     return errors
-
-
-def extender_configuration(given: Any) -> ExtenderConfiguration:
-    """An extender as it was given: one of ours, or one of a Policy document, which has the same fields."""
-    tls = given.tls_config
-    return ExtenderConfiguration(
-        url_prefix=given.url_prefix,
-        filter_verb=given.filter_verb,
-        preempt_verb=given.preempt_verb,
-        prioritize_verb=given.prioritize_verb,
-        weight=given.weight,
-        bind_verb=given.bind_verb,
-        enable_https=given.enable_https,
-        tls=None
-        if tls is None
-        else ExtenderTLS(
-            insecure=tls.insecure,
-            server_name=tls.server_name,
-            cert_file=tls.cert_file,
-            key_file=tls.key_file,
-            ca_file=tls.ca_file,
-            cert_data=_base64(tls.cert_data, "certData"),
-            key_data=_base64(tls.key_data, "keyData"),
-            ca_data=_base64(tls.ca_data, "caData"),
-        ),
-        http_timeout_seconds=http_timeout_seconds(given.http_timeout),
-        node_cache_capable=given.node_cache_capable,
-        managed_resources=tuple(
-            ManagedResource(each.name, each.ignored_by_scheduler) for each in given.managed_resources
-        ),
-        ignorable=given.ignorable,
-    )
-
-
-def _base64(text: str, field: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise UserError(
-            f"tlsConfig.{field} of an extender is not base64: {error}",
-            hint=f"base64 -w0 < FILE, or use {field[:-4]}File",
-        ) from None
-
-
-def http_timeout_seconds(given: str | int) -> float:
-    """A duration ("5s"), or an integer of nanoseconds as Policy documents have it; 0 means 5 s."""
-    seconds = given / 1e9 if isinstance(given, int) else parse_duration_seconds(given)
-    return seconds or 5.0
 
 
 # --- Writing -------------------------------------------------------------------------------------------------------

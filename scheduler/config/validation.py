@@ -11,11 +11,10 @@ from typing import Any
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.field_errors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import (
     ExtenderConfiguration,
     LeaderElectionConfiguration,
-    PluginRef,
-    PluginSet,
     Profile,
     SchedulerConfiguration,
 )

@@ -26,7 +26,8 @@ from kubeloop.scheduler.api.extension_points import (
     ScorePlugin,
     ScoreRowsPlugin,
 )
-from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 
 _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "preEnqueue": (PreEnqueuePlugin,),

@@ -50,7 +50,7 @@ from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.fit_error import Diagnosis
 from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
 from kubeloop.scheduler.framework.profile_plugins import check_points, named_in, refs_at
-from kubeloop.scheduler.framework.registry import make_plugin
+from kubeloop.scheduler.framework.registry import Registry, create_plugin
 from kubeloop.scheduler.framework.rejection_reasons import Explanations, ExplanationsByNode, named, of_all
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
@@ -92,6 +92,7 @@ class Framework(BindingPoints):
         handle: Handle,
         nominator: Callable[[], Nominator],
         *,
+        registry: Registry,
         class_cache: bool = True,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
@@ -103,7 +104,7 @@ class Framework(BindingPoints):
         self.plugins: dict[str, Plugin] = {}
         for ref in named_in(profile):
             if ref.name not in self.plugins:
-                self.plugins[ref.name] = make_plugin(ref.name, profile.args.get(ref.name), handle)
+                self.plugins[ref.name] = create_plugin(ref.name, profile.args.get(ref.name), handle, registry)
         refs = {point: refs_at(point, profile, self.plugins) for point in EXTENSION_POINTS}
         check_points(profile, refs)
         points = {point: [self.plugins[ref.name] for ref in chosen] for point, chosen in refs.items()}

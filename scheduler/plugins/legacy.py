@@ -6,7 +6,7 @@ pkg/scheduler/framework/plugins/{selectorspread,nodepreferavoidpods}; v1.12, pkg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +24,6 @@ from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_tree import zone_key
 from kubeloop.scheduler.config.plugin_args import NoArgs, NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from kubeloop.scheduler.plugins.registry import PluginType
 from kubeloop.scheduler.plugins.topology_spread_constraints import default_selector
 
 if TYPE_CHECKING:
@@ -211,15 +210,3 @@ def is_best_effort(pod: Pod) -> bool:
         for container in (*pod.spec.containers, *pod.spec.init_containers)
         for name in (*container.resources.requests, *container.resources.limits)
     )
-
-
-CLASSIC_PLUGINS: Mapping[str, PluginType] = {
-    "SelectorSpread": PluginType(SelectorSpread),
-    "NodePreferAvoidPods": PluginType(NodePreferAvoidPods),
-    "NodeResourcesLeastAllocated": PluginType(NodeResourcesLeastAllocated, NodeResourcesFitArgs),
-    "NodeResourcesMostAllocated": PluginType(NodeResourcesMostAllocated, NodeResourcesFitArgs),
-    "RequestedToCapacityRatio": PluginType(RequestedToCapacityRatio, NodeResourcesFitArgs),
-    "NodeMemoryPressure": PluginType(NodeMemoryPressure),
-    "NodeDiskPressure": PluginType(NodeDiskPressure),
-    "NodePIDPressure": PluginType(NodePIDPressure),
-}

@@ -27,12 +27,13 @@ from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.types import Profile
-from kubeloop.scheduler.config.v1 import read_configuration
 from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.fit_error import FitError, NodeVerdicts
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
 
@@ -97,7 +98,7 @@ class Cluster:
         self.traces = NoTraces()
         self.extenders = ()
         self.metrics = None
-        self.framework = Framework(default_profile(), self, lambda: self.nominator)
+        self.framework = Framework(default_profile(), self, lambda: self.nominator, registry=IN_TREE_PLUGINS)
         self.plugins: dict[str, Any] = dict(self.framework.plugins)
 
     # --- the handle ------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from kubeloop.kube.client.api_client import ListPage
 from kubeloop.kube.errors import ServerUnreachable, from_status
 from kubeloop.kube.objects.api_types import Node, Object, Pod, Status, convert, to_json
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
-from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 

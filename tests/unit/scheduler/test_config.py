@@ -7,14 +7,15 @@ import textwrap
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
+from kubeloop.scheduler.config.load import load_configuration
+from kubeloop.scheduler.config.plugin_sets import PluginRef
 from kubeloop.scheduler.config.types import (
-    DEFAULT_PLUGINS,
     ClientConnectionConfiguration,
     LeaderElectionConfiguration,
-    PluginRef,
     SchedulerConfiguration,
 )
-from kubeloop.scheduler.config.v1 import configuration_document, configuration_text, load_configuration
+from kubeloop.scheduler.config.v1 import configuration_document, configuration_text
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 

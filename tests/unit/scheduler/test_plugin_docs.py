@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.scheduler.config.v1 import load_configuration
+from kubeloop.scheduler.config.load import load_configuration
 
 pytestmark = pytest.mark.virtual_time
 

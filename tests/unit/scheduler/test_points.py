@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.scheduler.config.types import EXTENSION_POINTS, PluginRef, PluginSet, Profile
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
 from kubeloop.scheduler.framework.profile_plugins import check_points, refs_at
 
 

@@ -12,9 +12,9 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.kube.objects.resources import NODES
+from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import load_configuration
 
 
 def policy(**fields: Any) -> SchedulerConfiguration:

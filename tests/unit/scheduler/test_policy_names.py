@@ -14,8 +14,8 @@ from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.api_types import Node, Service, convert
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim
+from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES
-from kubeloop.scheduler.config.v1 import load_configuration
 
 pytestmark = pytest.mark.virtual_time
 

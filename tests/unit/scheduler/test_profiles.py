@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.config.v1 import load_configuration
+from kubeloop.scheduler.config.load import load_configuration
 
 pytestmark = pytest.mark.virtual_time
 

@@ -17,9 +17,11 @@ from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, cluster_event
 from kubeloop.scheduler.api.extension_points import RowVerdicts
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile, SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import read_configuration
-from kubeloop.scheduler.framework import registry
+from kubeloop.scheduler.config import out_of_tree_plugins
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
+from kubeloop.scheduler.config.load import read_configuration
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 
@@ -196,10 +198,12 @@ class Args(Named):
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> Any:
     """mine(plugin, ...) -> the configuration of a scheduler with that plugin, as if it was installed as "Mine"."""
-    installed = registry.plugin_class
+    installed = out_of_tree_plugins.load_plugin_class
 
     def configured(plugin: type, *, without: str = "", first: bool = False) -> dict[str, Any]:
-        monkeypatch.setattr(registry, "plugin_class", lambda name: plugin if name == "Mine" else installed(name))
+        monkeypatch.setattr(
+            out_of_tree_plugins, "load_plugin_class", lambda name: plugin if name == "Mine" else installed(name)
+        )
         default = tuple(ref for ref in DEFAULT_PLUGINS if ref.name != without)
         refs = (PluginRef("Mine"), *default) if first else (*default, PluginRef("Mine"))
         return {"profiles": (Profile(multi_point=PluginSet(refs)),)}
@@ -377,4 +381,4 @@ def test_a_plugin_is_found_by_its_entry_point(tmp_path, monkeypatch):
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rack-plugins\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[kubeloop.scheduler_plugins]\nRack = rack_plugins:Rack\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert registry.plugin_class("Rack").name == "Rack"
+    assert out_of_tree_plugins.load_plugin_class("Rack").name == "Rack"

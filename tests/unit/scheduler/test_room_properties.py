@@ -24,8 +24,8 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable, from_status
 from kubeloop.kube.objects.api_types import Node, Pod, Status, convert
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import load_configuration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock

@@ -14,8 +14,10 @@ from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint, cluster_event
 from kubeloop.scheduler.api.extension_points import PostFilterAnswer, PostFilterResult, RowVerdicts
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.config.types import DEFAULT_PLUGINS, PluginRef, PluginSet, Profile
-from kubeloop.scheduler.framework import registry
+from kubeloop.scheduler.config import out_of_tree_plugins
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import Profile
 
 pytestmark = pytest.mark.virtual_time
 
@@ -144,8 +146,10 @@ class FreesNode:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they were installed under the entry point group."""
     mine = {plugin.name: plugin for plugin in (Rack, LastNode, Raising, AskFirst, FreesNode)}
-    installed = registry.plugin_class
-    monkeypatch.setattr(registry, "plugin_class", lambda name: mine[name] if name in mine else installed(name))
+    installed = out_of_tree_plugins.load_plugin_class
+    monkeypatch.setattr(
+        out_of_tree_plugins, "load_plugin_class", lambda name: mine[name] if name in mine else installed(name)
+    )
 
 
 def with_plugin(name: str, weight: int = 0, **fields: Any) -> dict[str, Any]:
@@ -265,11 +269,11 @@ async def test_a_pod_deleted_while_it_waits_for_its_permit_is_rejected(cluster, 
 
 async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
     monkeypatch.undo()
-    assert registry.plugin_class("fractions:Fraction").__name__ == "Fraction"
+    assert out_of_tree_plugins.load_plugin_class("fractions:Fraction").__name__ == "Fraction"
     with pytest.raises(UserError, match="cannot load the scheduler plugin"):
-        registry.plugin_class("no.such:Plugin")
+        out_of_tree_plugins.load_plugin_class("no.such:Plugin")
     with pytest.raises(UserError, match="no scheduler plugin named 'NoSuch'"):
-        registry.plugin_class("NoSuch")
+        out_of_tree_plugins.load_plugin_class("NoSuch")
     with pytest.raises(UserError) as mistyped:
-        registry.plugin_class("NodeResourceFit")
+        out_of_tree_plugins.load_plugin_class("NodeResourceFit")
     assert mistyped.value.hint == "did you mean 'NodeResourcesFit'?"

@@ -11,8 +11,8 @@ from kubeloop.__main__ import run
 from kubeloop.cli.main import commands
 from kubeloop.cli.scheduler_options import options_said_by, read_scheduler_configuration
 from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.config.v1 import load_configuration
 
 POLICY = """
 apiVersion: v1

@@ -18,10 +18,11 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.config.v1 import read_configuration
+from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.extender import Extender
 from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 
@@ -141,7 +142,9 @@ class SmallCluster:
             "profiles": [{"schedulerName": "default-scheduler"} | configuration],
         }
         profile = read_configuration(document).profiles[0]
-        self._framework = Framework(profile, self, lambda: self.nominator, class_cache=class_cache)
+        self._framework = Framework(
+            profile, self, lambda: self.nominator, registry=IN_TREE_PLUGINS, class_cache=class_cache
+        )
         return self._framework
 
     @property

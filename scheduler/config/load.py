@@ -1,0 +1,32 @@
+"""Load a scheduler configuration: a KubeSchedulerConfiguration or a Policy document, in YAML or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubeloop.kube import yaml
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects.api_types import JSON
+from kubeloop.scheduler.config.policy import decode_policy
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import API_VERSION, decode_v1
+
+
+def load_configuration(text: str) -> SchedulerConfiguration:
+    """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
+    try:
+        document, repeated = yaml.read_first(text)
+    except yaml.UnreadableYaml as error:
+        raise UserError(
+            f"the scheduler configuration is not YAML: {error.place}", hint="check its indentation"
+        ) from None
+    if repeated:
+        raise UserError(f"the scheduler configuration: {repeated[0]}", hint="take one of the two out")
+    if not isinstance(document, dict):
+        raise UserError("the scheduler configuration is not a map", hint=f"it begins with apiVersion: {API_VERSION}")
+    return read_configuration(document)
+
+
+def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+    """Return the configuration of a document in plain JSON. Raises UserError."""
+    return decode_policy(document) if document.get("kind") == "Policy" else decode_v1(document)
