@@ -27,7 +27,7 @@ from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, Persi
 from kubeloop.process.python_gc import short_collections
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
@@ -48,8 +48,8 @@ class Situation(Bench):
         self.nominator = Nominator(self.waiting.get)
         self.random = random.Random(1)
 
-    def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return DryRuns(self.framework, state, pod)
+    def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
+        return NodeDryRuns(self.framework, state, pod)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         work.close()  # nothing is evicted: what is measured is finding whom

@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import TieBreak
-from kubeloop.scheduler.extender import Extender, ExtenderError
+from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import (
     EXTENDER,
     Diagnosis,
@@ -52,7 +53,7 @@ class Algorithm:
         *,
         percentage_of_nodes_to_score: int | None,
         tie_break: TieBreak,
-        extenders: Sequence[Extender],
+        extenders: Sequence[HTTPExtender],
         rng: random.Random,
         traces: PodTraces,
     ) -> None:

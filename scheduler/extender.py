@@ -16,9 +16,10 @@ import msgspec
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS
-from kubeloop.scheduler.full_objects import WholeObjects
+from kubeloop.scheduler.full_objects import FullObjects
 
 if TYPE_CHECKING:
     import aiohttp
@@ -26,11 +27,7 @@ if TYPE_CHECKING:
 Whole = TypeVar("Whole")
 
 
-class ExtenderError(Exception):
-    """The extender gave no usable answer."""
-
-
-class ExtenderVerdict(msgspec.Struct, frozen=True):
+class ExtenderFilterResult(msgspec.Struct, frozen=True):
     """feasible: names of nodes; failed, failed_and_unresolvable: node -> message."""
 
     feasible: Sequence[str]
@@ -38,10 +35,10 @@ class ExtenderVerdict(msgspec.Struct, frozen=True):
     failed_and_unresolvable: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Extender:
+class HTTPExtender:
     """One extender of the configuration. Its HTTP session opens with the first request; close() ends it."""
 
-    def __init__(self, config: ExtenderConfiguration, objects: WholeObjects) -> None:
+    def __init__(self, config: ExtenderConfiguration, objects: FullObjects) -> None:
         """Raises UserError if its certificates cannot be read."""
         self._config = config
         self._objects = objects
@@ -79,7 +76,7 @@ class Extender:
             for name in (*container.resources.requests, *container.resources.limits)
         )
 
-    async def filter(self, pod: Pod, nodes: Sequence[NodeInfo]) -> ExtenderVerdict:
+    async def filter(self, pod: Pod, nodes: Sequence[NodeInfo]) -> ExtenderFilterResult:
         """Which of `nodes` the extender accepts. Raises ExtenderError."""
         answer = _fields(await self._call(self._config.filter_verb, await self._args(pod, nodes)))
         if answer.get("error"):
@@ -96,7 +93,7 @@ class Extender:
         else:
             items = (answer.get("nodes") or {}).get("items") or []
             feasible = [item["metadata"]["name"] for item in items]
-        return ExtenderVerdict(
+        return ExtenderFilterResult(
             [name for name in feasible if name in offered],
             answer.get("failednodes") or {},
             answer.get("failedandunresolvablenodes") or {},

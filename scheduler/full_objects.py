@@ -23,7 +23,7 @@ _MAX_PODS = 64
 _PLAIN_NODES: Resource[Any] = dataclasses.replace(cast("Resource[Any]", NODES), type=dict)
 
 
-class WholeObjects:
+class FullObjects:
     """Encoded once; every method raises ApiError or ServerUnreachable if the API server does not give the object."""
 
     def __init__(self, client: Client) -> None:

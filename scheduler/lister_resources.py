@@ -7,7 +7,7 @@ from typing import Any
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.resources import Resource
 
-LISTED: dict[str, Resource[Any]] = {
+LISTER_RESOURCES: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,
     "services": resources.SERVICES,
     "replica_sets": resources.REPLICA_SETS,

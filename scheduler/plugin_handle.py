@@ -1,4 +1,4 @@
-"""What the scheduler hands to the plugins of one profile (framework/handle.py)."""
+"""What the scheduler hands to the plugins of one profile (see api.handle.Handle)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.dry_run import DryRuns
+from kubeloop.scheduler.api.extender import Extender
+from kubeloop.scheduler.api.handle import PodNominator, WaitingPod
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.extender import Extender
-from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.framework.waiting_pods import WaitingPod
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
-from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.tracing.recording.pod_recorder import PodTraces
 
@@ -59,14 +59,14 @@ class PluginHandle:
         self._spawn = spawn
 
     @property
-    def nominator(self) -> Nominator:
+    def nominator(self) -> PodNominator:
         return self.queue.nominator
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_filters_with_nominated_pods(state, pod, node)
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return DryRuns(self.framework, state, pod)
+        return NodeDryRuns(self.framework, state, pod)
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_add_pod(state, pod, added, node)

@@ -28,6 +28,7 @@ from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
 from kubeloop.scheduler.algorithm import Algorithm, Placement
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.extension_points import QueueSortPlugin
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
@@ -39,12 +40,12 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvents, PodEvents, other_resources
-from kubeloop.scheduler.extender import Extender, ExtenderError
+from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
-from kubeloop.scheduler.full_objects import WholeObjects
-from kubeloop.scheduler.lister_resources import LISTED
+from kubeloop.scheduler.full_objects import FullObjects
+from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
@@ -101,13 +102,16 @@ class Scheduler:
         if not config.class_cache:
             self.snapshot.classes = SpecClasses(enabled=False)
         listed: dict[str, SharedInformer[Any]] = {
-            name: informers.informer(resource) for name, resource in LISTED.items()
+            name: informers.informer(resource) for name, resource in LISTER_RESOURCES.items()
         }
         self._listed = listed.values()
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in listed.items()})
         # Those whose failure does not matter come last, as in kube-scheduler.
-        whole = WholeObjects(client)
-        self.extenders = [Extender(each, whole) for each in sorted(config.extenders, key=lambda each: each.ignorable)]
+        full_objects = FullObjects(client)
+        self.extenders = [
+            HTTPExtender(extender, full_objects)
+            for extender in sorted(config.extenders, key=lambda extender: extender.ignorable)
+        ]
         handles = [
             self._plugin_handle(profile, clock=clock, rng=rng)
             for profile in map(self._without_managed_resources, config.profiles)

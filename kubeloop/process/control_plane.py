@@ -38,7 +38,7 @@ from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetric
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.lister_resources import LISTED
+from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.current_span import current_headers
 from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules
@@ -71,7 +71,7 @@ _WATCHED: dict[str, tuple[Resource[Any], ...]] = {
     "replicationcontroller": (REPLICATION_CONTROLLERS, PODS),
     "namespace": (NAMESPACES, PODS),
     "resourcequota": (RESOURCE_QUOTAS,),
-    "scheduler": (NODES, PODS, *LISTED.values()),
+    "scheduler": (NODES, PODS, *LISTER_RESOURCES.values()),
 }
 """What a part will ask informers for, so that they can begin before it is imported."""
 

@@ -4,25 +4,56 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.dry_run import DryRuns
+from kubeloop.scheduler.api.extender import Extender
+from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.tracing.recording.pod_recorder import PodTraces
 
-if TYPE_CHECKING:
-    from kubeloop.kube.client.api_client import Client
-    from kubeloop.kube.objects.api_types import Pod
-    from kubeloop.scheduler.api.cycle_state import CycleState
-    from kubeloop.scheduler.api.listers import Listers
-    from kubeloop.scheduler.api.status import Status
-    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-    from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.extender import Extender
-    from kubeloop.scheduler.framework.dry_run import DryRuns
-    from kubeloop.scheduler.framework.waiting_pods import WaitingPod
-    from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
-    from kubeloop.scheduler.queue.nominator import Nominator
-    from kubeloop.tracing.recording.pod_recorder import PodTraces
+
+class PodNominator(Protocol):
+    """The pods that are nominated to nodes: preemption is making room for them. Implemented by `queue.nominator`."""
+
+    def pods_on(self, node_name: str) -> list[PodInfo]:
+        """Return the pods nominated to the node."""
+        ...
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that the pod is nominated to, or ""."""
+        ...
+
+    def stamp(self, node_name: str) -> int:
+        """Return a number that is the same while the nominations to the node are the same; 0 for none."""
+        ...
+
+
+class WaitingPod(Protocol):
+    """A pod that waits on permit, to be allowed or rejected. Implemented by `framework.waiting_pods`."""
+
+    pod: PodInfo
+
+    @property
+    def pending_plugins(self) -> frozenset[str]:
+        """The plugins that have not allowed the pod yet."""
+        ...
+
+    def allow(self, plugin: str) -> None:
+        """Allow the pod; it is bound once every plugin that returned Wait has allowed it."""
+        ...
+
+    def reject(self, plugin: str, message: str) -> None:
+        """Reject the pod: it is unreserved and returns to the scheduling queue."""
+        ...
 
 
 class Handle(Protocol):
@@ -61,7 +92,7 @@ class Handle(Protocol):
     def metrics(self) -> SchedulerMetrics | None: ...
 
     @property
-    def nominator(self) -> Nominator: ...
+    def nominator(self) -> PodNominator: ...
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""

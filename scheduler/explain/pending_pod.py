@@ -20,6 +20,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.explain.advice import advice
 from kubeloop.scheduler.framework.fit_error import fit_error_message
+from kubeloop.scheduler.framework.plugin_calls import filter_node
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.scheduler import Scheduler
 
@@ -210,8 +211,7 @@ def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: Node
     statuses = [
         status
         for plugin in framework.filter
-        if plugin.name not in state.skip_filter
-        and (status := framework.filter_node(plugin, state, pod, node)) is not None
+        if plugin.name not in state.skip_filter and (status := filter_node(plugin, state, pod, node)) is not None
     ]
     if not statuses:
         nominated = framework.run_filters_with_nominated_pods(state, pod, node)

@@ -20,26 +20,13 @@ from kubeloop.scheduler.api.extension_points import (
 )
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.rejection_reasons import named
+from kubeloop.scheduler.framework.plugin_calls import named, raised, status_of
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
-from kubeloop.scheduler.framework.waiting_pods import WaitingPod
+from kubeloop.scheduler.framework.waiting_pods import PodWaitingOnPermit
 
 log = logging.getLogger(__name__)
 
 _LONGEST_PERMIT_SECONDS = 15 * 60.0
-
-
-def raised(plugin: Plugin, error: Exception) -> Status:
-    """The status of a plugin that raised."""
-    log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
-    return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
-
-
-def status_of(answer: object) -> Status | None:
-    """What a plugin answered, if that is a status. Raises TypeError."""
-    if answer is None or isinstance(answer, Status):
-        return answer
-    raise TypeError(f"answered {type(answer).__name__}, not a Status or None")
 
 
 def _failure(point: str, plugin: Plugin, status: Status) -> Status:
@@ -55,7 +42,7 @@ class BindingPoints:
 
     def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]]) -> None:
         self.timing = timing
-        self.waiting: dict[str, WaitingPod] = {}
+        self.waiting: dict[str, PodWaitingOnPermit] = {}
         self._reserve = cast("list[ReservePlugin]", points["reserve"])
         self._permit = cast("list[PermitPlugin]", points["permit"])
         self._pre_bind = cast("list[PreBindPlugin]", points["preBind"])
@@ -103,7 +90,7 @@ class BindingPoints:
             waits[plugin.name] = seconds
         if not waits:
             return None
-        self.waiting[pod.uid] = WaitingPod(pod, waits)
+        self.waiting[pod.uid] = PodWaitingOnPermit(pod, waits)
         return Status(
             Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
         )
@@ -121,7 +108,7 @@ class BindingPoints:
         finally:
             self.waiting.pop(pod.uid, None)
 
-    def waiting_pod(self, uid: str) -> WaitingPod | None:
+    def waiting_pod(self, uid: str) -> PodWaitingOnPermit | None:
         return self.waiting.get(uid)
 
     def reject_waiting_pod(self, uid: str) -> bool:

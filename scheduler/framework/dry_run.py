@@ -7,34 +7,21 @@ those sums is enough, and filters that look at no pods at all are asked once. Th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.dry_run import DryRunNode
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.framework.runtime import Framework
-
-
-class DryRunNode(Protocol):
-    """Changes only itself. What fails to follow a change returns its Status."""
-
-    def add(self, other: PodInfo) -> Status | None: ...
-
-    def remove(self, other: PodInfo) -> Status | None: ...
-
-    def verdict(self) -> Status | None:
-        """The filters' first verdict against the pod, with the pods nominated to the node counted as there, and
-        without: both must pass."""
-        ...
+from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.framework.node_filters import NodeFilters
+from kubeloop.scheduler.framework.plugin_calls import filter_node
 
 
-class Room:
+class NodeFreeCapacity:
     """What is free on a node for a pod of which nothing but that counts; its own changes only.
 
     needed: of each resource; slots: how many pods more the node takes, the incoming one counted already.
@@ -52,7 +39,7 @@ class Room:
             for name in self._free:
                 self._free[name] -= other.requests.get(name, 0)
 
-    def leave(self, other: PodInfo) -> None:
+    def remove_pod(self, other: PodInfo) -> None:
         """`other` goes."""
         self._slots += 1
         free, requests = self._free, other.requests
@@ -60,10 +47,10 @@ class Room:
             free[name] += requests.get(name, 0)
 
     @property
-    def suffices(self) -> bool:
+    def is_sufficient(self) -> bool:
         return self._slots >= 0 and all(amount >= 0 for amount in self._free.values())
 
-    def stay(self, other: PodInfo) -> bool:
+    def add_pod_if_fits(self, other: PodInfo) -> bool:
         """`other` comes back, if the room suffices then. False: it does not."""
         if self._slots < 1:
             return False
@@ -77,32 +64,32 @@ class Room:
         return True
 
 
-class DryRuns:
+class NodeDryRuns:
     """Makes dry runs of one pod on nodes of the snapshot, by the cheapest means that this pod's filters allow."""
 
-    def __init__(self, framework: Framework, state: CycleState, pod: PodInfo) -> None:
+    def __init__(self, framework: NodeFilters, state: CycleState, pod: PodInfo) -> None:
         self._framework = framework
         self._state = state
         self._pod = pod
-        self.by_sums = sums_suffice(framework, state)
+        self.only_sums = reads_only_sums(framework, state)
         self._filters = _applying(framework, state)
         self._summing = [each for each in self._filters if _declares(each, "sums_pods")]
         self._needed: Mapping[str, int] | None = None
-        if self.by_sums and len(self._summing) == 1 and _declares(self._summing[0], "room_needed"):
+        if self.only_sums and len(self._summing) == 1 and _declares(self._summing[0], "room_needed"):
             self._needed = self._summing[0].room_needed(state, pod)
         self._passing: tuple[Snapshot, int, Mask] | None = None
 
     def __call__(self, node: NodeInfo) -> DryRunNode:
-        if self.by_sums:
-            return _Sums(self._framework, self._filters, self._summing, self._state, self._pod, node)
-        return _Copy(self._framework, self._state, self._pod, node)
+        if self.only_sums:
+            return _SummedNode(self._framework, self._filters, self._summing, self._state, self._pod, node)
+        return _CopiedNode(self._framework, self._state, self._pod, node)
 
-    def room(self, node: NodeInfo, snapshot: Snapshot) -> Room | None:
+    def free_capacity(self, node: NodeInfo, snapshot: Snapshot) -> NodeFreeCapacity | None:
         """The room on a node of the snapshot, where that is all that decides; None: it is not, or other filters have
         something against the node."""
         if self._needed is None or not self._others_pass(snapshot)[snapshot.row_of[node.name]]:
             return None
-        return Room(self._needed, node, self._framework.nominated(self._pod, node.name))
+        return NodeFreeCapacity(self._needed, node, self._framework.nominated(self._pod, node.name))
 
     def _others_pass(self, snapshot: Snapshot) -> Mask:
         """What the filters say that look at no pods at all: bool [N]."""
@@ -120,7 +107,7 @@ class DryRuns:
         return kept[2]
 
 
-def sums_suffice(framework: Framework, state: CycleState) -> bool:
+def reads_only_sums(framework: NodeFilters, state: CycleState) -> bool:
     """Does no filter that applies look at single pods of a node?"""
     applying = _applying(framework, state)
     return all(_declares(each, "sees_no_pods") or _declares(each, "sums_pods") for each in applying) and not (
@@ -128,7 +115,7 @@ def sums_suffice(framework: Framework, state: CycleState) -> bool:
     )
 
 
-def _applying(framework: Framework, state: CycleState) -> list[Any]:
+def _applying(framework: NodeFilters, state: CycleState) -> list[Any]:
     return [each for each in framework.filter if each.name not in state.skip_filter]
 
 
@@ -137,37 +124,37 @@ def _declares(plugin: Any, what: str) -> bool:
     return bool(vars(type(plugin)).get(what, False))
 
 
-class _Copy:
+class _CopiedNode:
     """The whole node, and the state of all plugins."""
 
     __slots__ = ("_framework", "_node", "_pod", "_state")
 
-    def __init__(self, framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo) -> None:
+    def __init__(self, framework: NodeFilters, state: CycleState, pod: PodInfo, node: NodeInfo) -> None:
         self._framework = framework
         self._state = state.clone()
         self._pod = pod
         self._node = node.clone()
 
-    def add(self, other: PodInfo) -> Status | None:
+    def add_pod(self, other: PodInfo) -> Status | None:
         self._node.add_pod(other)
         return self._framework.run_add_pod(self._state, self._pod, other, self._node)
 
-    def remove(self, other: PodInfo) -> Status | None:
+    def remove_pod(self, other: PodInfo) -> Status | None:
         self._node.remove_pod(other.uid)
         return self._framework.run_remove_pod(self._state, self._pod, other, self._node)
 
-    def verdict(self) -> Status | None:
+    def run_filters(self) -> Status | None:
         return self._framework.run_filters_with_nominated_pods(self._state, self._pod, self._node)
 
 
-class _Sums:
+class _SummedNode:
     """Only `pods` and `requested` of the node, with nominated pods (first, if there are any) and without."""
 
     __slots__ = ("_filters", "_framework", "_nodes", "_pod", "_state", "_summing")
 
     def __init__(
         self,
-        framework: Framework,
+        framework: NodeFilters,
         filters: list[Any],
         summing: list[Any],
         state: CycleState,
@@ -187,18 +174,18 @@ class _Sums:
                 with_them.add_to_sums(each)
             self._nodes.insert(0, with_them)
 
-    def add(self, other: PodInfo) -> None:
+    def add_pod(self, other: PodInfo) -> None:
         for node in self._nodes:
             node.add_to_sums(other)
 
-    def remove(self, other: PodInfo) -> None:
+    def remove_pod(self, other: PodInfo) -> None:
         for node in self._nodes:
             node.remove_from_sums(other)
 
-    def verdict(self) -> Status | None:
+    def run_filters(self) -> Status | None:
         for node in self._nodes:
             for plugin in self._filters:
-                status = self._framework.filter_node(plugin, self._state, self._pod, node)
+                status = filter_node(plugin, self._state, self._pod, node)
                 if status is not None:
                     return status
         self._filters = self._summing  # the others have passed, and cannot change their mind

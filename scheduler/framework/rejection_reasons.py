@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -15,18 +15,11 @@ from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import ClassResults
-
-if TYPE_CHECKING:
-    from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.framework.plugin_calls import filter_node, named
 
 log = logging.getLogger(__name__)
 
 OfAll = Callable[[Rows], RowReasons]
-
-
-def named(status: Status, plugin: str) -> Status:
-    """With the name of the plugin, unless it says one."""
-    return status if status.plugin else Status(status.code, status.reasons, plugin, status.error)
 
 
 class Explanations:
@@ -58,18 +51,16 @@ class Explanations:
 class ExplanationsByNode:
     """Explains rows by a filter's per-node form, once per class and change of the node."""
 
-    __slots__ = ("_framework", "_of_all", "_plugin", "_pod", "_results", "_snapshot", "_state")
+    __slots__ = ("_of_all", "_plugin", "_pod", "_results", "_snapshot", "_state")
 
     def __init__(
         self,
-        framework: Framework,
         plugin: Plugin,
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
         results: ClassResults,
     ) -> None:
-        self._framework = framework
         self._plugin = plugin
         self._state = state
         self._pod = pod
@@ -88,7 +79,7 @@ class ExplanationsByNode:
 
     def _explain(self, row: int) -> Status:
         node = self._snapshot.node_infos[row]
-        status = self._framework.filter_node(self._plugin, self._state, self._pod, node)
+        status = filter_node(self._plugin, self._state, self._pod, node)
         return status or Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin.name}",), self._plugin.name)
 
 

@@ -28,7 +28,6 @@ from kubeloop.scheduler.api.extension_points import (
     PostFilterPlugin,
     PostFilterResult,
     PreEnqueuePlugin,
-    PreFilterExtensions,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
@@ -44,14 +43,16 @@ from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.framework.binding_points import BindingPoints, raised, status_of
+from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassResults, compact
-from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import Diagnosis
+from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
+from kubeloop.scheduler.framework.plugin_calls import filter_node, named, raised, status_of
 from kubeloop.scheduler.framework.profile_plugins import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import Registry, create_plugin
-from kubeloop.scheduler.framework.rejection_reasons import Explanations, ExplanationsByNode, named, of_all
+from kubeloop.scheduler.framework.rejection_reasons import Explanations, ExplanationsByNode, of_all
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
@@ -80,7 +81,7 @@ class ScoredRows(msgspec.Struct, frozen=True):
     by_plugin: Mapping[str, Scores]
 
 
-class Framework(BindingPoints):
+class Framework(NodeFilters, BindingPoints):
     """The plugins of one profile at their extension points.
 
     plugins: all of them by name. weights: of those that score. pre_enqueue ... post_bind: in order of the profile.
@@ -100,7 +101,6 @@ class Framework(BindingPoints):
         self.profile_name = profile.scheduler_name
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
         self.timing = Timing(metrics, profile.scheduler_name, handle.clock.time_ns)
-        self._nominator = nominator
         self.plugins: dict[str, Plugin] = {}
         for ref in named_in(profile):
             if ref.name not in self.plugins:
@@ -112,16 +112,12 @@ class Framework(BindingPoints):
         self.pre_enqueue = cast("list[PreEnqueuePlugin]", points["preEnqueue"])
         self._queue_sort = cast("list[QueueSortPlugin]", points["queueSort"])
         self.pre_filter = cast("list[PreFilterPlugin]", points["preFilter"])
-        self.filter = points["filter"]
         self.post_filter = cast("list[PostFilterPlugin]", points["postFilter"])
         self.pre_score = cast("list[PreScorePlugin]", points["preScore"])
         self.score = points["score"]
-        super().__init__(self.timing, points)
-        self._extensions = [each for each in self.pre_filter if isinstance(each, PreFilterExtensions)]
-        self._filter_rows = [isinstance(each, FilterRowsPlugin) for each in self.filter]
-        self.filters_by_rows = frozenset(
-            each.name for each, by_rows in zip(self.filter, self._filter_rows, strict=True) if by_rows
-        )
+        NodeFilters.__init__(self, self.timing, points["filter"], self.pre_filter, nominator)
+        BindingPoints.__init__(self, self.timing, points)
+        self._filter_rows = [each.name in self.filters_by_rows for each in self.filter]
         self._score_rows = [isinstance(each, ScoreRowsPlugin) for each in self.score]
         self._normalizes = [isinstance(each, NormalizeScorePlugin) for each in self.score]
         self._score_tables = ["score_table" in vars(type(each)) for each in self.score]  # not an inherited one
@@ -264,7 +260,7 @@ class Framework(BindingPoints):
         for number, plugin in local:
             rows = np.flatnonzero(first == number)
             if len(rows):
-                explain = ExplanationsByNode(self, plugin, state, pod, snapshot, results)
+                explain = ExplanationsByNode(plugin, state, pod, snapshot, results)
                 status = explain(int(rows[0]))
                 if not status.is_rejection:
                     raise SchedulingError(status.message, plugin.name)
@@ -294,7 +290,7 @@ class Framework(BindingPoints):
             statuses = []
             for plugin in self.filter:
                 if plugin.name not in state.skip_filter:
-                    status = self.filter_node(plugin, state, pod, node)
+                    status = filter_node(plugin, state, pod, node)
                     if status is not None and not status.is_rejection:
                         raise SchedulingError(status.message, plugin.name)
                     if status is not None:
@@ -333,7 +329,7 @@ class Framework(BindingPoints):
         passed = np.ones(len(rows), np.bool_)
         infos = snapshot.node_infos
         for index, row in enumerate(rows.tolist()):
-            status = self.filter_node(plugin, state, pod, infos[row])
+            status = filter_node(plugin, state, pod, infos[row])
             if status is not None:
                 if not status.is_rejection:
                     raise SchedulingError(status.message, plugin.name)
@@ -342,65 +338,16 @@ class Framework(BindingPoints):
                 diagnosis.note(status)
         return passed
 
-    @staticmethod
-    def filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """A rejection, an error that names the plugin, or None."""
-        try:
-            status: Status | None = plugin.filter(state, pod, node)
-            if status is None:
-                return None
-            status_of(status)
-        except Exception as error:
-            status = raised(plugin, error)
-        if status.code is Code.SUCCESS:
-            return None
-        if not status.is_rejection:
-            text = f'running "{plugin.name}" filter plugin: {status.message}'
-            return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return named(status, plugin.name)
-
-    def run_filters_on_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """The first verdict against the node, by the plugins' per-node forms."""
-        for plugin in self.filter:
-            if plugin.name not in state.skip_filter:
-                status = self.filter_node(plugin, state, pod, node)
-                if status is not None:
-                    return status
-        return None
-
-    def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
-        nominated = self.nominated(pod, node.name)
-        if nominated:
-            with_them, their_state = node.clone(), state.clone()
-            for each in nominated:
-                with_them.add_pod(each)
-                status = self.run_add_pod(their_state, pod, each, with_them)
-                if status is not None:
-                    return status
-            status = self.run_filters_on_node(their_state, pod, with_them)
-            if status is not None:
-                return status
-        return self.run_filters_on_node(state, pod, node)
-
-    def nominated(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
-        """Pods nominated to the node that count against `pod`."""
-        return [
-            each
-            for each in self._nominator().pods_on(node_name)
-            if each.priority >= pod.priority and each.uid != pod.uid
-        ]
-
     def _beside_nominated(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, left: Rows, diagnosis: Diagnosis
     ) -> Rows:
         """Those of `left` where the pod fits beside the nominated pods, too. All of `rows` that have any are judged:
         the reasons told are those beside them."""
-        nominator, dry_runs, row_of = self._nominator(), DryRuns(self, state, pod), snapshot.row_of
+        nominator, dry_runs, row_of = self._nominator(), NodeDryRuns(self, state, pod), snapshot.row_of
         keep = np.zeros(len(snapshot), np.bool_)
         keep[left] = True
         one_by_one: Iterable[str] = nominator.nodes()
-        if self._class_cache is not None and rows is snapshot.all_rows and dry_runs.by_sums:
+        if self._class_cache is not None and rows is snapshot.all_rows and dry_runs.only_sums:
             by_priority = self._class_cache.results(pod, snapshot).beside_nominated
             beside = by_priority.setdefault(pod.priority, BesideNominated())
             own_node = nominator.node_of(pod.uid)
@@ -423,42 +370,12 @@ class Framework(BindingPoints):
                 keep[row] = False
         return np.flatnonzero(keep)
 
-    def _beside_others(self, dry_runs: DryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
+    def _beside_others(self, dry_runs: NodeDryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
         """The verdict beside the pods nominated to the node, if there are any. Raises SchedulingError."""
-        status = dry_runs(node).verdict() if self.nominated(pod, node.name) else None
+        status = dry_runs(node).run_filters() if self.nominated(pod, node.name) else None
         if status is not None and not status.is_rejection:
             raise SchedulingError(status.message, status.plugin)
         return status
-
-    def extends(self, state: CycleState) -> bool:
-        """Does any PreFilter extension that applies want to hear of pods that come and go?"""
-        return any(plugin.name not in state.skip_filter for plugin in self._extensions)
-
-    def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""
-        return self._extend("add_pod", state, pod, added, node)
-
-    def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
-        return self._extend("remove_pod", state, pod, removed, node)
-
-    def _extend(self, method: str, state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo) -> Status | None:
-        point = _EXTENSIONS[method]
-        for plugin in self._extensions:
-            if plugin.name in state.skip_filter:
-                continue
-            try:
-                status: Status | None = self.timing.plugin(
-                    point, plugin, getattr(plugin, method), state, pod, other, node
-                )
-                status_of(status)
-            except Exception as error:
-                status = raised(plugin, error)
-            if status is not None and status.code is not Code.SUCCESS:
-                call = point.removeprefix("PreFilterExtension")
-                text = f'running {call} on PreFilter plugin "{plugin.name}": {status.message}'
-                return Status(Code.ERROR, (text,), plugin.name, status.error)
-        return None
 
     @awaited_observed("PostFilter")
     async def run_post_filter(
@@ -667,7 +584,6 @@ def _check_length(array: npt.NDArray[Any], rows: Rows) -> None:
 
 
 _FEW_SCORES = 8  # looked at faster one by one
-_EXTENSIONS = {"add_pod": "PreFilterExtensionAddPod", "remove_pod": "PreFilterExtensionRemovePod"}
 
 
 def _post_filter(

@@ -9,7 +9,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 
 
-class WaitingPod:
+class PodWaitingOnPermit:
     """Bound once every plugin that asked to wait has allowed it; the first rejection or time-out ends it."""
 
     def __init__(self, pod: PodInfo, waits: Mapping[str, float]) -> None:

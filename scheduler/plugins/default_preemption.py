@@ -18,21 +18,21 @@ import msgspec
 from kubeloop.kube.objects.api_types import Pod, PodDisruptionBudget
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
+from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.extension_points import NodeStatuses, PostFilterAnswer, PostFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed, on, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
-from kubeloop.scheduler.extender import ExtenderError
-from kubeloop.scheduler.framework.dry_run import DryRuns
 from kubeloop.scheduler.framework.fit_error import fit_error_message
 from kubeloop.scheduler.plugins.preemption_eviction import Evictions
 
 if TYPE_CHECKING:
+    from kubeloop.scheduler.api.extender import Extender
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
-    from kubeloop.scheduler.extender import Extender
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _MAX_TRIED = 4  # classes of preemptors whose dry runs are remembered
@@ -207,7 +207,7 @@ class DefaultPreemption:
         dry_runs = self._handle.dry_runs(state, pod)
         nominator = self._handle.nominator
         own_node = nominator.node_of(pod.uid)  # where others of its class are in another case
-        known = self._tried_before(pod, snapshot) if dry_runs.by_sums else {}
+        known = self._tried_before(pod, snapshot) if dry_runs.only_sums else {}
         for index in range(len(nodes)):
             info = snapshot.get(nodes[(offset + index) % len(nodes)])
             assert info is not None
@@ -248,25 +248,25 @@ class DefaultPreemption:
         lower = [other for other in info.pods.values() if other.priority < priority]
         if not lower:
             return self._no_victims
-        room = dry_runs.room(info, snapshot)
-        if room is not None:
+        capacity = dry_runs.free_capacity(info, snapshot)
+        if capacity is not None:
             for other in lower:
-                room.leave(other)
-            if room.suffices:
-                return self._chosen(info, lower, budgets, room.stay)
+                capacity.remove_pod(other)
+            if capacity.is_sufficient:
+                return self._chosen(info, lower, budgets, capacity.add_pod_if_fits)
         node = dry_runs(info)
         for other in lower:
-            status = node.remove(other)
+            status = node.remove_pod(other)
             if status is not None:
                 return status
-        status = node.verdict()
+        status = node.run_filters()
         if status is not None:
             return status
 
         def stays(other: PodInfo) -> bool:
-            if node.add(other) is None and node.verdict() is None:
+            if node.add_pod(other) is None and node.run_filters() is None:
                 return True
-            status = node.remove(other)
+            status = node.remove_pod(other)
             if status is not None:
                 raise _DryRunFailed(status)
             return False

@@ -29,7 +29,7 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.types import Profile
-from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import FitError, NodeVerdicts
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
@@ -118,8 +118,8 @@ class Cluster:
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_remove_pod(state, pod, removed, node)
 
-    def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return DryRuns(self.framework, state, pod)
+    def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
+        return NodeDryRuns(self.framework, state, pod)
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_filters_with_nominated_pods(state, pod, node)

@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource
-from kubeloop.scheduler.extender import Extender, ExtenderError
-from kubeloop.scheduler.full_objects import WholeObjects
+from kubeloop.scheduler.extender import HTTPExtender
+from kubeloop.scheduler.full_objects import FullObjects
 
 Answers = dict[str, Callable[[Any], Any]]
 
@@ -283,17 +284,17 @@ def pod_with(resource: str) -> Pod:
 
 
 def test_it_is_asked_only_about_resources_it_manages():
-    extender = Extender(
-        ExtenderConfiguration("http://x", managed_resources=(ManagedResource("example.com/gpu"),)), WholeObjects(None)
+    extender = HTTPExtender(
+        ExtenderConfiguration("http://x", managed_resources=(ManagedResource("example.com/gpu"),)), FullObjects(None)
     )
     assert extender.is_interested(pod_with("example.com/gpu"))
     assert not extender.is_interested(pod_with("cpu"))
-    assert Extender(ExtenderConfiguration("http://x"), WholeObjects(None)).is_interested(pod_with("cpu"))
+    assert HTTPExtender(ExtenderConfiguration("http://x"), FullObjects(None)).is_interested(pod_with("cpu"))
 
 
 async def test_an_extender_that_is_not_there_is_an_error(cluster):
     pod = cluster.pod("p")
-    extender = Extender(ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"), WholeObjects(cluster))
+    extender = HTTPExtender(ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"), FullObjects(cluster))
     with pytest.raises(ExtenderError) as error:
         await extender.filter(pod, [])
     refused = "dial tcp 127.0.0.1:9: connect: connection refused"
@@ -305,7 +306,7 @@ async def test_an_extender_that_takes_too_long_is_an_error(server, cluster):
     url, answers, _ = server
     answers["filter"] = lambda body: asyncio.sleep(0.2)
     config = ExtenderConfiguration(url, filter_verb="filter", http_timeout_seconds=0.05)
-    extender = Extender(config, WholeObjects(cluster))
+    extender = HTTPExtender(config, FullObjects(cluster))
     with pytest.raises(ExtenderError) as error:
         await extender.filter(cluster.pod("p"), [])
     assert str(error.value) == (
@@ -317,8 +318,8 @@ async def test_an_extender_that_takes_too_long_is_an_error(server, cluster):
 async def test_a_node_that_was_not_offered_is_an_error(server, cluster):
     url, answers, _ = server
     answers["filter"] = lambda body: {"nodenames": ["mars"]}
-    extender = Extender(
-        ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True), WholeObjects(cluster)
+    extender = HTTPExtender(
+        ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True), FullObjects(cluster)
     )
     with pytest.raises(ExtenderError) as error:
         await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
@@ -331,7 +332,7 @@ async def test_a_node_that_was_not_offered_is_an_error(server, cluster):
 async def test_pods_and_nodes_are_sent_with_fields_that_no_struct_knows(server, cluster):
     url, answers, asked = server
     answers["filter"] = lambda body: {"nodes": body["Nodes"]}
-    extender = Extender(ExtenderConfiguration(url, filter_verb="filter"), WholeObjects(cluster))
+    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster))
     pod, nodes = cluster.pod("p"), [NodeInfo.of(cluster.node(name)) for name in "ab"]
     for _ in range(2):
         verdict = await extender.filter(pod, nodes)
@@ -353,7 +354,7 @@ async def test_pods_and_nodes_are_sent_with_fields_that_no_struct_knows(server, 
 async def test_many_nodes_are_listed_at_once(server, cluster):
     url, answers, asked = server
     answers["prioritize"] = lambda body: []
-    extender = Extender(ExtenderConfiguration(url, prioritize_verb="prioritize"), WholeObjects(cluster))
+    extender = HTTPExtender(ExtenderConfiguration(url, prioritize_verb="prioritize"), FullObjects(cluster))
     nodes = [NodeInfo.of(cluster.node(f"n{number}")) for number in range(40)]
     pod = cluster.pod("p")
     await extender.prioritize(pod, nodes)
@@ -367,7 +368,7 @@ async def test_a_pod_that_is_gone_ends_the_attempt_with_an_error(server, cluster
     url, _, _ = server
     pod = cluster.pod("p")
     cluster.delete_pod("default/p")
-    extender = Extender(ExtenderConfiguration(url, filter_verb="filter"), WholeObjects(cluster))
+    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster))
     with pytest.raises(ExtenderError, match=r'cannot read what extender http.* is to be sent: pods "p" not found'):
         await extender.filter(pod, [])
     await extender.close()
@@ -433,7 +434,7 @@ async def test_tls_with_certificates_of_both_sides_and_a_server_name(tls_server,
         given = {f"{name}_data": (certificates / file).read_bytes() for name, file in names.items()}
     tls = ExtenderTLS(server_name="extender", **given)
     config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
-    extender = Extender(config, WholeObjects(cluster))
+    extender = HTTPExtender(config, FullObjects(cluster))
     verdict = await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
     assert list(verdict.feasible) == ["a"]
     await extender.close()
@@ -443,7 +444,7 @@ async def test_a_server_with_another_name_is_refused(tls_server, certificates, c
     files = {f"{name}_file": str(certificates / f"client.{end}") for name, end in (("cert", "crt"), ("key", "key"))}
     tls = ExtenderTLS(ca_file=str(certificates / "ca.pem"), server_name="other", **files)
     config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
-    extender = Extender(config, WholeObjects(cluster))
+    extender = HTTPExtender(config, FullObjects(cluster))
     with pytest.raises(ExtenderError, match="certificate verify failed"):
         await extender.filter(cluster.pod("p"), [])
     await extender.close()
@@ -452,4 +453,4 @@ async def test_a_server_with_another_name_is_refused(tls_server, certificates, c
 def test_a_certificate_that_cannot_be_read_is_the_users_error():
     config = ExtenderConfiguration("https://x", enable_https=True, tls=ExtenderTLS(ca_file="/nowhere/ca.pem"))
     with pytest.raises(UserError, match="the TLS configuration of extender https://x cannot be used: "):
-        Extender(config, WholeObjects(None))
+        HTTPExtender(config, FullObjects(None))

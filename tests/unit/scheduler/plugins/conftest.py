@@ -13,14 +13,14 @@ import pytest
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
-from kubeloop.scheduler.extender import Extender
-from kubeloop.scheduler.framework.dry_run import DryRuns
+from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
@@ -160,8 +160,8 @@ class SmallCluster:
     def waiting_pod(self, uid: str) -> None:
         return None
 
-    def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return DryRuns(self.framework, state, pod)
+    def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
+        return NodeDryRuns(self.framework, state, pod)
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_filters_with_nominated_pods(state, pod, node)

@@ -39,18 +39,18 @@ def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
     info = here.snapshot.node_infos[0]
     requested, pods = dict(info.requested), dict(info.pods)
     by_sums = here.dry_runs(state, pending)(info)
-    by_copy = dry_run._Copy(here.framework, state, pending, info)
-    assert isinstance(by_sums, dry_run._Sums)
-    assert by_sums.verdict() == by_copy.verdict()
+    by_copy = dry_run._CopiedNode(here.framework, state, pending, info)
+    assert isinstance(by_sums, dry_run._SummedNode)
+    assert by_sums.run_filters() == by_copy.run_filters()
     present, gone = list(info.pods.values()), []
     for _ in range(12):
-        source, target, change = (present, gone, "remove") if rng.random() < 0.6 else (gone, present, "add")
+        source, target, change = (present, gone, "remove_pod") if rng.random() < 0.6 else (gone, present, "add_pod")
         if source:
             other = source.pop(rng.randrange(len(source)))
             target.append(other)
             assert getattr(by_sums, change)(other) is None
             assert getattr(by_copy, change)(other) is None
-        assert by_sums.verdict() == by_copy.verdict()
+        assert by_sums.run_filters() == by_copy.run_filters()
     assert (info.requested, info.pods) == (requested, pods)  # it was dry
 
 
@@ -78,7 +78,7 @@ def test_a_pod_to_which_single_pods_matter_gets_whole_copies(
     here = cluster([node("a")])
     pending, state = PodInfo(pod("pending", **spec)), CycleState()
     here.framework.run_pre_filter(state, pending, here.snapshot)
-    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._Copy)
+    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._CopiedNode)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -142,8 +142,8 @@ def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_c
             here.rng.seed(offset)
             with monkeypatch.context() as patched:
                 if whole_copies:
-                    patched.setattr(dry_run, "sums_suffice", lambda *_: False)
-                    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._Copy)
+                    patched.setattr(dry_run, "reads_only_sums", lambda *_: False)
+                    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._CopiedNode)
                 run = plugin.dry_run(state, pending, here.snapshot, names)
             tried.append((run.candidates, run.rejections))
         assert tried[0] == tried[1]
