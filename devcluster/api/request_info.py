@@ -80,7 +80,7 @@ _COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 
 
-def verb(found: RequestInfo, method: str) -> str:
+def request_verb(found: RequestInfo, method: str) -> str:
     """The verb of a method at this path. Raises StatusError 404, 405."""
     if found.subresource == "proxy" and method in ("HEAD", "OPTIONS"):
         method = "GET"  # whatever the method is: it is meant for somebody else

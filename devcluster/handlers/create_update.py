@@ -1,8 +1,8 @@
-"""Create and update: from a request's object to a stored version, with the rules that all kinds share.
+"""Create and update: store a request's object after the steps that all kinds share.
 
     decode -> default -> metadata -> strategy -> admission -> validation -> store
 
-Everything up to the store works on the request's own copy; nothing is half-applied. Source: apiserver
+All steps before the store work on the request's own copy, so nothing is half-applied. Source: apiserver
 pkg/registry/generic/registry/store.go and pkg/registry/rest.
 """
 
@@ -58,7 +58,7 @@ class ObjectWriter:
 
     def create(
         self,
-        asked: Served,
+        requested: Served,
         body: Body,
         namespace: str,
         writer: Writer,
@@ -67,14 +67,14 @@ class ObjectWriter:
         dry_run: bool,
         subresource: str = "",
     ) -> JSON:
-        """Store a new object; body.obj is in the form in which `asked` is stored, defaulted and the caller's own.
+        """Store a new object and return it. Raises StatusError.
 
-        warnings: grows by what the sender is told, whether the object is stored or refused. subresource: through which
-        it is made, which only some kinds allow. Messages tell empty lists in body.sent from absent ones. Raises
-        StatusError.
+        requested: the API version of the request. body.obj: in the stored form, defaulted, owned by the caller.
+        body.sent: used in error messages, which distinguish empty lists from absent ones. warnings: extended in place,
+        also if the object is refused. subresource: of a create through a subresource, which few kinds allow.
         """
         obj, sent = body.obj, body.sent
-        served = stored_form(asked)
+        served = stored_form(requested)
         resource = served.resource
         metadata = obj.setdefault("metadata", {})
         if served.custom is not None:
@@ -100,7 +100,7 @@ class ObjectWriter:
         is_completed = strategies.is_completed_when_read(served, obj)
         warnings += warnings_before(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
-        causes = _causes(asked, obj, None, sent, validate_create)
+        causes = _causes(requested, obj, None, sent, validate_create)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
         strategies.read_again(resource.group_resource, obj)
@@ -110,11 +110,11 @@ class ObjectWriter:
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
             if (present := table.get(key)) is not None:
-                refusal = errors.already_exists(asked.resource, metadata["name"])
+                refusal = errors.already_exists(requested.resource, metadata["name"])
                 if "deletionTimestamp" in present.object["metadata"]:
                     refusal.message = f"object is being deleted: {refusal.message}"
                 if metadata.get("generateName"):
-                    raise errors.name_not_generated(asked.resource, metadata["name"])
+                    raise errors.name_not_generated(requested.resource, metadata["name"])
                 raise refusal
             if dry_run:
                 return obj if served.custom is None else _ordered(served, obj)
@@ -124,7 +124,7 @@ class ObjectWriter:
 
     def update(
         self,
-        asked: Served,
+        requested: Served,
         before: Stored,
         body: Body,
         writer: Writer,
@@ -134,19 +134,18 @@ class ObjectWriter:
         subresource: str = "",
         patched: bool = False,
     ) -> JSON:
-        """Store the next version of `before`; `body` is as of create().
+        """Store the next version of `before` and return it; `body` and `warnings` as in create(). Raises StatusError.
 
-        patched: it is a patch on `before`, so its uid is a field like any other. A write that changes nothing stores
-        nothing. Removing the last finalizer of an object that is being deleted removes it. warnings: as of create().
-        Raises StatusError.
+        patched: the object results from a patch of `before`, so its uid is an ordinary field. A write without changes
+        stores nothing. Removing the last finalizer of an object in deletion deletes it.
         """
         obj, sent = body.obj, body.sent
-        served = stored_form(asked)
+        served = stored_form(requested)
         resource, old = served.resource, from_stored(served, before.object)
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
             self._admission.check_namespace(namespace)
-        self._check_precondition(asked, metadata, old, patched=patched)
+        self._check_precondition(requested, metadata, old, patched=patched)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
@@ -160,7 +159,7 @@ class ObjectWriter:
             if resource.group_resource == "services":
                 self._addresses.update(obj, old, dry_run=dry_run)
             strategies.prepare_for_update(served, obj, old, sent)
-        causes = _causes(asked, obj, old, sent, partial(validate_update, subresource=subresource))
+        causes = _causes(requested, obj, old, sent, partial(validate_update, subresource=subresource))
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
         strategies.read_again(resource.group_resource, obj)
@@ -170,13 +169,13 @@ class ObjectWriter:
             return self.replace(served, before, obj, dry_run=dry_run)
 
     def replace(self, served: Served, before: Stored, obj: JSON, *, dry_run: bool = False) -> JSON:
-        """Store `obj`, which has passed all checks, in place of `before`; the end of every update."""
+        """Store `obj`, which has passed all checks, in place of `before`: the last step of every update."""
         obj = _ordered(served, obj)
         table = self._store.table(served.resource)
         if is_finished_deletion(obj):
             if dry_run:
                 return obj
-            table.delete(before)  # its watchers see the last stored state, the caller what it has written
+            table.delete(before)  # watchers see the last stored state, the client the state it wrote
             return obj
         if not before.is_completed and (obj == before.object or _differs_in_times_alone(obj, before.object)):
             return before.object
@@ -187,12 +186,12 @@ class ObjectWriter:
     # --- metadata -----------------------------------------------------------------------------------------------------
 
     def set_namespace(self, served: Served, metadata: JSON, namespace: str) -> None:
-        """Give a new object the namespace of its path, or none. Raises StatusError 400 if it says another one."""
+        """Set a new object's namespace from the path, or remove it. Raises StatusError 400 for another one."""
         if not served.resource.namespaced:
             metadata.pop("namespace", None)
             return
-        given = metadata.get("namespace", "")
-        if given and given != namespace:
+        declared = metadata.get("namespace", "")
+        if declared and declared != namespace:
             message = "the namespace of the provided object does not match the namespace sent on the request"
             raise errors.bad_request(message)
         metadata["namespace"] = namespace
@@ -218,7 +217,7 @@ class ObjectWriter:
             raise errors.conflict(resource, before["name"])
 
     def _generated_name(self, served: Served, prefix: str, namespace: str) -> str:
-        """A free name with a suffix of five. Raises StatusError if there is none after some tries."""
+        """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""
         table = self._store.table(served.resource)
         stem = prefix[: _MAX_GENERATED_NAME - _SUFFIX_LENGTH]
         name = ""
@@ -230,40 +229,44 @@ class ObjectWriter:
 
 
 def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: str = "") -> list[str]:
-    """What is told about writing a valid object."""
+    """Return the warnings for a write of a valid object."""
     if served.custom is not None:
         return served.custom.warnings(obj, old)
-    told = [
+    warnings = [
         *warnings_for(served.resource, obj, old, subresource=subresource),
         *warnings_of(served.resource, new=old is None),
     ]
-    told += rule_warnings(served.resource, obj, old)
-    return told
+    warnings += rule_warnings(served.resource, obj, old)
+    return warnings
 
 
-def _causes(asked: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]) -> list[JSON]:
-    """What is against `obj`, with its values as they were sent: decoding drops lists and maps without anything in them.
+def _causes(
+    requested: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
+) -> list[JSON]:
+    requested: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
+) -> list[JSON]:
+    """Return the causes against `obj`, with the values that were sent: decoding drops empty lists and maps.
 
-    Events are looked at in the form in which they are asked for, which has rules of its own.
+    Events are validated in the requested API version, which has its own rules.
     """
-    resource = stored_form(asked).resource
-    if asked.resource.group != resource.group:
-        resource, obj = asked.resource, from_stored(asked, obj)
-        old = None if old is None else from_stored(asked, old)
+    resource = stored_form(requested).resource
+    if requested.resource.group != resource.group:
+        resource, obj = requested.resource, from_stored(requested, obj)
+        old = None if old is None else from_stored(requested, old)
     elif resource.group_resource in _COMPARED_AS_SENT and sent:
         obj = with_empties(obj, sent)
     more = () if old is None else (old,)
     causes = validate(resource, obj, *more)
-    if causes and sent and asked.custom is None:
-        known = {_place(each) for each in causes}
-        told = [each for each in validate(resource, with_empties(obj, sent), *more) if _place(each) in known]
-        if [*map(_place, told)] == [*map(_place, causes)]:
-            return told
+    if causes and sent and requested.custom is None:
+        known = {_place(cause) for cause in causes}
+        as_sent = [cause for cause in validate(resource, with_empties(obj, sent), *more) if _place(cause) in known]
+        if [*map(_place, as_sent)] == [*map(_place, causes)]:
+            return as_sent
     return causes
 
 
 _COMPARED_AS_SENT = ("configmaps", "secrets")
-"""Kinds that do not change from none to an empty map, either, if they are immutable."""
+"""Kinds for which an absent and an empty map differ if the object is immutable."""
 
 
 def _place(cause: JSON) -> tuple[str, str]:
@@ -271,13 +274,13 @@ def _place(cause: JSON) -> tuple[str, str]:
 
 
 def check_version(version: str | None) -> None:
-    """Raises StatusError 500, as v1.36, for a resourceVersion that is no number."""
+    """Raises StatusError 500, as v1.36, for a resourceVersion that is not a number."""
     if version and not (version.isascii() and version.isdecimal()):
         raise errors.internal(f"strconv.ParseUint: parsing {quoted(version)}: invalid syntax")
 
 
 def is_finished_deletion(obj: JSON) -> bool:
-    """Is `obj` to be removed now: marked for deletion, no grace left, nobody's finalizer on it?"""
+    """Return True if `obj` is to be removed: marked for deletion, grace period over, no finalizers."""
     metadata = obj["metadata"]
     return bool(
         "deletionTimestamp" in metadata
@@ -288,21 +291,18 @@ def is_finished_deletion(obj: JSON) -> bool:
 
 
 def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
-    """Is nothing new but the times at which fields were set? Source: managedfields ignoreManagedFieldsTimestamps."""
+    """Return True if only the times of managedFields differ. Source: managedfields ignoreManagedFieldsTimestamps."""
     if obj.keys() != old.keys() or any(obj[name] != old[name] for name in reversed(obj) if name != "metadata"):
         return False
     one, other = obj["metadata"], old["metadata"]
     if one.keys() != other.keys() or any(one[name] != other[name] for name in one if name != "managedFields"):
         return False
-    untimed = [[{**each, "time": ""} for each in metadata.get("managedFields", ())] for metadata in (one, other)]
+    untimed = [[{**entry, "time": ""} for entry in metadata.get("managedFields", ())] for metadata in (one, other)]
     return untimed[0] == untimed[1]
 
 
 def _ordered(served: Served, obj: JSON) -> JSON:
-    """`obj` beginning with kind and apiVersion, as every stored object does (see lists.item_prefix_length).
-
-    metadata is next, as in all of Kubernetes' types.
-    """
+    """Return `obj` with kind, apiVersion and metadata first, as every stored object (see list.item_prefix_length)."""
     if served.custom is not None:
         obj, served = served.custom.stored(obj), served.custom.home.served
     resource = served.resource

@@ -21,14 +21,14 @@ from kubeloop.kube.objects.resources import NAMESPACES, Resource
 
 _ORPHAN = "orphan"
 _FOREGROUND = "foregroundDeletion"
-_PODS_STAY = (
+_JOB_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
     "propagationPolicy=Orphan to suppress this warning"
 )
 
 
 class ObjectDeleter:
-    """Deletions of one server."""
+    """Deletes the objects of one store."""
 
     def __init__(self, store: Store, admission: Admission, clock: Clock) -> None:
         self._store = store
@@ -36,75 +36,75 @@ class ObjectDeleter:
         self._clock = clock
 
     def delete(self, served: Served, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
-        """Delete or begin to delete. Returns the object as it is now, and whether it is gone. Raises StatusError."""
+        """Delete an object, or begin to; return its current form and True if it is removed. Raises StatusError."""
         resource = served.resource
         obj = before.object
         name = obj["metadata"]["name"]
         self.check(resource, name, obj["metadata"], options)
         self._admission.check_delete(resource, name)
-        if resource is NAMESPACES and not _is_ready_to_go(obj):
+        if resource is NAMESPACES and not _is_finalized(obj):
             return self._delete_namespace(before, options)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
-            return self._begin_to_delete_definition(before, options)
+            return self._delete_definition(before, options)
         metadata = {**obj["metadata"]}
-        graceful, going = self._is_graceful(served, obj), self._is_going(served, obj, options)
-        if going:
+        is_graceful, unchanged = self._is_graceful(served, obj), self._is_unchanged(served, obj, options)
+        if unchanged:
             return obj, False
-        grace = _grace_seconds(obj, options) if graceful else 0
-        self._ask_policies(obj, options, grace if graceful else None)
+        grace = _grace_seconds(obj, options) if is_graceful else 0
+        self._check_policies(obj, options, grace if is_graceful else None)
         finalizers = _finalizers(metadata.get("finalizers", []), options, served)
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
-        if graceful:
-            self._mark(metadata, obj["metadata"], grace)
+        if is_graceful:
+            self._mark_graceful(metadata, obj["metadata"], grace)
         elif finalizers:
-            self._mark_going(metadata)
-        now = {**obj, "metadata": metadata}
+            self._mark_finalizing(metadata)
+        updated = {**obj, "metadata": metadata}
         table = self._store.table(resource)
         if finalizers or grace > 0:
-            if now == obj or options.dry_run:
-                return now, False
-            return table.update(before, now).object, False
+            if updated == obj or options.dry_run:
+                return updated, False
+            return table.update(before, updated).object, False
         if options.dry_run:
-            return now, True
-        if graceful and metadata != obj["metadata"]:
-            # even a pod that goes at once is first marked: its watchers see a change and then the deletion
-            before = table.update(before, now)
+            return updated, True
+        if is_graceful and metadata != obj["metadata"]:
+            # Kubernetes marks a pod before it deletes it at once: watchers see an update, then the deletion.
+            before = table.update(before, updated)
         return table.delete(before).object, True
 
-    def _ask_policies(self, obj: JSON, options: DeleteOptions, grace: int | None = None) -> None:
+    def _check_policies(self, obj: JSON, options: DeleteOptions, grace: int | None = None) -> None:
         self._admission.policies.check("DELETE", None, obj, options, grace)
 
-    def _begin_to_delete_definition(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
-        """The definition stays until its objects are gone, which `custom.definitions` sees to."""
-        self._ask_policies(before.object, options)
-        now = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
+    def _delete_definition(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+        """Mark a definition; it remains until its objects are deleted (apiextensions.definitions)."""
+        self._check_policies(before.object, options)
+        updated = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
         if options.dry_run:
-            return now, False
-        return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, now).object, False
+            return updated, False
+        return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, updated).object, False
 
     def _delete_namespace(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
         obj = before.object
         metadata = {**obj["metadata"]}
         if "deletionTimestamp" in metadata:
             return obj, False
-        self._ask_policies(obj, options)
+        self._check_policies(obj, options)
         finalizers = _finalizers(metadata.get("finalizers", []), options)
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
         metadata["deletionTimestamp"] = rfc3339(self._clock.now())
-        now = {**obj, "metadata": metadata, "status": {**obj.get("status", {}), "phase": "Terminating"}}
+        updated = {**obj, "metadata": metadata, "status": {**obj.get("status", {}), "phase": "Terminating"}}
         if options.dry_run:
-            return now, False
-        return self._store.table(NAMESPACES).update(before, now).object, False
+            return updated, False
+        return self._store.table(NAMESPACES).update(before, updated).object, False
 
     @staticmethod
     def check(resource: Resource[Any], name: str, metadata: JSON, options: DeleteOptions) -> None:
-        """The preconditions. Raises StatusError 409."""
+        """Check the preconditions. Raises StatusError 409."""
         uid, version = options.precondition_uid, options.precondition_resource_version
         wrong_uid = uid is not None and uid != metadata["uid"]
         wrong_version = version is not None and version != metadata["resourceVersion"]
@@ -117,35 +117,35 @@ class ObjectDeleter:
                 resource, name, "ResourceVersion", str(version), metadata["resourceVersion"]
             )
         if wrong_uid:
-            why = (
+            message = (
                 f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). The object "
                 "might have been deleted and then recreated"
             )
         else:
-            why = (
+            message = (
                 f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
                 f"({metadata['resourceVersion']}). The object might have been modified"
             )
-        raise errors.kind_conflict(resource.group, resource.kind, name, why)
+        raise errors.kind_conflict(resource.group, resource.kind, name, message)
 
     @staticmethod
     def _is_graceful(served: Served, obj: JSON) -> bool:
-        """Has the object time to stop? Only pods have, and those only until their time is up."""
+        """Return True for an object with a grace period: a pod, until that is over."""
         if served.resource.group_resource != "pods":
             return False
         metadata = obj["metadata"]
         return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
 
-    def _is_going(self, served: Served, obj: JSON, options: DeleteOptions) -> bool:
-        """Is the object on its way, and not asked to be quicker? Then nothing of it changes any more."""
+    def _is_unchanged(self, served: Served, obj: JSON, options: DeleteOptions) -> bool:
+        """Return True if the object is in deletion with the same or a shorter grace: nothing changes then."""
         metadata = obj["metadata"]
         if "deletionTimestamp" not in metadata or not self._is_graceful(served, obj):
             return False
         grace = options.grace_period_seconds
-        return grace is None or _positive(grace) >= metadata["deletionGracePeriodSeconds"]
+        return grace is None or _non_negative_grace(grace) >= metadata["deletionGracePeriodSeconds"]
 
-    def _mark(self, metadata: JSON, before: JSON, grace: int) -> None:
-        """Set deletionTimestamp and grace; a later deletion may only shorten the grace, and not into the past."""
+    def _mark_graceful(self, metadata: JSON, before: JSON, grace: int) -> None:
+        """Set deletionTimestamp and grace period; a second deletion may only shorten the period, not into the past."""
         now = self._clock.now()
         if "deletionTimestamp" in before:
             began = datetime.fromisoformat(before["deletionTimestamp"])
@@ -159,8 +159,8 @@ class ObjectDeleter:
         metadata["deletionTimestamp"] = rfc3339(until)
         metadata["deletionGracePeriodSeconds"] = grace
 
-    def _mark_going(self, metadata: JSON) -> None:
-        """Of an object without a grace: it waits for its finalizers only."""
+    def _mark_finalizing(self, metadata: JSON) -> None:
+        """Mark an object without a grace period, which waits for its finalizers only."""
         if "deletionTimestamp" not in metadata:
             if metadata.get("generation", 0) > 0:
                 metadata["generation"] += 1
@@ -169,21 +169,21 @@ class ObjectDeleter:
 
 
 def deletion_warnings(served: Served, options: DeleteOptions) -> list[str]:
-    """What those are told who leave it to the kind what becomes of the dependents. Source: batch/job/storage."""
-    told = options.leaves_dependents_open and served.resource.group_resource == "jobs.batch"
-    return [_PODS_STAY] if told else []
+    """Return the warning for deletions of Jobs without a propagation policy. Source: batch/job/storage."""
+    warns = options.leaves_dependents_open and served.resource.group_resource == "jobs.batch"
+    return [_JOB_WARNING] if warns else []
 
 
-def _is_ready_to_go(namespace: JSON) -> bool:
+def _is_finalized(namespace: JSON) -> bool:
     return "deletionTimestamp" in namespace["metadata"] and not (namespace.get("spec") or {}).get("finalizers")
 
 
-def _positive(grace: int) -> int:
+def _non_negative_grace(grace: int) -> int:
     return grace if grace >= 0 else 1
 
 
 def _finalizers(present: list[str], options: DeleteOptions, served: Served | None = None) -> list[str]:
-    """The finalizers with those for the dependents: as the deletion says, else as they are, else by the kind."""
+    """Return the finalizers including those for dependents: by the options, else as present, else by the kind."""
     orphan, foreground = _ORPHAN in present, _FOREGROUND in present
     if served is not None and served.dependents == "ignored":
         orphan = foreground = False
@@ -193,21 +193,21 @@ def _finalizers(present: list[str], options: DeleteOptions, served: Served | Non
         orphan = options.propagation_policy == "Orphan"
         foreground = options.propagation_policy == "Foreground"
     elif orphan and foreground:
-        first = next(each for each in present if each in (_ORPHAN, _FOREGROUND))
+        first = next(finalizer for finalizer in present if finalizer in (_ORPHAN, _FOREGROUND))
         orphan, foreground = first == _ORPHAN, first == _FOREGROUND
     elif served is not None and served.dependents == "orphaned" and not foreground:
         orphan = True
-    kept = [each for each in present if each not in (_ORPHAN, _FOREGROUND)]
-    wanted = [*kept, *([_ORPHAN] if orphan else []), *([_FOREGROUND] if foreground else [])]
-    return present if set(wanted) == set(present) else wanted
+    others = [finalizer for finalizer in present if finalizer not in (_ORPHAN, _FOREGROUND)]
+    result = [*others, *([_ORPHAN] if orphan else []), *([_FOREGROUND] if foreground else [])]
+    return present if set(result) == set(present) else result
 
 
 def _grace_seconds(pod: JSON, options: DeleteOptions) -> int:
-    """Seconds a pod has to stop."""
+    """Return the grace period of a pod in seconds: the options', else its terminationGracePeriodSeconds, default 30."""
     grace = options.grace_period_seconds
     if "deletionTimestamp" in pod["metadata"]:
-        return _positive(grace or 0)  # given, or it would be on its way
+        return _non_negative_grace(grace or 0)  # given, or it would be on its way
     spec = pod["spec"]
     if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0
-    return _positive(int(spec.get("terminationGracePeriodSeconds", 30)) if grace is None else grace)
+    return _non_negative_grace(int(spec.get("terminationGracePeriodSeconds", 30)) if grace is None else grace)

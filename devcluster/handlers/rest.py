@@ -1,7 +1,6 @@
-"""The verbs of the REST API on one store: what each does and answers.
+"""REST verbs on one store: dispatch requests to the handlers and encode their results.
 
-Reading is `lists`, writing `writing`, `deleting`, `patching` and `subresources`; here requests become their calls and
-results become answers. Everything is synchronous, so that a request sees one state of the store.
+A request is answered synchronously, so that it sees one state of the store.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kubeloop.devcluster.admission.policies.active import Policies
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Later, Waiting
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, RequestInfo, check_names, verb
+from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, RequestInfo, check_names, request_verb
 from kubeloop.devcluster.api.served_resources import (
     BINDINGS,
     SELF_SUBJECT_REVIEWS,
@@ -96,7 +95,10 @@ _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status"
 
 
 class Rest:
-    """All verbs. `keys` sign service account tokens; `bookmark_seconds` and `watch_buffer` are of watches."""
+    """All verbs of one server.
+
+    keys: sign service account tokens. bookmark_seconds: interval of bookmarks. watch_buffer: events per watch.
+    """
 
     def __init__(
         self,
@@ -127,43 +129,43 @@ class Rest:
         self._evictor = PodEvictor(store, self.deleter, clock)
         self._watchers: dict[Watcher, RequestInfo] = {}
 
-    def answer(self, request: Request, found: RequestInfo) -> Response:
-        """Answer a request for a resource. Raises StatusError."""
+    def handle(self, request: Request, info: RequestInfo) -> Response:
+        """Handle a request for a resource. Raises StatusError."""
         self.policies.asked = request
         try:
-            return self._answer(request, found, verb(found, request.method))
+            return self._dispatch(request, info, request_verb(info, request.method))
         finally:
             self.policies.asked = None
 
-    def _answer(self, request: Request, found: RequestInfo, asked: str) -> Response:
-        if found.subresource:
-            return self._subresource(request, found, asked)
-        match asked:
+    def _dispatch(self, request: Request, info: RequestInfo, verb: str) -> Response:
+        if info.subresource:
+            return self._subresource(request, info, verb)
+        match verb:
             case "get":
-                return self._get(request, found)
+                return self._get(request, info)
             case "list":
-                return self.watch(request, found) if request.flag("watch") else self._list(request, found)
+                return self.watch(request, info) if request.flag("watch") else self._list(request, info)
             case "create":
-                return self._create(request, found)
+                return self._create(request, info)
             case "update":
-                return self._update(request, found)
+                return self._update(request, info)
             case "patch":
-                return self._patch(request, found)
+                return self._patch(request, info)
             case "delete":
-                return self._delete(request, found)
+                return self._delete(request, info)
             case _:
-                return self._delete_collection(request, found)
+                return self._delete_collection(request, info)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _stored(self, found: RequestInfo) -> Stored:
-        resource = found.served.resource
-        stored = self._store.table(resource).get(object_key(found.namespace, found.name))
+    def _stored(self, info: RequestInfo) -> Stored:
+        resource = info.served.resource
+        stored = self._store.table(resource).get(object_key(info.namespace, info.name))
         if stored is None:
-            raise errors.not_found(resource, found.name)
+            raise errors.not_found(resource, info.name)
         return stored
 
-    def _get(self, request: Request, found: RequestInfo) -> Response:
+    def _get(self, request: Request, info: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         if request.flag("export"):
             raise errors.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
@@ -173,17 +175,17 @@ class Rest:
             raise errors.internal(str(error)) from error
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
-        if found.served.looked_up is not None:
-            return self._object(request, found.served, 200, _looked_up(found.served, found.name), view=view)
-        stored = self._stored(found)
-        return self._object(request, found.served, 200, stored.object, stored=stored, view=view)
+        if info.served.looked_up is not None:
+            return self._object(request, info.served, 200, _looked_up(info.served, info.name), view=view)
+        stored = self._stored(info)
+        return self._object(request, info.served, 200, stored.object, stored=stored, view=view)
 
-    def _list(self, request: Request, found: RequestInfo) -> Response:
+    def _list(self, request: Request, info: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""), "list")
-        target = found.served
-        options = parse_list_options(request, target, found.namespace, found.name)
+        target = info.served
+        options = parse_list_options(request, target, info.namespace, info.name)
         if target.looked_up is not None:
-            selected = [each for each in target.looked_up() if options.select is None or options.select(each)]
+            selected = [obj for obj in target.looked_up() if options.select is None or options.select(obj)]
             return self._list_of(request, target, selected, {}, view)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if view.form == "objects" and view.protobuf and target.custom is None:
@@ -199,7 +201,7 @@ class Rest:
         if view.form == "table":
             return document(200, self._table(request, target, objects, metadata, view), view)
         if view.form == "metadata":
-            # an empty list has none at all, as Go writes a slice that nothing was put into
+            # a null list, as Go encodes a nil slice
             items = [_metadata_of(obj, view) for obj in objects] or None
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
         else:
@@ -209,18 +211,18 @@ class Rest:
             kind, api_version = target.list_kind, resource.api_version
         return document(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
 
-    def watch(self, request: Request, found: RequestInfo) -> Response:
-        """The changes of a collection, or of one object in it. Raises StatusError."""
+    def watch(self, request: Request, info: RequestInfo) -> Response:
+        """Watch a collection, or one object in it. Raises StatusError."""
         view = negotiate(request.headers.get("accept", ""), "watch")
-        target = found.served
+        target = info.served
         if "watch" not in target.verbs:
             name = target.resource.group_resource
-            told = f'watch is not supported on resources of kind "{name}"'
-            raise errors.StatusError(405, "MethodNotAllowed", told, details={"kind": name})
-        options = parse_list_options(request, target, found.namespace, found.name)
+            message = f'watch is not supported on resources of kind "{name}"'
+            raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
+        options = parse_list_options(request, target, info.namespace, info.name)
         frames = self._frames(request, target, view)
         if target.custom is not None and target.custom.is_converted:
-            target.custom.prepare([each.object for each in self._store.table(target.resource).list(found.namespace)])
+            target.custom.prepare([stored.object for stored in self._store.table(target.resource).list(info.namespace)])
         try:
             stream, watcher = open_watch(
                 target,
@@ -235,8 +237,8 @@ class Rest:
         except errors.StatusError as error:
             if error.code not in (410, 504):
                 raise
-            return Response(200, frames.failure(error.status), frames.content_type)  # the stream says it
-        self._watchers[watcher] = found
+            return Response(200, frames.failure(error.status), frames.content_type)  # an ERROR event, status 200
+        self._watchers[watcher] = info
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
         return Response(200, stream, frames.content_type)
 
@@ -251,7 +253,7 @@ class Rest:
             return JSON_FRAMES
         if view.form == "metadata":
             if view.listed:
-                return WordedFrames(lambda type_, obj: b"")  # no event has a list
+                return WordedFrames(lambda type_, obj: b"")  # lists of metadata have no form for events
             if view.protobuf:
                 from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames
 
@@ -264,7 +266,7 @@ class Rest:
             nonlocal first
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             content = self._table(request, target, [from_stored(target, obj)], metadata, view)
-            if not first:  # only the first event says what the columns are
+            if not first:  # only the first event has column definitions
                 content["columnDefinitions"] = None
             first = False
             return plain_frame(type_, content)
@@ -272,21 +274,21 @@ class Rest:
         return WordedFrames(_unless_later(frame))
 
     def watched(self) -> list[RequestInfo]:
-        """What open watches watch."""
+        """Return the targets of all open watches."""
         return [*self._watchers.values()]
 
     def end_watches(self, target: Served) -> None:
-        """End the watches of a custom resource whose definition has changed, for their clients to begin anew."""
+        """End the watches of a custom resource whose definition has changed; clients start new ones."""
         table = self._store.table(target.resource)
-        for watcher in [each for each in self._watchers if each.table is table]:
+        for watcher in [watcher for watcher in self._watchers if watcher.table is table]:
             watcher.cut()
 
     def cut_watches(self) -> None:
-        """End every open watch, as a server does that shuts down."""
+        """End every open watch, as at shutdown."""
         for watcher in [*self._watchers]:
             watcher.cut()
 
-    # --- answers ------------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
     def _table(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> JSON:
         include = request.option("includeObject") or "Metadata"
@@ -305,7 +307,7 @@ class Rest:
         stored: Stored | None = None,
         view: View | None = None,
     ) -> Response:
-        """One object in the form the client wants."""
+        """Encode one object in the form that the client accepts."""
         view = view or negotiate(request.headers.get("accept", ""))
         if view.protobuf and stored is not None and view.form == "objects" and target.custom is None:
             return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
@@ -327,18 +329,20 @@ class Rest:
         request.warnings += body.warnings
         return body
 
-    def _incoming(self, request: Request, target: Served, body: Body) -> Body:
+    def _with_defaults(self, request: Request, target: Served, body: Body) -> Body:
         metadata = body.obj["metadata"]
-        if len(metadata.get("ownerReferences", ())) > 1 and (told := drop_repeated_owners(metadata)):
-            request.warnings.append(told)
+        if len(metadata.get("ownerReferences", ())) > 1 and (warning := drop_repeated_owners(metadata)):
+            request.warnings.append(warning)
         apply_defaults(target.resource, body.obj)
         return body
 
-    def _track(
+    def _track_converted(
         self, target: Served, body: Body, writer: Writer, before: Stored | None, subresource: str = ""
     ) -> Writer:
-        """Turn an object of a second version into what is stored; its fields are owned under the names it came with,
-        and with those that only the stored form has defaults for."""
+        """Convert a body of a second API version to the stored form, in place.
+
+        Fields are owned by their names in the requested version, plus defaults that only the stored form has.
+        """
         if target.stored_as is None:
             return writer
         if not writer.applied:
@@ -358,19 +362,19 @@ class Rest:
         apply_defaults(target.stored_as, stored)
         return stored
 
-    def _create(self, request: Request, found: RequestInfo) -> Response:
-        target = found.served
+    def _create(self, request: Request, info: RequestInfo) -> Response:
+        target = info.served
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
         if target.resource is BINDINGS:
-            return self._bind(request, found)
+            return self._bind(request, info)
         if not target.stored:
-            return self._virtual(request, found)
+            return self._create_review(request, info)
         body = self._read(request, target, "CreateOptions")
-        self._writer.set_namespace(target, body.obj.setdefault("metadata", {}), found.namespace)
-        body = self._incoming(request, target, body)
-        writer = self._track(target, body, writer_of(request), None)
-        obj = self._writer.create(target, body, found.namespace, writer, request.warnings, dry_run=dry_run)
+        self._writer.set_namespace(target, body.obj.setdefault("metadata", {}), info.namespace)
+        body = self._with_defaults(request, target, body)
+        writer = self._track_converted(target, body, writer_of(request), None)
+        obj = self._writer.create(target, body, info.namespace, writer, request.warnings, dry_run=dry_run)
         return self._written(request, target, 201, obj, view)
 
     def _written(self, request: Request, target: Served, status: int, obj: JSON, view: View) -> Response:
@@ -381,36 +385,36 @@ class Rest:
             stored = None
         return self._object(request, target, status, obj, stored=stored, view=view)
 
-    def _virtual(self, request: Request, found: RequestInfo) -> Response:
-        target = found.served
+    def _create_review(self, request: Request, info: RequestInfo) -> Response:
+        target = info.served
         body = self._read(request, target, "CreateOptions")
-        self._writer.set_namespace(target, body.obj["metadata"], found.namespace)
+        self._writer.set_namespace(target, body.obj["metadata"], info.namespace)
         track_create(target, body.obj, writer_of(request), self._writer.now)
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
             obj["metadata"]["creationTimestamp"] = self._writer.now()
         return self._object(request, target, 201, obj)
 
-    def _update(self, request: Request, found: RequestInfo, subresource: str = "") -> Response:
-        target = found.served
+    def _update(self, request: Request, info: RequestInfo, subresource: str = "") -> Response:
+        target = info.served
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "UpdateOptions")
         body = self._read(request, target, "UpdateOptions")
-        check_names(found, body.obj)
-        body = self._incoming(request, target, body)
+        check_names(info, body.obj)
+        body = self._with_defaults(request, target, body)
         resource = target.resource
-        before = self._store.table(resource).get(object_key(found.namespace, found.name))
-        writer = self._track(target, body, writer_of(request), before, subresource)
+        before = self._store.table(resource).get(object_key(info.namespace, info.name))
+        writer = self._track_converted(target, body, writer_of(request), before, subresource)
         if before is None:
             if not target.create_on_update:
-                raise errors.not_found(resource, found.name)
-            if given := body.obj["metadata"].get("uid"):
-                raise errors.failed_precondition(resource, found.name, "UID", given, "")
+                raise errors.not_found(resource, info.name)
+            if uid := body.obj["metadata"].get("uid"):
+                raise errors.failed_precondition(resource, info.name, "UID", uid, "")
             check_version(body.obj["metadata"].get("resourceVersion"))
             if not dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)
             obj = self._writer.create(
-                target, body, found.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
+                target, body, info.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
             return self._written(request, target, 201, obj, view)
         obj = self._writer.update(
@@ -420,53 +424,53 @@ class Rest:
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
-    def _patch(self, request: Request, found: RequestInfo, subresource: str = "") -> Response:
+    def _patch(self, request: Request, info: RequestInfo, subresource: str = "") -> Response:
         kind = patch_type(request)
-        custom = found.served.custom
+        custom = info.served.custom
         if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
             raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
-        target = found.served
+        target = info.served
         check_patch_options(request, kind)
         if kind == APPLY:
-            return self._apply(request, found, subresource, dry_run=dry_run, view=view)
-        before = self._stored(found)
+            return self._apply(request, info, subresource, dry_run=dry_run, view=view)
+        before = self._stored(info)
         live = from_stored(target, before.object)
         body = patched(live, request.body, kind, target.resource, mode)
         request.warnings += body.warnings
-        check_names(found, body.obj)
-        body = self._incoming(request, target, body)
-        writer = self._track(target, body, writer_of(request), before, subresource)
+        check_names(info, body.obj)
+        body = self._with_defaults(request, target, body)
+        writer = self._track_converted(target, body, writer_of(request), before, subresource)
         obj = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
         return self._written(request, target, 200, obj, view)
 
-    def _apply(self, request: Request, found: RequestInfo, subresource: str, *, dry_run: bool, view: View) -> Response:
-        target, resource = found.served, found.served.resource
+    def _apply(self, request: Request, info: RequestInfo, subresource: str, *, dry_run: bool, view: View) -> Response:
+        target, resource = info.served, info.served.resource
         mode = field_validation(request, "PatchOptions")
-        before = self._store.table(resource).get(object_key(found.namespace, found.name))
-        if before is None and subresource and not target.create_on_update and resource not in _MADE_BY_STATUS:
-            raise errors.not_found(resource, found.name)
-        given, repeated = read_configuration(request.body, resource)
-        is_bare = before is not None and "metadata" not in given
-        given["metadata"] = given.get("metadata") or {}
+        before = self._store.table(resource).get(object_key(info.namespace, info.name))
+        if before is None and subresource and not target.create_on_update and resource not in _CREATED_BY_STATUS_APPLY:
+            raise errors.not_found(resource, info.name)
+        configuration, repeated = read_configuration(request.body, resource)
+        is_bare = before is not None and "metadata" not in configuration
+        configuration["metadata"] = configuration.get("metadata") or {}
         if not resource.namespaced:
-            given["metadata"].pop("namespace", None)
-        if before is not None and not given["metadata"].get("name"):
-            given["metadata"]["name"] = found.name  # a configuration need not say what is there already
-        check_names(found, {"metadata": {**given["metadata"]}})
+            configuration["metadata"].pop("namespace", None)
+        if before is not None and not configuration["metadata"].get("name"):
+            configuration["metadata"]["name"] = info.name  # optional in a configuration for an existing object
+        check_names(info, {"metadata": {**configuration["metadata"]}})
         if is_bare:
-            del given["metadata"]  # which is no wish, then
-        if before is None and (uid := given["metadata"].get("uid")):
-            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise errors.conflict(resource, found.name, why)
+            del configuration["metadata"]  # an empty map would be an owned field
+        if before is None and (uid := configuration["metadata"].get("uid")):
+            reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise errors.conflict(resource, info.name, reason)
         obj = apply_configuration(
             target,
             None if before is None else from_stored(target, before.object),
-            given,
+            configuration,
             manager=request.option("fieldManager"),
             force=request.flag("force"),
             subresource=subresource,
@@ -474,13 +478,13 @@ class Rest:
         )
         request.warnings += told_of_repeated(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
-        body = self._incoming(request, target, Body(decoding.normal(resource, obj), sent=obj))
+        body = self._with_defaults(request, target, Body(decoding.normal(resource, obj), sent=obj))
         keep_applied_text(resource, body.obj, obj, None if before is None else before.object)
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
             created = self._writer.create(
-                target, body, found.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
+                target, body, info.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
             return self._written(request, target, 201, created, view)
         updated = self._writer.update(
@@ -490,173 +494,173 @@ class Rest:
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
-    def _delete(self, request: Request, found: RequestInfo) -> Response:
+    def _delete(self, request: Request, info: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         options = read_delete_options(request)
-        target = found.served
+        target = info.served
         request.warnings += deletion_warnings(target, options)
-        stored = self._stored(found)
+        stored = self._stored(info)
         if target.custom is not None:
-            target.custom.prepare([stored.object])  # what cannot be shown is not deleted
+            target.custom.prepare([stored.object])  # an object that cannot be converted is not deleted
         obj, gone = self.deleter.delete(stored_form(target), stored, options)
         if not gone or target.deleted_whole:
             accepted = not gone and options.orphan_dependents is False
             return self._object(request, target, 202 if accepted else 200, obj, view=view)
         resource = target.resource
-        details: JSON = {"name": found.name}
+        details: JSON = {"name": info.name}
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
         return document(200, {**_SUCCESS, "details": details}, view)
 
-    def _delete_collection(self, request: Request, found: RequestInfo) -> Response:
+    def _delete_collection(self, request: Request, info: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
-        target = found.served
-        chosen = parse_list_options(request, target, found.namespace)
+        target = info.served
+        list_options = parse_list_options(request, target, info.namespace)
         options = read_delete_options(request)
         request.warnings += deletion_warnings(target, options)
-        limited = chosen.limit > 0
-        if not chosen.limit:
-            chosen.limit = _DELETED_TOGETHER
+        limited = list_options.limit > 0
+        if not list_options.limit:
+            list_options.limit = _DELETED_TOGETHER
         table = self._store.table(target.resource)
-        page = list_page(table, self._store.revision, chosen)
+        page = list_page(table, self._store.revision, list_options)
         items, following = [*page.items], page
         while not limited and (token := following.metadata.get("continue")):
-            chosen.continue_token, chosen.resource_version, chosen.match = token, None, ""
-            following = list_page(table, self._store.revision, chosen)
+            list_options.continue_token, list_options.resource_version, list_options.match = token, None, ""
+            following = list_page(table, self._store.revision, list_options)
             items += following.items
-        objects = all_from_stored(target, [stored.object for stored in items])  # before anything is done
+        objects = all_from_stored(target, [stored.object for stored in items])  # may raise: before any deletion
         self._waiting.allowed = False
         for listed in items:
-            if (stored := table.get(listed.key)) is not None:  # a list of the past names what may have changed since
+            if (stored := table.get(listed.key)) is not None:  # a list of an old revision may contain deleted objects
                 self.deleter.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
         return self._list_of(request, target, objects, metadata, view)
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
-    def _subresource(self, request: Request, found: RequestInfo, asked: str) -> Response:
-        match found.subresource:
+    def _subresource(self, request: Request, info: RequestInfo, verb: str) -> Response:
+        match info.subresource:
             case "status":
-                return self._like_the_object(request, found, asked, "status")
+                return self._read_or_write(request, info, verb, "status")
             case "scale":
-                return self._scale(request, found, asked)
+                return self._scale(request, info, verb)
             case "binding":
-                return self._bind(request, found)
+                return self._bind(request, info)
             case "eviction":
-                return self._evict(request, found)
+                return self._evict(request, info)
             case "finalize":
-                return self._update(request, found, "finalize")
+                return self._update(request, info, "finalize")
             case "approval" | "ephemeralcontainers" | "resize":
-                return self._like_the_object(request, found, asked, found.subresource)
+                return self._read_or_write(request, info, verb, info.subresource)
             case "token":
-                return self._token_request(request, found)
-        return self._stream(request, found)
+                return self._token_request(request, info)
+        return self._stream(request, info)
 
-    def _stream(self, request: Request, found: RequestInfo) -> Response:
-        """log, exec, attach, portforward, proxy."""
-        asked, container = found.subresource, request.option("container")
-        if asked == "log":
-            check_log_options(request, found.name)
-            return log_of(self._store, self._stored(found).object, container)
-        if asked == "portforward":
+    def _stream(self, request: Request, info: RequestInfo) -> Response:
+        """Handle log, exec, attach, portforward and proxy."""
+        subresource, container = info.subresource, request.option("container")
+        if subresource == "log":
+            check_log_options(request, info.name)
+            return log_of(self._store, self._stored(info).object, container)
+        if subresource == "portforward":
             check_ports(request)
         self.policies.check("CONNECT", None, None)
-        if asked == "proxy":
-            return refuse_proxy(self._store, found.served.resource, found.namespace, found.name)
-        return refuse_stream(self._store, self._stored(found).object, asked, container)
+        if subresource == "proxy":
+            return refuse_proxy(self._store, info.served.resource, info.namespace, info.name)
+        return refuse_stream(self._store, self._stored(info).object, subresource, container)
 
-    def _like_the_object(self, request: Request, found: RequestInfo, asked: str, subresource: str) -> Response:
-        if asked == "get":
-            return self._get(request, found)
-        if asked == "update":
-            return self._update(request, found, subresource)
-        return self._patch(request, found, subresource)
+    def _read_or_write(self, request: Request, info: RequestInfo, verb: str, subresource: str) -> Response:
+        if verb == "get":
+            return self._get(request, info)
+        if verb == "update":
+            return self._update(request, info, subresource)
+        return self._patch(request, info, subresource)
 
-    def _bind(self, request: Request, found: RequestInfo) -> Response:
-        """pods/binding, and bindings, which name their pod themselves and know nothing of uids."""
+    def _bind(self, request: Request, info: RequestInfo) -> Response:
+        """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""
         view = negotiate(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
-        body = self._created_below(request, found, _BINDING)
-        given = body.obj["metadata"]
-        name = given.get("name", "")
-        if not found.name:
-            given.pop("uid", None)
-        elif name != found.name:
+        body = self._read_pod_subresource(request, info, _BINDING)
+        metadata = body.obj["metadata"]
+        name = metadata.get("name", "")
+        if not info.name:
+            metadata.pop("uid", None)
+        elif name != info.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
         self.policies.check("CREATE", body.obj, None)
-        self._binder.bind(name, found.namespace, body.obj, dry_run=dry_run)
+        self._binder.bind(name, info.namespace, body.obj, dry_run=dry_run)
         return document(201, {**_SUCCESS, "code": 201}, view)
 
-    def _evict(self, request: Request, found: RequestInfo) -> Response:
+    def _evict(self, request: Request, info: RequestInfo) -> Response:
         view = negotiate(request.headers.get("accept", ""))
         read_dry_run(request, "CreateOptions")
-        body = self._created_below(request, found, _EVICTION, also=_EVICTION_VERSIONS)
-        if body.obj["metadata"].get("name", "") != found.name:
+        body = self._read_pod_subresource(request, info, _EVICTION, also=_EVICTION_VERSIONS)
+        if body.obj["metadata"].get("name", "") != info.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
         options = body.obj.get("deleteOptions") or {}
-        asked, wanted = list(request.query.get("dryRun", ())), options.get("dryRun") or []
+        query_dry_run, body_dry_run = list(request.query.get("dryRun", ())), options.get("dryRun") or []
         if options.get(_UNSAFE):
-            told = "Invalid value: true: can not be set for pod eviction, try after removing the option"
-            causes = [errors.cause("FieldValueInvalid", f"deleteOptions.{_UNSAFE}", told)]
-            raise errors.invalid("policy", "Eviction", found.name, causes)
-        if asked and wanted and asked != wanted:
-            one, other = (f"[{' '.join(each)}]" for each in (asked, wanted))
+            message = "Invalid value: true: can not be set for pod eviction, try after removing the option"
+            causes = [errors.cause("FieldValueInvalid", f"deleteOptions.{_UNSAFE}", message)]
+            raise errors.invalid("policy", "Eviction", info.name, causes)
+        if query_dry_run and body_dry_run and query_dry_run != body_dry_run:
+            one, other = (f"[{' '.join(values)}]" for values in (query_dry_run, body_dry_run))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         self.policies.check("CREATE", body.obj, None)
-        self._evictor.evict(_PODS, found.name, found.namespace, {**options, "dryRun": wanted or asked})
+        self._evictor.evict(_PODS, info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run})
         return document(201, {**_SUCCESS, "code": 201}, view)
 
-    def _created_below(
-        self, request: Request, found: RequestInfo, resource: Resource[JSON], also: Sequence[str] = ()
+    def _read_pod_subresource(
+        self, request: Request, info: RequestInfo, resource: Resource[JSON], also: Sequence[str] = ()
     ) -> Body:
-        """The body of what is created for a pod and not kept. Raises StatusError 400, 404."""
+        """Read a body that is created for a pod and not stored. Raises StatusError 400, 404."""
         body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
         metadata = body.obj["metadata"]
-        if "ownerReferences" in metadata and (told := drop_repeated_owners(metadata)):
-            body.warnings.append(told)
+        if "ownerReferences" in metadata and (warning := drop_repeated_owners(metadata)):
+            body.warnings.append(warning)
         request.warnings += body.warnings
-        if (metadata.get("namespace") or found.namespace) != found.namespace:
+        if (metadata.get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
-        if self._store.table(NAMESPACES).get(found.namespace) is None:
-            raise errors.not_found(NAMESPACES, found.namespace)
+        if self._store.table(NAMESPACES).get(info.namespace) is None:
+            raise errors.not_found(NAMESPACES, info.namespace)
         return body
 
-    def _scale(self, request: Request, found: RequestInfo, asked: str) -> Response:
-        target, stored = found.served, self._stored
-        if asked == "get":
-            return self._object(request, target, 200, read_scale(target, stored(found)))
-        scale = write_scale(request, found, asked, lambda: stored(found), self._writer)
+    def _scale(self, request: Request, info: RequestInfo, verb: str) -> Response:
+        target, stored = info.served, self._stored
+        if verb == "get":
+            return self._object(request, target, 200, read_scale(target, stored(info)))
+        scale = write_scale(request, info, verb, lambda: stored(info), self._writer)
         return self._object(request, target, 200, scale)
 
-    def _token_request(self, request: Request, found: RequestInfo) -> Response:
+    def _token_request(self, request: Request, info: RequestInfo) -> Response:
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         request.warnings += body.warnings
-        if (body.obj["metadata"].get("namespace") or found.namespace) != found.namespace:
+        if (body.obj["metadata"].get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
         read_dry_run(request, "CreateOptions")
         with_usual_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writer.now, subresource="token")
-        obj = granted(self._store, found.name, found.namespace, body.obj, self._clock.now(), self._rng, self._keys)
+        obj = granted(self._store, info.name, info.namespace, body.obj, self._clock.now(), self._rng, self._keys)
         self.policies.check("CREATE", {**obj, "status": {"token": "", "expirationTimestamp": None}}, None)
-        return self._object(request, found.served, 201, obj)
+        return self._object(request, info.served, 201, obj)
 
 
-# --- pieces -----------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
-_MADE_BY_STATUS = (VALIDATING_ADMISSION_POLICIES,)
-"""What an apply of its status creates, beside what any update creates."""
+_CREATED_BY_STATUS_APPLY = (VALIDATING_ADMISSION_POLICIES,)
+"""Resources that an apply to their status creates."""
 _UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _EVICTION_VERSIONS = ("policy/v1beta1",)
 _DELETED_TOGETHER = 10_000
-"""How many objects the deletion of a collection lists at once."""
+"""Page size of the list that a deletecollection works on."""
 
 
 _PODS = served(PODS)
 
 
 def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
-    """Whoever writes does not wait for those who watch: what is not converted yet ends a watch, which begins anew."""
+    """Wrap an event encoder: an object that still needs a conversion ends the watch, because writes do not wait."""
 
     def worded(type_: str, obj: JSON) -> bytes:
         try:
@@ -669,18 +673,18 @@ def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], b
 
 @cache
 def _protobuf_writer(target: Served) -> ProtobufWriter:
-    """What writes a resource's answers in protobuf; imported when the first client asks for it."""
+    """Return the protobuf encoder of a resource; imported with the first protobuf request."""
     from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
 
     return ProtobufWriter(target)
 
 
 def _looked_up(target: Served, name: str) -> JSON:
-    """An object that nobody keeps. Raises StatusError 404, which has these resources' singular name."""
+    """Return an object of a kind that is not stored. Raises StatusError 404 with the resource's singular name."""
     assert target.looked_up is not None
-    for each in target.looked_up():
-        if each["metadata"]["name"] == name:
-            return each
+    for obj in target.looked_up():
+        if obj["metadata"]["name"] == name:
+            return obj
     raise errors.not_found(replace(target.resource, plural=target.resource.singular), name)
 
 

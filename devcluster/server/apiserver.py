@@ -224,7 +224,7 @@ class ApiServer:
                 request.warnings.append(told)
             if found.served.custom is not None:
                 found.served.custom.check_accept(request.headers.get("accept", ""))
-            response = self._rest.answer(request, found)
+            response = self._rest.handle(request, found)
             if self._definitions.pending:
                 self._definitions.settle()
             if self._bootstrap.local_services.pending:
