@@ -243,8 +243,6 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
 def _causes(
     requested: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
 ) -> list[JSON]:
-    requested: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
-) -> list[JSON]:
     """Return the causes against `obj`, with the values that were sent: decoding drops empty lists and maps.
 
     Events are validated in the requested API version, which has its own rules.
