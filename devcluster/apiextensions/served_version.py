@@ -41,9 +41,9 @@ from kubeloop.devcluster.serializer.decoding import DecodeError
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     STANDARD_FINALIZERS,
-    object_meta,
-    object_meta_update,
     path_segment,
+    validate_object_meta,
+    validate_object_meta_update,
 )
 from kubeloop.kube.json_object import JSON
 
@@ -274,7 +274,7 @@ class Version:
     def validate_create(self, obj: JSON) -> list[JSON]:
         """Causes against creating `obj`."""
         found, metadata = ErrorList(), obj["metadata"]
-        object_meta(found, metadata, namespaced=self.served.resource.namespaced, name_check=dns_subdomain)
+        validate_object_meta(found, metadata, namespaced=self.served.resource.namespaced, name_check=dns_subdomain)
         validate(found, obj, self.schema)
         self._check_scale(found, obj)
         check_embedded(found, obj, self.schema)
@@ -287,9 +287,9 @@ class Version:
         """Causes against replacing `old` by `obj`; what was wrong before may stay as it was."""
         found, metadata, before = ErrorList(), obj["metadata"], old["metadata"]
         namespaced = self.served.resource.namespaced
-        object_meta(found, metadata, namespaced=namespaced, name_check=path_segment)
+        validate_object_meta(found, metadata, namespaced=namespaced, name_check=path_segment)
         for _ in range(2):  # by the store and by the strategy
-            object_meta_update(found, metadata, before)
+            validate_object_meta_update(found, metadata, before)
         if subresource != "status":
             validate(found, obj, self.schema, old=old)
         elif "status" in obj and (schema := (self.schema.get("properties") or {}).get("status")):

@@ -15,7 +15,7 @@ import msgspec
 from kubeloop.devcluster.api.name_checks import dns_1035_label
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.object_meta import object_meta, path_segment
+from kubeloop.devcluster.validation.common.object_meta import path_segment, validate_object_meta
 from kubeloop.kube.json_object import JSON
 
 Schema = dict[str, Any]
@@ -240,7 +240,7 @@ def _check_embedded_object(errors: ErrorList, obj: JSON, path: str) -> None:
     if isinstance(metadata, dict):
         found = ErrorList()
         named = {"name": "fakename", **metadata}
-        object_meta(found, named, namespaced=bool(metadata.get("namespace")), name_check=path_segment)
+        validate_object_meta(found, named, namespaced=bool(metadata.get("namespace")), name_check=path_segment)
         errors.extend({**each, "field": f"{path}.{each['field']}"} for each in found)
 
 

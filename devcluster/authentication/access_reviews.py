@@ -22,7 +22,7 @@ from kubeloop.devcluster.api.served_resources import (
 from kubeloop.devcluster.authentication.authenticator import Authentication
 from kubeloop.devcluster.storage.store import METADATA_FIELDS
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_name
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
@@ -113,6 +113,6 @@ def _selector(wrong: ErrorList, path: str, selector: JSON) -> None:
             told = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             wrong.forbidden(f"{where}.values", told)
         if not of_fields:
-            label_name(wrong, f"{where}.key", key)
+            validate_label_name(wrong, f"{where}.key", key)
             for j, value in enumerate(values):
                 wrong.invalid_each(f"{where}.values[{j}]", value, label_value(value))

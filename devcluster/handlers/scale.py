@@ -45,7 +45,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
 )
 from kubeloop.devcluster.storage.store import Stored
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.object_meta import object_meta
+from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
@@ -62,7 +62,7 @@ def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
     given = scale.get("metadata", {})
     replicas = scale.get("spec", {}).get("replicas", 0)
     wrong = ErrorList()
-    object_meta(
+    validate_object_meta(
         wrong,
         {**given, "name": name, "namespace": obj["metadata"]["namespace"]},
         namespaced=True,

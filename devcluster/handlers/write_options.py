@@ -8,7 +8,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.object_meta import MAX_MANAGER, field_manager
+from kubeloop.devcluster.validation.common.object_meta import MAX_MANAGER, validate_field_manager
 
 _encode = msgspec.json.Encoder().encode
 
@@ -23,7 +23,7 @@ def read_dry_run(request: Request, options_kind: str) -> bool:
     """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
     causes = ErrorList()
     if manager := request.option("fieldManager"):
-        field_manager(causes, "fieldManager", manager)
+        validate_field_manager(causes, "fieldManager", manager)
     values = request.query.get("dryRun", ())
     if any(value != "All" for value in values):
         text = f'Unsupported value: {_encode(values).decode()}: supported values: "All"'

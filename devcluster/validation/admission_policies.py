@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_selector
+from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
-from kubeloop.devcluster.validation.common.status_conditions import conditions
+from kubeloop.devcluster.validation.common.status_conditions import validate_conditions
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
@@ -34,28 +34,28 @@ _IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 # --- whom they match --------------------------------------------------------------------------------------------------
 
 
-def _alone(errors: ErrorList, path: str, values: Sequence[str], others: str) -> None:
+def _validate_wildcard_alone(errors: ErrorList, path: str, values: Sequence[str], others: str) -> None:
     if len(values) > 1 and "*" in values:
         errors.invalid(path, values, f"if '*' is present, must not specify other {others}")
 
 
-def _supported(errors: ErrorList, path: str, value: str | None, supported: Sequence[str]) -> None:
+def _validate_enum(errors: ErrorList, path: str, value: str | None, supported: Sequence[str]) -> None:
     if value is None:
         errors.required(path)
     elif value not in supported:
         errors.not_supported(path, value, supported)
 
 
-def _match_resources(errors: ErrorList, path: str, match: JSON) -> None:
-    _supported(errors, f"{path}.matchPolicy", match.get("matchPolicy"), _MATCH_POLICIES)
+def _validate_match_resources(errors: ErrorList, path: str, match: JSON) -> None:
+    _validate_enum(errors, f"{path}.matchPolicy", match.get("matchPolicy"), _MATCH_POLICIES)
     for name in ("namespaceSelector", "objectSelector"):
-        label_selector(errors, f"{path}.{name}", match[name])
+        validate_label_selector(errors, f"{path}.{name}", match[name])
     for name in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(name) or ()):
-            _rule(errors, f"{path}.{name}[{index}]", rule)
+            _validate_match_rule(errors, f"{path}.{name}[{index}]", rule)
 
 
-def _rule(errors: ErrorList, path: str, rule: JSON) -> None:
+def _validate_match_rule(errors: ErrorList, path: str, rule: JSON) -> None:
     seen: set[str] = set()
     for index, name in enumerate(rule.get("resourceNames") or ()):
         errors.invalid_each(f"{path}.resourceNames[{index}]", name, path_segment(name))
@@ -66,23 +66,23 @@ def _rule(errors: ErrorList, path: str, rule: JSON) -> None:
     versions = rule.get("apiVersions") or ()
     if not operations:
         errors.required(f"{path}.operations")
-    _alone(errors, f"{path}.operations", operations, "operations")
+    _validate_wildcard_alone(errors, f"{path}.operations", operations, "operations")
     for index, operation in enumerate(operations):
-        _supported(errors, f"{path}.operations[{index}]", operation, _OPERATIONS)
+        _validate_enum(errors, f"{path}.operations[{index}]", operation, _OPERATIONS)
     if not groups:
         errors.required(f"{path}.apiGroups")
-    _alone(errors, f"{path}.apiGroups", groups, "API groups")
+    _validate_wildcard_alone(errors, f"{path}.apiGroups", groups, "API groups")
     if not versions:
         errors.required(f"{path}.apiVersions")
-    _alone(errors, f"{path}.apiVersions", versions, "API versions")
+    _validate_wildcard_alone(errors, f"{path}.apiVersions", versions, "API versions")
     for index, version in enumerate(versions):
         if not version:
             errors.required(f"{path}.apiVersions[{index}]")
-    _resources(errors, f"{path}.resources", rule.get("resources") or ())
-    _supported(errors, f"{path}.scope", rule.get("scope", "*"), _SCOPES)
+    _validate_rule_resources(errors, f"{path}.resources", rule.get("resources") or ())
+    _validate_enum(errors, f"{path}.scope", rule.get("scope", "*"), _SCOPES)
 
 
-def _resources(errors: ErrorList, path: str, resources: Sequence[str]) -> None:
+def _validate_rule_resources(errors: ErrorList, path: str, resources: Sequence[str]) -> None:
     if not resources:
         errors.required(path)
     whole: set[str] = set()  # x of x/*
@@ -115,7 +115,7 @@ def _resources(errors: ErrorList, path: str, resources: Sequence[str]) -> None:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def _param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
+def _validate_param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
     api_version, kind = wanted.get("apiVersion", ""), wanted.get("kind", "")
     where = f"{path}.apiVersion"
     if not api_version:
@@ -137,7 +137,7 @@ def _param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
         errors.invalid(f"{path}.kind", kind, told)
 
 
-def _param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
+def _validate_param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
     name, selector = reference.get("name", ""), reference.get("selector")
     exclusive = "name and selector are mutually exclusive"
     if name:
@@ -145,12 +145,14 @@ def _param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
         if selector is not None:
             errors.forbidden(f"{path}.name", exclusive)
     if selector is not None:
-        label_selector(errors, f"{path}.selector", selector)
+        validate_label_selector(errors, f"{path}.selector", selector)
         if name:
             errors.forbidden(f"{path}.selector", exclusive)
     if not name and selector is None:
         errors.required(path, "one of name or selector must be specified")
-    _supported(errors, f"{path}.parameterNotFoundAction", reference.get("parameterNotFoundAction") or None, _MISSING)
+    _validate_enum(
+        errors, f"{path}.parameterNotFoundAction", reference.get("parameterNotFoundAction") or None, _MISSING
+    )
 
 
 _MISSING = ("Deny", "Allow")
@@ -183,14 +185,14 @@ class _Expressions:
         return Environment(has_params=self._has_params, own=None)
 
 
-def _compiled(errors: ErrorList, path: str, found: Expression, shown: str = "") -> None:
+def _report_compile_errors(errors: ErrorList, path: str, found: Expression, shown: str = "") -> None:
     if found.is_right:
         errors.internal(path, found.error)
     elif found.error:
         errors.invalid(path, shown or found.text, found.error)
 
 
-def _match_conditions(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+def _validate_match_conditions(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
     seen: set[str] = set()
     if len(given) > _MAX_CONDITIONS:
         errors.too_many(path, len(given), _MAX_CONDITIONS)
@@ -201,7 +203,7 @@ def _match_conditions(errors: ErrorList, path: str, given: Sequence[JSON], expre
         else:
             from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN
 
-            _compiled(errors, f"{where}.expression", expressions.alone.compile(text, BOOLEAN))
+            _report_compile_errors(errors, f"{where}.expression", expressions.alone.compile(text, BOOLEAN))
         if not name:
             errors.required(f"{where}.name")
             continue
@@ -211,7 +213,7 @@ def _match_conditions(errors: ErrorList, path: str, given: Sequence[JSON], expre
         seen.add(name)
 
 
-def _variables(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+def _validate_variables(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.cel.types import RESERVED
 
     for index, each in enumerate(given):
@@ -223,34 +225,34 @@ def _variables(errors: ErrorList, path: str, given: Sequence[JSON], expressions:
         if not text.strip():
             errors.required(f"{where}.expression", _NOT_SPECIFIED)
         else:
-            _compiled(errors, f"{where}.expression", expressions.environment.declare(name, text))
+            _report_compile_errors(errors, f"{where}.expression", expressions.environment.declare(name, text))
 
 
 _NOT_SPECIFIED = "expression is not specified"
 
 
-def _validation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
+def _validate_validation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT
 
     text, said, message = (given.get(name, "") for name in ("expression", "messageExpression", "message"))
     if not text.strip():
         errors.required(f"{path}.expression", _NOT_SPECIFIED)
     else:
-        _compiled(errors, f"{path}.expression", expressions.environment.compile(text, BOOLEAN))
+        _report_compile_errors(errors, f"{path}.expression", expressions.environment.compile(text, BOOLEAN))
     if said and not said.strip():
         errors.invalid(f"{path}.messageExpression", said, "must be non-empty if specified")
     elif said:
         found = expressions.environment.compile(said, TEXT, authorizer=False)
-        _compiled(errors, f"{path}.messageExpression", found)
+        _report_compile_errors(errors, f"{path}.messageExpression", found)
     if message and not message.strip():
         errors.invalid(f"{path}.message", message, "must be non-empty if specified")
     elif re.search(r"[\n\r]", message.strip()):
         errors.invalid(f"{path}.message", message, "must not contain line breaks")
     if given.get("reason") is not None:
-        _supported(errors, f"{path}.reason", given["reason"], _REASONS)
+        _validate_enum(errors, f"{path}.reason", given["reason"], _REASONS)
 
 
-def _audit_annotations(
+def _validate_audit_annotations(
     errors: ErrorList, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions
 ) -> None:
     from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
@@ -272,7 +274,7 @@ def _audit_annotations(
             errors.required(f"{where}.valueExpression", f"must not exceed {_MAX_VALUE_BYTES} bytes in length")
         else:
             found = expressions.environment.compile(trimmed, TEXT_OR_NULL)
-            _compiled(errors, f"{where}.valueExpression", found, text)
+            _report_compile_errors(errors, f"{where}.valueExpression", found, text)
         if key in seen:
             errors.duplicate(f"{where}.key", key)
         seen.add(key)
@@ -281,56 +283,56 @@ def _audit_annotations(
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _policy_begins(
+def _begin_policy(
     errors: ErrorList, spec: JSON, expressions: _Expressions, *, conditions_too: bool, operations: Sequence[str] = ()
 ) -> None:
     """What policies of both kinds have in common. operations: those that rules may name, () for all."""
-    _supported(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
+    _validate_enum(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
     if spec.get("paramKind") is not None:
-        _param_kind(errors, "spec.paramKind", spec["paramKind"])
+        _validate_param_kind(errors, "spec.paramKind", spec["paramKind"])
     match = spec.get("matchConstraints")
     if match is None:
         errors.required("spec.matchConstraints")
     else:
-        _match_resources(errors, "spec.matchConstraints", match)
+        _validate_match_resources(errors, "spec.matchConstraints", match)
         if not match.get("resourceRules"):
             errors.required("spec.matchConstraints.resourceRules")
-        _mutable(errors, "spec.matchConstraints", match, operations)
+        _validate_mutable(errors, "spec.matchConstraints", match, operations)
     if conditions_too:
-        _match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
-    _variables(errors, "spec.variables", spec.get("variables") or (), expressions)
+        _validate_match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
+    _validate_variables(errors, "spec.variables", spec.get("variables") or (), expressions)
 
 
-def _mutable(errors: ErrorList, path: str, match: JSON, operations: Sequence[str]) -> None:
+def _validate_mutable(errors: ErrorList, path: str, match: JSON, operations: Sequence[str]) -> None:
     for rule in match.get("resourceRules") or () if operations else ():
         for operation in rule.get("operations") or ():
-            _supported(errors, f"{path}.resourceRules.operations", operation, operations)
+            _validate_enum(errors, f"{path}.resourceRules.operations", operation, operations)
 
 
-def _validating_policy(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
+def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
     spec = obj["spec"]
     expressions = _Expressions(spec, composed=bool(spec.get("variables")))
-    _policy_begins(errors, spec, expressions, conditions_too=conditions_too)
+    _begin_policy(errors, spec, expressions, conditions_too=conditions_too)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         told = "validations or auditAnnotations must contain at least one item"
         errors.required("spec.validations", told)
         errors.required("spec.auditAnnotations", told)
     for index, each in enumerate(validations):
-        _validation(errors, f"spec.validations[{index}]", each, expressions)
+        _validate_validation(errors, f"spec.validations[{index}]", each, expressions)
     name = obj["metadata"].get("name", "")
-    _audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
+    _validate_audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
 
 
-def validating_policy_create(errors: ErrorList, obj: JSON) -> None:
-    _validating_policy(errors, obj)
+def validate_validating_policy(errors: ErrorList, obj: JSON) -> None:
+    _validate_validating_policy_spec(errors, obj)
 
 
-def validating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
+def validate_validating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    _validate_validating_policy_spec(errors, obj, conditions_too=_conditions_changed(obj, old))
 
 
-def validating_policy_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status") or {}
     warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
@@ -340,7 +342,7 @@ def validating_policy_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
             errors.required(f"{where}.warning")
         if not each.get("fieldRef", "").strip():
             errors.required(f"{where}.fieldRef")
-    conditions(errors, "status.conditions", status.get("conditions") or ())
+    validate_conditions(errors, "status.conditions", status.get("conditions") or ())
 
 
 def _conditions_changed(obj: JSON, old: JSON) -> bool:
@@ -348,7 +350,7 @@ def _conditions_changed(obj: JSON, old: JSON) -> bool:
     return any(obj["spec"].get(name) != old["spec"].get(name) for name in ("paramKind", "matchConditions"))
 
 
-def _binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = ()) -> JSON:
+def _validate_binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = ()) -> JSON:
     spec: JSON = obj["spec"]
     name = spec.get("policyName", "")
     if not name:
@@ -356,18 +358,18 @@ def _binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = ()) -> JS
     else:
         errors.invalid_each("spec.policyName", name, dns_subdomain(name))
     if spec.get("paramRef") is not None:
-        _param_ref(errors, "spec.paramRef", spec["paramRef"])
+        _validate_param_ref(errors, "spec.paramRef", spec["paramRef"])
     if spec.get("matchResources") is not None:
-        _match_resources(errors, "spec.matchResources", spec["matchResources"])
-        _mutable(errors, "spec.matchResources", spec["matchResources"], operations)
+        _validate_match_resources(errors, "spec.matchResources", spec["matchResources"])
+        _validate_mutable(errors, "spec.matchResources", spec["matchResources"], operations)
     return spec
 
 
-def validating_binding_create(errors: ErrorList, obj: JSON) -> None:
+def validate_validating_binding(errors: ErrorList, obj: JSON) -> None:
     path, seen = "spec.validationActions", set[str]()
-    actions = _binding(errors, obj).get("validationActions") or ()
+    actions = _validate_binding(errors, obj).get("validationActions") or ()
     for index, action in enumerate(actions):
-        _supported(errors, f"{path}[{index}]", action, _ACTIONS)
+        _validate_enum(errors, f"{path}[{index}]", action, _ACTIONS)
         if action in seen:
             errors.duplicate(f"{path}[{index}]", action)
         seen.add(action)
@@ -387,7 +389,7 @@ _PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"
 _REINVOCATIONS = ("IfNeeded", "Never")
 
 
-def _mutation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
+def _validate_mutation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
     wanted = given.get("patchType", "")
     if not wanted:
         errors.required(f"{path}.patchType")
@@ -400,40 +402,44 @@ def _mutation(errors: ErrorList, path: str, given: JSON, expressions: _Expressio
     if given.get(own) is None:
         errors.required(f"{path}.{own}", f"must be specified when patchType is {wanted}")
     else:
-        _patch(errors, f"{path}.{own}.expression", given[own].get("expression", "").strip(), wanted, expressions)
+        _validate_patch(
+            errors, f"{path}.{own}.expression", given[own].get("expression", "").strip(), wanted, expressions
+        )
     if given.get(other) is not None:
         errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {wanted}")
 
 
-def _patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
+def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
 
     if not text:
         errors.required(path)
         return
     environment = replace(expressions.environment, library=MUTATION)
-    _compiled(errors, path, environment.compile(text, OPERATIONS if patch_type == "JSONPatch" else APPLIED))
+    _report_compile_errors(
+        errors, path, environment.compile(text, OPERATIONS if patch_type == "JSONPatch" else APPLIED)
+    )
 
 
-def _mutating_policy(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
+def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
     spec = obj["spec"]
     expressions = _Expressions(spec, composed=True)
-    _policy_begins(errors, spec, expressions, conditions_too=conditions_too, operations=_MUTABLE_OPERATIONS)
+    _begin_policy(errors, spec, expressions, conditions_too=conditions_too, operations=_MUTABLE_OPERATIONS)
     mutations = spec.get("mutations") or ()
     if not mutations:
         errors.required("spec.mutations", "mutations must contain at least one item")
     for index, each in enumerate(mutations):
-        _mutation(errors, f"spec.mutations[{index}]", each, expressions)
-    _supported(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
+        _validate_mutation(errors, f"spec.mutations[{index}]", each, expressions)
+    _validate_enum(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
 
 
-def mutating_policy_create(errors: ErrorList, obj: JSON) -> None:
-    _mutating_policy(errors, obj)
+def validate_mutating_policy(errors: ErrorList, obj: JSON) -> None:
+    _validate_mutating_policy_spec(errors, obj)
 
 
-def mutating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _mutating_policy(errors, obj, conditions_too=_conditions_changed(obj, old))
+def validate_mutating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    _validate_mutating_policy_spec(errors, obj, conditions_too=_conditions_changed(obj, old))
 
 
-def mutating_binding_create(errors: ErrorList, obj: JSON) -> None:
-    _binding(errors, obj, _MUTABLE_OPERATIONS)
+def validate_mutating_binding(errors: ErrorList, obj: JSON) -> None:
+    _validate_binding(errors, obj, _MUTABLE_OPERATIONS)

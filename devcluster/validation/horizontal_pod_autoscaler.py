@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import path_segment
-from kubeloop.devcluster.validation.pod.containers import container_resource_name
+from kubeloop.devcluster.validation.pod.containers import validate_container_resource_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
@@ -21,11 +21,11 @@ _SOURCES = {
 _RAW_OR_SHARE = "may not set both a target raw value and a target utilization"
 
 
-def autoscaler_create(errors: ErrorList, obj: JSON) -> None:
-    _autoscaler(errors, obj.get("spec", {}), any_version=False)
+def validate_horizontal_pod_autoscaler(errors: ErrorList, obj: JSON) -> None:
+    _validate_autoscaler_spec(errors, obj.get("spec", {}), any_version=False)
 
 
-def _autoscaler(errors: ErrorList, spec: JSON, *, any_version: bool) -> None:
+def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, any_version: bool) -> None:
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if least is not None and least < 1:
         errors.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
@@ -35,33 +35,33 @@ def _autoscaler(errors: ErrorList, spec: JSON, *, any_version: bool) -> None:
         errors.invalid("spec.maxReplicas", most, "must be greater than or equal to 1")
     if least is not None and most < least:
         errors.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
-    _object_reference(errors, "spec.scaleTargetRef", spec.get("scaleTargetRef") or {}, any_version=any_version)
+    _validate_object_reference(errors, "spec.scaleTargetRef", spec.get("scaleTargetRef") or {}, any_version=any_version)
     metrics = spec.get("metrics") or ()
     for i, metric in enumerate(metrics):
-        _metric(errors, f"spec.metrics[{i}]", metric)
+        _validate_metric(errors, f"spec.metrics[{i}]", metric)
     if least == 0 and not any(each.get("type") in ("Object", "External") for each in metrics):
         told = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.forbidden("spec.metrics", told)
     behavior = spec.get("behavior") or {}
     for direction in ("scaleUp", "scaleDown"):
         if behavior.get(direction) is not None:
-            _scaling_rules(errors, f"spec.behavior.{direction}", behavior[direction])
+            _validate_scaling_rules(errors, f"spec.behavior.{direction}", behavior[direction])
 
 
-def autoscaler_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_horizontal_pod_autoscaler_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     if spec != before:
         version = (before.get("scaleTargetRef") or {}).get("apiVersion", "")
-        _autoscaler(errors, spec, any_version="/" not in version)
+        _validate_autoscaler_spec(errors, spec, any_version="/" not in version)
 
 
-def autoscaler_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     for name in ("currentReplicas", "desiredReplicas"):
         errors.not_negative(f"status.{name}", obj.get("status", {}).get(name))
 
 
-def _object_reference(errors: ErrorList, path: str, reference: JSON, *, any_version: bool) -> None:
+def _validate_object_reference(errors: ErrorList, path: str, reference: JSON, *, any_version: bool) -> None:
     for name in ("kind", "name"):
         text = reference.get(name, "")
         if text:
@@ -75,7 +75,7 @@ def _object_reference(errors: ErrorList, path: str, reference: JSON, *, any_vers
         errors.invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
 
 
-def _metric(errors: ErrorList, path: str, metric: JSON) -> None:
+def _validate_metric(errors: ErrorList, path: str, metric: JSON) -> None:
     kind = metric.get("type", "")
     if not kind:
         errors.required(f"{path}.type", "must specify a metric source type")
@@ -96,7 +96,7 @@ def _metric(errors: ErrorList, path: str, metric: JSON) -> None:
                 errors.forbidden(f"{path}.{name}", "must populate the given metric source only")
 
 
-def _identifier(errors: ErrorList, path: str, identifier: JSON) -> None:
+def _validate_identifier(errors: ErrorList, path: str, identifier: JSON) -> None:
     name = identifier.get("name", "")
     if name:
         errors.invalid_each(f"{path}.name", name, path_segment(name))
@@ -104,7 +104,7 @@ def _identifier(errors: ErrorList, path: str, identifier: JSON) -> None:
         errors.required(f"{path}.name", "must specify a metric name")
 
 
-def _target(errors: ErrorList, path: str, target: JSON) -> None:
+def _validate_target(errors: ErrorList, path: str, target: JSON) -> None:
     kind = target.get("type", "")
     if not kind:
         errors.required(f"{path}.type", "must specify a metric target type")
@@ -118,22 +118,22 @@ def _target(errors: ErrorList, path: str, target: JSON) -> None:
         errors.invalid(f"{path}.averageUtilization", share, "must be greater than 0")
 
 
-def _metric_and_target(errors: ErrorList, path: str, source: JSON) -> JSON:
+def _validate_metric_and_target(errors: ErrorList, path: str, source: JSON) -> JSON:
     target: JSON = source.get("target") or {}
-    _identifier(errors, f"{path}.metric", source.get("metric") or {})
-    _target(errors, f"{path}.target", target)
+    _validate_identifier(errors, f"{path}.metric", source.get("metric") or {})
+    _validate_target(errors, f"{path}.target", target)
     return target
 
 
-def _object(errors: ErrorList, path: str, source: JSON) -> None:
-    _object_reference(errors, f"{path}.describedObject", source.get("describedObject") or {}, any_version=True)
-    target = _metric_and_target(errors, path, source)
+def _validate_object_metric(errors: ErrorList, path: str, source: JSON) -> None:
+    _validate_object_reference(errors, f"{path}.describedObject", source.get("describedObject") or {}, any_version=True)
+    target = _validate_metric_and_target(errors, path, source)
     if "value" not in target and "averageValue" not in target:
         errors.required(f"{path}.target.averageValue", "must set either a target value or averageValue")
 
 
-def _external(errors: ErrorList, path: str, source: JSON) -> None:
-    target = _metric_and_target(errors, path, source)
+def _validate_external_metric(errors: ErrorList, path: str, source: JSON) -> None:
+    target = _validate_metric_and_target(errors, path, source)
     if "value" not in target and "averageValue" not in target:
         told = "must set either a target value for metric or a per-pod target"
         errors.required(f"{path}.target.averageValue", told)
@@ -141,33 +141,33 @@ def _external(errors: ErrorList, path: str, source: JSON) -> None:
         errors.forbidden(f"{path}.target.value", "may not set both a target value for metric and a per-pod target")
 
 
-def _pods(errors: ErrorList, path: str, source: JSON) -> None:
-    target = _metric_and_target(errors, path, source)
+def _validate_pods_metric(errors: ErrorList, path: str, source: JSON) -> None:
+    target = _validate_metric_and_target(errors, path, source)
     if "averageValue" not in target:
         errors.required(f"{path}.target.averageValue", "must specify a positive target averageValue")
 
 
-def _resource(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_resource_metric(errors: ErrorList, path: str, source: JSON) -> None:
     if not source.get("name"):
         errors.required(f"{path}.name", "must specify a resource name")
-    _share_or_value(errors, f"{path}.target", source.get("target") or {})
+    _validate_share_or_value(errors, f"{path}.target", source.get("target") or {})
 
 
-def _container_resource(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_container_resource_metric(errors: ErrorList, path: str, source: JSON) -> None:
     name, container = source.get("name", ""), source.get("container", "")
     if name:
-        container_resource_name(errors, f"{path}.name", name)
+        validate_container_resource_name(errors, f"{path}.name", name)
     else:
         errors.required(f"{path}.name", "must specify a resource name")
     if container:
         errors.invalid_each(f"{path}.container", container, dns_label(container))
     else:
         errors.required(f"{path}.container", "must specify a container")
-    _share_or_value(errors, f"{path}.target", source.get("target") or {})
+    _validate_share_or_value(errors, f"{path}.target", source.get("target") or {})
 
 
-def _share_or_value(errors: ErrorList, path: str, target: JSON) -> None:
-    _target(errors, path, target)
+def _validate_share_or_value(errors: ErrorList, path: str, target: JSON) -> None:
+    _validate_target(errors, path, target)
     if "averageUtilization" not in target and "averageValue" not in target:
         errors.required(f"{path}.averageUtilization", "must set either a target raw value or a target utilization")
     if "averageUtilization" in target and "averageValue" in target:
@@ -175,15 +175,15 @@ def _share_or_value(errors: ErrorList, path: str, target: JSON) -> None:
 
 
 _SOURCE_RULES: dict[str, Callable[[ErrorList, str, JSON], None]] = {
-    "object": _object,
-    "external": _external,
-    "pods": _pods,
-    "resource": _resource,
-    "containerResource": _container_resource,
+    "object": _validate_object_metric,
+    "external": _validate_external_metric,
+    "pods": _validate_pods_metric,
+    "resource": _validate_resource_metric,
+    "containerResource": _validate_container_resource_metric,
 }
 
 
-def _scaling_rules(errors: ErrorList, path: str, rules: JSON) -> None:
+def _validate_scaling_rules(errors: ErrorList, path: str, rules: JSON) -> None:
     seconds, selection, policies = (
         rules.get(name) for name in ("stabilizationWindowSeconds", "selectPolicy", "policies")
     )

@@ -49,11 +49,11 @@ Create = Callable[[ErrorList, JSON], None]
 Update = Callable[[ErrorList, JSON, JSON], None]
 
 
-def _nothing(errors: ErrorList, obj: JSON) -> None:
+def _accept_create(errors: ErrorList, obj: JSON) -> None:
     del errors, obj
 
 
-def _no_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def _accept_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del errors, obj, old
 
 
@@ -62,7 +62,7 @@ def _no_warnings(obj: JSON, old: JSON | None) -> list[str]:
     return []
 
 
-def _again(create: Create) -> Update:
+def _update_as_create(create: Create) -> Update:
     """An update that is looked at like a new object."""
 
     def update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -82,12 +82,12 @@ class Rule:
     """
 
     name: NameCheck = dns_subdomain
-    create: Create = _nothing
-    update: Update = _no_update
-    status: Update = _no_update
-    finalize: Update = _no_update
-    ephemeral: Update = _no_update
-    resize: Update = _no_update
+    create: Create = _accept_create
+    update: Update = _accept_update
+    status: Update = _accept_update
+    finalize: Update = _accept_update
+    ephemeral: Update = _accept_update
+    resize: Update = _accept_update
     warnings: Callable[[JSON, JSON | None], list[str]] = _no_warnings
     core: bool = True
     own_metadata: bool = True
@@ -100,187 +100,229 @@ _ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
 
 RULES: dict[tuple[str, str], Rule] = {
     ("", "Pod"): Rule(
-        create=pod_spec.pod_create,
-        update=pod_update.pod_update,
-        status=pod_status.pod_status_update,
-        ephemeral=pod_subresources.ephemeral_containers_update,
-        resize=pod_subresources.resize,
+        create=pod_spec.validate_pod,
+        update=pod_update.validate_pod_update,
+        status=pod_status.validate_pod_status_update,
+        ephemeral=pod_subresources.validate_ephemeral_containers_update,
+        resize=pod_subresources.validate_pod_resize,
         parts="uws",
     ),
-    ("", "PodTemplate"): Rule(create=pod_template.pod_template_create, update=pod_template.pod_template_update),
-    ("", "Node"): Rule(create=node.node_create, update=node.node_update, status=node.node_status_update, parts="wus"),
+    ("", "PodTemplate"): Rule(
+        create=pod_template.validate_pod_template, update=pod_template.validate_pod_template_update
+    ),
+    ("", "Node"): Rule(
+        create=node.validate_node,
+        update=node.validate_node_update,
+        status=node.validate_node_status_update,
+        parts="wus",
+    ),
     ("", "Namespace"): Rule(
         name=dns_label,
-        create=namespace.namespace_create,
-        status=namespace.namespace_status_update,
-        finalize=namespace.namespace_finalize_update,
+        create=namespace.validate_namespace,
+        status=namespace.validate_namespace_status_update,
+        finalize=namespace.validate_namespace_finalize_update,
         parts="wus",
     ),
     ("", "Service"): Rule(
         name=dns_label,
-        create=service.service_create,
-        update=service.service_update,
-        status=service.service_status_update,
+        create=service.validate_service,
+        update=service.validate_service_update,
+        status=service.validate_service_status_update,
     ),
     ("", "ReplicationController"): Rule(
         name=long_name,
-        create=replication_controller.replication_controller_create,
-        update=replication_controller.replication_controller_update,
-        status=replicaset.replica_set_status,
+        create=replication_controller.validate_replication_controller,
+        update=replication_controller.validate_replication_controller_update,
+        status=replicaset.validate_replica_set_status_update,
     ),
     ("", "ConfigMap"): Rule(
-        create=configmap_secret.config_map_create, update=configmap_secret.config_map_update, parts="usw"
+        create=configmap_secret.validate_config_map, update=configmap_secret.validate_config_map_update, parts="usw"
     ),
-    ("", "Secret"): Rule(create=configmap_secret.secret_create, update=configmap_secret.secret_update, parts="usw"),
+    ("", "Secret"): Rule(
+        create=configmap_secret.validate_secret, update=configmap_secret.validate_secret_update, parts="usw"
+    ),
     ("", "ServiceAccount"): Rule(parts="uws"),
     ("", "PersistentVolume"): Rule(
-        create=persistent_volume.volume_create, update=persistent_volume.volume_update, parts="s"
+        create=persistent_volume.validate_persistent_volume,
+        update=persistent_volume.validate_persistent_volume_update,
+        parts="s",
     ),
     ("", "PersistentVolumeClaim"): Rule(
-        create=persistent_volume_claim.claim_create,
-        update=persistent_volume_claim.claim_update,
-        status=persistent_volume_claim.claim_status_update,
+        create=persistent_volume_claim.validate_persistent_volume_claim,
+        update=persistent_volume_claim.validate_persistent_volume_claim_update,
+        status=persistent_volume_claim.validate_persistent_volume_claim_status_update,
         parts="uws",
     ),
     ("", "LimitRange"): Rule(
-        create=limit_range.limit_range_create, update=_again(limit_range.limit_range_create), parts="ws"
+        create=limit_range.validate_limit_range, update=_update_as_create(limit_range.validate_limit_range), parts="ws"
     ),
     ("", "ResourceQuota"): Rule(
-        create=resource_quota.quota_create,
-        update=resource_quota.quota_update,
-        status=resource_quota.quota_status_update,
+        create=resource_quota.validate_resource_quota,
+        update=resource_quota.validate_resource_quota_update,
+        status=resource_quota.validate_resource_quota_status_update,
     ),
     ("", "Event"): Rule(
-        create=event.event_create, update=event.event_update, core=False, own_metadata=False, parts="s"
+        create=event.validate_event, update=event.validate_event_update, core=False, own_metadata=False, parts="s"
     ),
     ("events.k8s.io", "Event"): Rule(
-        create=event.new_event_create, update=event.new_event_update, core=False, own_metadata=False
+        create=event.validate_events_v1_event,
+        update=event.validate_events_v1_event_update,
+        core=False,
+        own_metadata=False,
     ),
     ("apps", "Deployment"): Rule(
-        create=deployment.deployment_create, update=deployment.deployment_update, status=deployment.deployment_status
+        create=deployment.validate_deployment,
+        update=deployment.validate_deployment_update,
+        status=deployment.validate_deployment_status_update,
     ),
     ("apps", "ReplicaSet"): Rule(
-        create=replicaset.replica_set_create,
-        update=replicaset.replica_set_update,
-        status=replicaset.replica_set_status,
+        create=replicaset.validate_replica_set,
+        update=replicaset.validate_replica_set_update,
+        status=replicaset.validate_replica_set_status_update,
     ),
     ("apps", "StatefulSet"): Rule(
         name=dns_label,
-        create=statefulset.stateful_set_create,
-        update=statefulset.stateful_set_update,
-        status=statefulset.stateful_set_status,
+        create=statefulset.validate_stateful_set,
+        update=statefulset.validate_stateful_set_update,
+        status=statefulset.validate_stateful_set_status_update,
     ),
     ("apps", "DaemonSet"): Rule(
-        create=daemonset.daemon_set_create,
-        update=daemonset.daemon_set_update,
-        status=daemonset.daemon_set_status,
+        create=daemonset.validate_daemon_set,
+        update=daemonset.validate_daemon_set_update,
+        status=daemonset.validate_daemon_set_status_update,
     ),
     ("apps", "ControllerRevision"): Rule(
-        create=controller_revision.revision_create, update=controller_revision.revision_update, parts="uws"
+        create=controller_revision.validate_controller_revision,
+        update=controller_revision.validate_controller_revision_update,
+        parts="uws",
     ),
     ("batch", "Job"): Rule(
-        create=job.job_create, update=job.job_update, status=job_status.job_status_update, parts="wus"
+        create=job.validate_job,
+        update=job.validate_job_update,
+        status=job_status.validate_job_status_update,
+        parts="wus",
     ),
-    ("batch", "CronJob"): Rule(create=cronjob.cron_job_create, update=cronjob.cron_job_update, status_parts=""),
+    ("batch", "CronJob"): Rule(
+        create=cronjob.validate_cron_job, update=cronjob.validate_cron_job_update, status_parts=""
+    ),
     ("policy", "PodDisruptionBudget"): Rule(
-        create=pod_disruption_budget.disruption_budget_create,
-        update=pod_disruption_budget.disruption_budget_update,
-        status=pod_disruption_budget.disruption_budget_status,
+        create=pod_disruption_budget.validate_pod_disruption_budget,
+        update=pod_disruption_budget.validate_pod_disruption_budget_update,
+        status=pod_disruption_budget.validate_pod_disruption_budget_status_update,
         own_metadata=False,
         parts="s",
         status_parts="s",
     ),
-    ("coordination.k8s.io", "Lease"): Rule(create=lease.lease_create, update=lease.lease_update, core=False),
+    ("coordination.k8s.io", "Lease"): Rule(create=lease.validate_lease, update=lease.validate_lease_update, core=False),
     ("scheduling.k8s.io", "PriorityClass"): Rule(
-        create=priority_class.priority_class_create, update=priority_class.priority_class_update
+        create=priority_class.validate_priority_class, update=priority_class.validate_priority_class_update
     ),
     ("storage.k8s.io", "StorageClass"): Rule(
-        create=storage_class.storage_class_create, update=storage_class.storage_class_update, parts="wus"
+        create=storage_class.validate_storage_class, update=storage_class.validate_storage_class_update, parts="wus"
     ),
-    ("", "Endpoints"): Rule(create=endpoints.endpoints_create, update=endpoints.endpoints_update, parts="uws"),
+    ("", "Endpoints"): Rule(
+        create=endpoints.validate_endpoints, update=endpoints.validate_endpoints_update, parts="uws"
+    ),
     ("discovery.k8s.io", "EndpointSlice"): Rule(
-        create=endpoint_slice.endpoint_slice_create, update=endpoint_slice.endpoint_slice_update, parts="ws"
+        create=endpoint_slice.validate_endpoint_slice, update=endpoint_slice.validate_endpoint_slice_update, parts="ws"
     ),
     ("networking.k8s.io", "Ingress"): Rule(
-        create=ingress.ingress_create, update=ingress.ingress_update, status=ingress.ingress_status, parts="uws"
+        create=ingress.validate_ingress,
+        update=ingress.validate_ingress_update,
+        status=ingress.validate_ingress_status_update,
+        parts="uws",
     ),
     ("networking.k8s.io", "IngressClass"): Rule(
-        create=ingress.ingress_class_create, update=ingress.ingress_class_update, parts="usw"
+        create=ingress.validate_ingress_class, update=ingress.validate_ingress_class_update, parts="usw"
     ),
     ("networking.k8s.io", "NetworkPolicy"): Rule(
-        create=network_policy.network_policy_create, update=network_policy.network_policy_update
+        create=network_policy.validate_network_policy, update=network_policy.validate_network_policy_update
     ),
     ("networking.k8s.io", "IPAddress"): Rule(
         name=ip_address.ip_address_name,
-        create=ip_address.ip_address_create,
-        update=ip_address.ip_address_update,
+        create=ip_address.validate_ip_address,
+        update=ip_address.validate_ip_address_update,
         parts="wus",
     ),
     ("networking.k8s.io", "ServiceCIDR"): Rule(
-        create=service_cidr.service_cidr_create, update=service_cidr.service_cidr_update
+        create=service_cidr.validate_service_cidr, update=service_cidr.validate_service_cidr_update
     ),
     ("autoscaling", "HorizontalPodAutoscaler"): Rule(
-        create=horizontal_pod_autoscaler.autoscaler_create,
-        update=horizontal_pod_autoscaler.autoscaler_update,
-        status=horizontal_pod_autoscaler.autoscaler_status,
+        create=horizontal_pod_autoscaler.validate_horizontal_pod_autoscaler,
+        update=horizontal_pod_autoscaler.validate_horizontal_pod_autoscaler_update,
+        status=horizontal_pod_autoscaler.validate_horizontal_pod_autoscaler_status_update,
     ),
     ("node.k8s.io", "RuntimeClass"): Rule(
-        create=runtime_class.runtime_class_create, update=runtime_class.runtime_class_update, core=False, parts="wsu"
+        create=runtime_class.validate_runtime_class,
+        update=runtime_class.validate_runtime_class_update,
+        core=False,
+        parts="wsu",
     ),
     ("storage.k8s.io", "VolumeAttachment"): Rule(
-        create=volume_attachment.attachment_create,
-        update=volume_attachment.attachment_update,
-        status=volume_attachment.attachment_status,
+        create=volume_attachment.validate_volume_attachment,
+        update=volume_attachment.validate_volume_attachment_update,
+        status=volume_attachment.validate_volume_attachment_status_update,
         parts="ws",
         status_parts="ws",
     ),
-    ("storage.k8s.io", "CSINode"): Rule(create=csi_node.csi_node_create, update=csi_node.csi_node_update, parts="ws"),
-    ("storage.k8s.io", "CSIDriver"): Rule(create=csi_driver.csi_driver_create, update=csi_driver.csi_driver_update),
+    ("storage.k8s.io", "CSINode"): Rule(
+        create=csi_node.validate_csi_node, update=csi_node.validate_csi_node_update, parts="ws"
+    ),
+    ("storage.k8s.io", "CSIDriver"): Rule(
+        create=csi_driver.validate_csi_driver, update=csi_driver.validate_csi_driver_update
+    ),
     ("storage.k8s.io", "CSIStorageCapacity"): Rule(
-        create=csi_storage_capacity.capacity_create, update=csi_storage_capacity.capacity_update, parts="wsu"
+        create=csi_storage_capacity.validate_csi_storage_capacity,
+        update=csi_storage_capacity.validate_csi_storage_capacity_update,
+        parts="wsu",
     ),
     ("storage.k8s.io", "VolumeAttributesClass"): Rule(
-        create=volume_attributes_class.attributes_class_create,
-        update=volume_attributes_class.attributes_class_update,
+        create=volume_attributes_class.validate_volume_attributes_class,
+        update=volume_attributes_class.validate_volume_attributes_class_update,
         parts="usw",
     ),
     (_ADMISSION, "MutatingAdmissionPolicy"): Rule(
-        create=admission_policies.mutating_policy_create,
-        update=admission_policies.mutating_policy_update,
+        create=admission_policies.validate_mutating_policy,
+        update=admission_policies.validate_mutating_policy_update,
         core=False,
         parts="ws",
     ),
     (_ADMISSION, "MutatingAdmissionPolicyBinding"): Rule(
-        create=admission_policies.mutating_binding_create,
-        update=_again(admission_policies.mutating_binding_create),
+        create=admission_policies.validate_mutating_binding,
+        update=_update_as_create(admission_policies.validate_mutating_binding),
         core=False,
         parts="ws",
     ),
     (_ADMISSION, "ValidatingAdmissionPolicy"): Rule(
-        create=admission_policies.validating_policy_create,
-        update=admission_policies.validating_policy_update,
-        status=admission_policies.validating_policy_status,
+        create=admission_policies.validate_validating_policy,
+        update=admission_policies.validate_validating_policy_update,
+        status=admission_policies.validate_validating_policy_status_update,
         core=False,
         parts="ws",
         status_parts="s",
     ),
     (_ADMISSION, "ValidatingAdmissionPolicyBinding"): Rule(
-        create=admission_policies.validating_binding_create,
-        update=_again(admission_policies.validating_binding_create),
+        create=admission_policies.validate_validating_binding,
+        update=_update_as_create(admission_policies.validate_validating_binding),
         core=False,
         parts="ws",
     ),
-    (_RBAC, "Role"): Rule(name=path_segment, create=rbac.role_create, update=_again(rbac.role_create), parts="wsu"),
+    (_RBAC, "Role"): Rule(
+        name=path_segment, create=rbac.validate_role, update=_update_as_create(rbac.validate_role), parts="wsu"
+    ),
     (_RBAC, "ClusterRole"): Rule(
-        name=path_segment, create=rbac.cluster_role_create, update=_again(rbac.cluster_role_create), parts="wsu"
+        name=path_segment,
+        create=rbac.validate_cluster_role,
+        update=_update_as_create(rbac.validate_cluster_role),
+        parts="wsu",
     ),
     (_RBAC, "RoleBinding"): Rule(
-        name=path_segment, create=rbac.role_binding_create, update=rbac.role_binding_update, parts="wsu"
+        name=path_segment, create=rbac.validate_role_binding, update=rbac.validate_role_binding_update, parts="wsu"
     ),
     (_RBAC, "ClusterRoleBinding"): Rule(
         name=path_segment,
-        create=rbac.cluster_role_binding_create,
-        update=rbac.cluster_role_binding_update,
+        create=rbac.validate_cluster_role_binding,
+        update=rbac.validate_cluster_role_binding_update,
         parts="wsu",
     ),
 }

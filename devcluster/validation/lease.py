@@ -6,7 +6,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 
-def lease_create(errors: ErrorList, obj: JSON) -> None:
+def validate_lease(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
     seconds = spec.get("leaseDurationSeconds")
     if seconds is not None and seconds <= 0:
@@ -14,6 +14,6 @@ def lease_create(errors: ErrorList, obj: JSON) -> None:
     errors.not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
 
 
-def lease_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_lease_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
-    lease_create(errors, obj)
+    validate_lease(errors, obj)

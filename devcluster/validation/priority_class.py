@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.pod.scheduling import preemption_policy
+from kubeloop.devcluster.validation.pod.scheduling import validate_preemption_policy
 from kubeloop.kube.json_object import JSON
 
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -11,7 +11,7 @@ SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
-def priority_class_create(errors: ErrorList, obj: JSON) -> None:
+def validate_priority_class(errors: ErrorList, obj: JSON) -> None:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in SYSTEM_CLASSES:
@@ -27,10 +27,10 @@ def priority_class_create(errors: ErrorList, obj: JSON) -> None:
             errors.forbidden("metadata.name", told)
     elif value > _HIGHEST_USER_PRIORITY:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
-    preemption_policy(errors, "preemptionPolicy", obj.get("preemptionPolicy"))
+    validate_preemption_policy(errors, "preemptionPolicy", obj.get("preemptionPolicy"))
 
 
-def priority_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_priority_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj.get("value", 0) != old.get("value", 0):
         errors.forbidden("value", "may not be changed in an update.")
     errors.immutable("preemptionPolicy", obj.get("preemptionPolicy"), old.get("preemptionPolicy"))

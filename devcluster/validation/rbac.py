@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, label_selector
+from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, validate_label_selector
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
 
 
-def role_create(errors: ErrorList, obj: JSON) -> None:
-    _rules(errors, obj, namespaced=True)
+def validate_role(errors: ErrorList, obj: JSON) -> None:
+    _validate_rules(errors, obj, namespaced=True)
 
 
-def cluster_role_create(errors: ErrorList, obj: JSON) -> None:
-    _rules(errors, obj, namespaced=False)
+def validate_cluster_role(errors: ErrorList, obj: JSON) -> None:
+    _validate_rules(errors, obj, namespaced=False)
     aggregation = obj.get("aggregationRule")
     if aggregation is not None:
         selectors = aggregation.get("clusterRoleSelectors", ())
@@ -24,7 +24,7 @@ def cluster_role_create(errors: ErrorList, obj: JSON) -> None:
             errors.required("aggregationRule.clusterRoleSelectors", f"{_SELECTORS} if aggregationRule is non-nil")
         for i, each in enumerate(selectors):
             where = f"aggregationRule.clusterRoleSelectors[{i}]"
-            label_selector(errors, where, each)
+            validate_label_selector(errors, where, each)
             if not is_valid_selector(each):
                 errors.invalid(where, None, "invalid label selector.")
 
@@ -32,7 +32,7 @@ def cluster_role_create(errors: ErrorList, obj: JSON) -> None:
 _SELECTORS = "at least one clusterRoleSelector required"
 
 
-def _rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
+def _validate_rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
     """Source: rbac validation.ValidatePolicyRule."""
     for i, rule in enumerate(obj.get("rules") or ()):
         where = f"rules[{i}]"
@@ -53,18 +53,18 @@ def _rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
             errors.required(f"{where}.resources", "resource rules must supply at least one resource")
 
 
-def role_binding_create(errors: ErrorList, obj: JSON) -> None:
-    _binding(errors, obj, ("Role", "ClusterRole"))
+def validate_role_binding(errors: ErrorList, obj: JSON) -> None:
+    _validate_binding(errors, obj, ("Role", "ClusterRole"))
 
 
-def cluster_role_binding_create(errors: ErrorList, obj: JSON) -> None:
-    _binding(errors, obj, ("ClusterRole",))
+def validate_cluster_role_binding(errors: ErrorList, obj: JSON) -> None:
+    _validate_binding(errors, obj, ("ClusterRole",))
 
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def _binding(errors: ErrorList, obj: JSON, kinds: Sequence[str]) -> None:
+def _validate_binding(errors: ErrorList, obj: JSON, kinds: Sequence[str]) -> None:
     reference = obj.get("roleRef", {})
     if reference.get("apiGroup", "") != _RBAC:
         errors.not_supported("roleRef.apiGroup", reference.get("apiGroup", ""), (_RBAC,))
@@ -75,10 +75,10 @@ def _binding(errors: ErrorList, obj: JSON, kinds: Sequence[str]) -> None:
     else:
         errors.required("roleRef.name")
     for i, subject in enumerate(obj.get("subjects", ())):
-        _subject(errors, f"subjects[{i}]", subject, namespaced=len(kinds) > 1)
+        _validate_subject(errors, f"subjects[{i}]", subject, namespaced=len(kinds) > 1)
 
 
-def _subject(errors: ErrorList, where: str, subject: JSON, *, namespaced: bool) -> None:
+def _validate_subject(errors: ErrorList, where: str, subject: JSON, *, namespaced: bool) -> None:
     name, kind, group = (subject.get(each, "") for each in ("name", "kind", "apiGroup"))
     if not name:
         errors.required(f"{where}.name")
@@ -96,16 +96,16 @@ def _subject(errors: ErrorList, where: str, subject: JSON, *, namespaced: bool) 
         errors.not_supported(f"{where}.kind", kind, ("ServiceAccount", "User", "Group"))
 
 
-def role_binding_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    role_binding_create(errors, obj)
-    _same_role(errors, obj, old)
+def validate_role_binding_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_role_binding(errors, obj)
+    _validate_same_role(errors, obj, old)
 
 
-def cluster_role_binding_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    cluster_role_binding_create(errors, obj)
-    _same_role(errors, obj, old)
+def validate_cluster_role_binding_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_cluster_role_binding(errors, obj)
+    _validate_same_role(errors, obj, old)
 
 
-def _same_role(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def _validate_same_role(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj.get("roleRef") != old.get("roleRef"):
         errors.invalid("roleRef", obj.get("roleRef"), "cannot change roleRef", "rbac/v1.RoleRef")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import labels
-from kubeloop.devcluster.validation.pod.containers import resource_requirements
-from kubeloop.devcluster.validation.pod.scheduling import tolerations
+from kubeloop.devcluster.validation.common.field_checks import validate_labels
+from kubeloop.devcluster.validation.pod.containers import validate_resource_requirements
+from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
 from kubeloop.kube.json_object import JSON
 
 
-def runtime_class_create(errors: ErrorList, obj: JSON) -> None:
+def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:
     handler, scheduling = obj.get("handler", ""), obj.get("scheduling") or {}
     if handler:
         errors.invalid_each("handler", handler, dns_label(handler))
     else:
         errors.required("handler")
     if obj.get("overhead") is not None:
-        resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
-    labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))
+        validate_resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
+    validate_labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))
     given = scheduling.get("tolerations", ())
-    tolerations(errors, "scheduling.tolerations", given)
+    validate_tolerations(errors, "scheduling.tolerations", given)
     seen = set()
     for i, each in enumerate(given):
         key = tuple(each.get(name, "") for name in ("key", "operator", "value", "effect"))
@@ -29,6 +29,6 @@ def runtime_class_create(errors: ErrorList, obj: JSON) -> None:
         seen.add(key)
 
 
-def runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    runtime_class_create(errors, obj)
+def validate_runtime_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_runtime_class(errors, obj)
     errors.immutable("handler", obj.get("handler", ""), old.get("handler", ""))

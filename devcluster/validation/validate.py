@@ -8,13 +8,13 @@ from typing import Any
 from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
-    kube_finalizers,
-    managed_fields,
-    object_meta,
-    object_meta_update,
     path_segment,
+    validate_core_finalizers,
+    validate_managed_fields,
+    validate_object_meta,
+    validate_object_meta_update,
 )
-from kubeloop.devcluster.validation.common.required_fields import required_fields
+from kubeloop.devcluster.validation.common.required_fields import validate_required_fields
 from kubeloop.devcluster.validation.kind_validators import RULES, SIMPLE, Rule, Update
 from kubeloop.devcluster.validation.pod.pod_subresources import refused
 from kubeloop.kube import schema
@@ -29,14 +29,14 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     errors, rule = ErrorList(), RULES.get((resource.group, resource.kind), SIMPLE)
     metadata = obj["metadata"]
     if rule.own_metadata:
-        object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
+        validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
         if rule.core and "finalizers" in metadata:
-            kube_finalizers(errors, metadata)
+            validate_core_finalizers(errors, metadata)
     rule.create(errors, obj)
     if rule is SIMPLE:
-        _required(errors, resource, obj)
+        _validate_required(errors, resource, obj)
     if not errors and not rule.own_metadata:
-        object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
+        validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     elif not errors and (wrong := path_segment(metadata.get("name", ""))):
         errors.invalid_each("metadata.name", metadata["name"], wrong)
     return errors
@@ -54,7 +54,7 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     if not subresource:
         rule.update(found, obj, old)
         if rule is SIMPLE:
-            _required(found, resource, obj)
+            _validate_required(found, resource, obj)
     elif subresource == "status":
         rule.status(found, obj, old)
     elif subresource in _PARTS:
@@ -64,8 +64,8 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     if all(metadata.get(name) == before.get(name) for name in _CHECKED) and not _wrong_owners(metadata):
         return found
     errors = ErrorList()
-    object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
-    object_meta_update(errors, metadata, before)
+    validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
+    validate_object_meta_update(errors, metadata, before)
     parts = rule.parts
     if subresource:
         again = subresource in ("resize", "ephemeralcontainers")
@@ -75,11 +75,11 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
             errors += found
             continue
         if part == "u":
-            object_meta_update(errors, metadata, before)
+            validate_object_meta_update(errors, metadata, before)
         else:
-            object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
+            validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
         if rule.core and "finalizers" in metadata:
-            kube_finalizers(errors, metadata)
+            validate_core_finalizers(errors, metadata)
     return errors
 
 
@@ -90,14 +90,14 @@ def rule_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[
 
 def _wrong_owners(metadata: JSON) -> ErrorList:
     errors = ErrorList()
-    managed_fields(errors, metadata.get("managedFields", ()), "metadata.managedFields")
+    validate_managed_fields(errors, metadata.get("managedFields", ()), "metadata.managedFields")
     return errors
 
 
-def _required(errors: ErrorList, resource: Resource[Any], obj: JSON) -> None:
+def _validate_required(errors: ErrorList, resource: Resource[Any], obj: JSON) -> None:
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is not None:
-        required_fields(errors, struct, obj)
+        validate_required_fields(errors, struct, obj)
 
 
 _PARTS: dict[str, Callable[[Rule], Update]] = {

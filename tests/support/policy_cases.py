@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from kubeloop.devcluster.validation.admission_policies import validating_policy_create
+from kubeloop.devcluster.validation.admission_policies import validate_validating_policy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from support.custom_resource_requests import Step
 from support.sequences import step as sequence_step
@@ -59,7 +59,7 @@ def _written_out(case: JSON) -> JSON:
         expression = f"request.name != 'e{len(validations)}' || dyn({each}) == 'never'"
         validation = {"expression": expression, "messageExpression": f"'%s'.format([{each}])"}
         wrong = ErrorList()
-        validating_policy_create(wrong, _policy("", "p", {"validations": [validation]}))
+        validate_validating_policy(wrong, _policy("", "p", {"validations": [validation]}))
         is_valid = all(cause["field"].startswith(("spec.matchConstraints", "spec.failurePolicy")) for cause in wrong)
         (validations if is_valid else refused).append(validation)
     spec = {"matchConstraints": {"resourceRules": [case["rule"]]}, "validations": validations}

@@ -9,7 +9,7 @@ from kubeloop.devcluster.validation.common.error_list import IMMUTABLE, ErrorLis
 from kubeloop.kube.json_object import JSON
 
 
-def revision_create(errors: ErrorList, obj: JSON) -> None:
+def validate_controller_revision(errors: ErrorList, obj: JSON) -> None:
     errors.not_negative("revision", obj.get("revision"))
     if obj.get("data") is None:
         errors.required("data", "data is mandatory")
@@ -17,7 +17,7 @@ def revision_create(errors: ErrorList, obj: JSON) -> None:
         errors.required("data", "data must be a valid JSON object")
 
 
-def revision_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_controller_revision_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     errors.not_negative("revision", obj.get("revision"))
     data, before = obj.get("data"), old.get("data")
     if not is_same_data(data, before):

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.apps.workload_status import collision_count
+from kubeloop.devcluster.validation.apps.workload_status import validate_collision_count
 from kubeloop.devcluster.validation.apps.workload_template import (
     LABEL_SELECTOR,
     SELECTOR_MISMATCH,
-    restart_policy_always,
+    validate_restart_policy_always,
 )
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
     is_zero_int_or_percent,
-    label_selector,
-    not_more_than_100_percent,
-    positive_int_or_percent,
     selector_matches,
+    validate_at_most_100_percent,
+    validate_label_selector,
+    validate_positive_int_or_percent,
 )
-from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
+from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.kube.json_object import JSON
 
 
-def daemon_set_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+def validate_daemon_set(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector"), spec.get("template", {})
-    label_selector(errors, "spec.selector", selector)
+    validate_label_selector(errors, "spec.selector", selector)
     found = template.get("metadata", {}).get("labels")
     if is_valid_selector(selector) and selector != {} and not selector_matches(selector, found or {}):
         errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
         errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", LABEL_SELECTOR)
-    pod_template_spec(errors, "spec.template", template, template_before(old))
-    restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
+    validate_pod_template_spec(errors, "spec.template", template, template_before(old))
+    validate_restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "DaemonSet")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
-    _daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
+    _validate_daemon_set_strategy(errors, "spec.updateStrategy", spec.get("updateStrategy", {}))
     errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
 
 
-def _daemon_set_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
+def _validate_daemon_set_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     if kind == "OnDelete":
         return
@@ -49,7 +49,7 @@ def _daemon_set_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
         errors.required(where)
         return
     unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    for check in (positive_int_or_percent, not_more_than_100_percent):
+    for check in (validate_positive_int_or_percent, validate_at_most_100_percent):
         check(errors, f"{where}.maxUnavailable", unavailable)
         check(errors, f"{where}.maxSurge", surge)
     if not is_zero_int_or_percent(unavailable) and not is_zero_int_or_percent(surge):
@@ -58,16 +58,16 @@ def _daemon_set_strategy(errors: ErrorList, path: str, strategy: JSON) -> None:
         errors.required(f"{where}.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
-def daemon_set_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_daemon_set_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady",
                  "observedGeneration", "updatedNumberScheduled", "numberAvailable", "numberUnavailable",
                  "collisionCount"):  # fmt: skip
         errors.not_negative(f"status.{name}", status.get(name))
-    collision_count(errors, obj, old)
+    validate_collision_count(errors, obj, old)
 
 
-def daemon_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_daemon_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
         errors.immutable("spec.selector", obj["spec"].get("selector"), old["spec"].get("selector"), LABEL_SELECTOR)
-        daemon_set_create(errors, obj, old)
+        validate_daemon_set(errors, obj, old)

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label
-from kubeloop.devcluster.validation.apps.workload_status import collision_count, replica_counts
-from kubeloop.devcluster.validation.apps.workload_template import LABEL_SELECTOR, SELECTOR_MISMATCH, workload_selector
+from kubeloop.devcluster.validation.apps.workload_status import validate_collision_count, validate_replica_counts
+from kubeloop.devcluster.validation.apps.workload_template import (
+    LABEL_SELECTOR,
+    SELECTOR_MISMATCH,
+    validate_workload_selector,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
     is_valid_selector,
     is_zero_int_or_percent,
-    not_more_than_100_percent,
-    positive_int_or_percent,
     selector_matches,
+    validate_at_most_100_percent,
+    validate_positive_int_or_percent,
 )
-from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import claim_spec
-from kubeloop.devcluster.validation.pod.pod_spec import pod_template_metadata, pod_template_spec
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import validate_claim_spec
+from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_template_metadata, validate_pod_template_spec
 from kubeloop.kube.json_object import JSON
 
 
-def stateful_set_create(errors: ErrorList, obj: JSON) -> None:
-    _stateful_set(errors, obj["spec"])
+def validate_stateful_set(errors: ErrorList, obj: JSON) -> None:
+    _validate_stateful_set_spec(errors, obj["spec"])
 
 
-def _stateful_set(errors: ErrorList, spec: JSON, old: JSON | None = None, *, templates: bool = True) -> None:
+def _validate_stateful_set_spec(
+    errors: ErrorList, spec: JSON, old: JSON | None = None, *, templates: bool = True
+) -> None:
     """A StatefulSet's spec. old: the one before an update. templates: look at the pod template, too."""
     new = old is None
     policy = spec.get("podManagementPolicy", "")
@@ -41,15 +47,15 @@ def _stateful_set(errors: ErrorList, spec: JSON, old: JSON | None = None, *, tem
                 "spec.updateStrategy.rollingUpdate", rolling, wrong, "apps/v1.RollingUpdateStatefulSetStrategy"
             )
     elif kind == "RollingUpdate":
-        _stateful_rolling_update(errors, "spec.updateStrategy.rollingUpdate", rolling or {})
+        _validate_rolling_update(errors, "spec.updateStrategy.rollingUpdate", rolling or {})
     elif not kind:
         errors.required("spec.updateStrategy")
     else:
         wrong = "must be 'RollingUpdate' or 'OnDelete'"
         errors.invalid("spec.updateStrategy", strategy, wrong, "apps/v1.StatefulSetUpdateStrategy")
-    _claim_retention(errors, "spec.persistentVolumeClaimRetentionPolicy", spec)
+    _validate_claim_retention_policy(errors, "spec.persistentVolumeClaimRetentionPolicy", spec)
     for i, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
-        claim_spec(errors, f"spec.volumeClaimTemplates[{i}].spec", claim.get("spec", {}))
+        validate_claim_spec(errors, f"spec.volumeClaimTemplates[{i}].spec", claim.get("spec", {}))
     errors.not_negative("spec.replicas", spec.get("replicas"))
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
     errors.not_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start"))
@@ -57,7 +63,7 @@ def _stateful_set(errors: ErrorList, spec: JSON, old: JSON | None = None, *, tem
     if new and service:
         errors.invalid_each("spec.serviceName", service, dns_label(service))
     selector, template = spec.get("selector"), spec.get("template", {})
-    workload_selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
+    validate_workload_selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
     if not is_valid_selector(selector):
         errors.invalid("spec.selector", selector, "", LABEL_SELECTOR)
     else:
@@ -65,7 +71,7 @@ def _stateful_set(errors: ErrorList, spec: JSON, old: JSON | None = None, *, tem
         if selector != {} and not selector_matches(selector, found or {}):
             errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
         if templates:
-            _stateful_template(errors, spec, old)
+            _validate_stateful_set_template(errors, spec, old)
     if template.get("spec", {}).get("restartPolicy") != "Always":
         policy = template.get("spec", {}).get("restartPolicy", "")
         errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
@@ -75,14 +81,14 @@ def _stateful_set(errors: ErrorList, spec: JSON, old: JSON | None = None, *, tem
         )
 
 
-def _stateful_template(errors: ErrorList, spec: JSON, old: JSON | None) -> None:
-    template = _as_the_controller_sets_it(spec.get("template", {}), spec.get("volumeClaimTemplates", ()))
+def _validate_stateful_set_template(errors: ErrorList, spec: JSON, old: JSON | None) -> None:
+    template = _template_with_claim_volumes(spec.get("template", {}), spec.get("volumeClaimTemplates", ()))
     before = None if old is None else old.get("template", {})
-    pod_template_spec(errors, "spec.template", template, before)
-    pod_template_metadata(errors, "spec.template", template, before)  # a second time, as in Kubernetes
+    validate_pod_template_spec(errors, "spec.template", template, before)
+    validate_pod_template_metadata(errors, "spec.template", template, before)  # a second time, as in Kubernetes
 
 
-def _as_the_controller_sets_it(template: JSON, claims: Sequence[JSON]) -> JSON:
+def _template_with_claim_volumes(template: JSON, claims: Sequence[JSON]) -> JSON:
     """The template without the names that each pod gets, and with the volumes that are added, one for each claim."""
     names = [each.get("metadata", {}).get("name", "") for each in claims]
     spec = template.get("spec", {})
@@ -96,17 +102,17 @@ def _as_the_controller_sets_it(template: JSON, claims: Sequence[JSON]) -> JSON:
     return {**template, "spec": {**spec, "volumes": [*claimed, *kept]}}
 
 
-def _stateful_rolling_update(errors: ErrorList, path: str, rolling: JSON) -> None:
+def _validate_rolling_update(errors: ErrorList, path: str, rolling: JSON) -> None:
     errors.not_negative(f"{path}.partition", rolling.get("partition"))
     most = rolling.get("maxUnavailable")
     if most is not None:
-        positive_int_or_percent(errors, f"{path}.maxUnavailable", most)
+        validate_positive_int_or_percent(errors, f"{path}.maxUnavailable", most)
         if is_zero_int_or_percent(most):
             errors.invalid(f"{path}.maxUnavailable", most, "cannot be 0")
-        not_more_than_100_percent(errors, f"{path}.maxUnavailable", most)
+        validate_at_most_100_percent(errors, f"{path}.maxUnavailable", most)
 
 
-def _claim_retention(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_claim_retention_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
         if name in policy and policy[name] not in ("Retain", "Delete"):
@@ -119,14 +125,14 @@ _STATEFUL_SET_OPEN = frozenset(
 )  # fmt: skip
 
 
-def stateful_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_stateful_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
     wrong_before = ErrorList()
-    _stateful_set(wrong_before, before, before)
+    _validate_stateful_set_spec(wrong_before, before, before)
     # one that came to be under other rules can still be scaled, and given up
-    _stateful_set(errors, spec, before, templates=not wrong_before)
+    _validate_stateful_set_spec(errors, spec, before, templates=not wrong_before)
     if any(spec.get(name) != before.get(name) for name in {*spec, *before} - _STATEFUL_SET_OPEN):
         errors.forbidden(
             "spec",
@@ -135,11 +141,11 @@ def stateful_set_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         )
 
 
-def stateful_set_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_stateful_set_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     status = obj.get("status", {})
     for name in ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
                  "observedGeneration", "collisionCount"):  # fmt: skip
         errors.not_negative(f"status.{name}", status.get(name))
     counted = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-    replica_counts(errors, status, counted, "status.readyReplicas")
-    collision_count(errors, obj, old)
+    validate_replica_counts(errors, status, counted, "status.readyReplicas")
+    validate_collision_count(errors, obj, old)

@@ -6,7 +6,9 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
 
-def replica_counts(errors: ErrorList, status: JSON, names: tuple[str, ...], ready: str = "readyReplicas") -> None:
+def validate_replica_counts(
+    errors: ErrorList, status: JSON, names: tuple[str, ...], ready: str = "readyReplicas"
+) -> None:
     """None of `names` more than replicas, and not more available than ready. ready: how a message calls these."""
     for name in names:
         if (count := status.get(name, 0)) > status.get("replicas", 0):
@@ -15,7 +17,7 @@ def replica_counts(errors: ErrorList, status: JSON, names: tuple[str, ...], read
         errors.invalid("status.availableReplicas", available, f"cannot be greater than {ready}")
 
 
-def collision_count(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_collision_count(errors: ErrorList, obj: JSON, old: JSON) -> None:
     count, before = obj.get("status", {}).get("collisionCount"), old.get("status", {}).get("collisionCount")
     if before is not None and (count is None or count < before):
         errors.invalid("status.collisionCount", count or 0, "cannot be decremented")

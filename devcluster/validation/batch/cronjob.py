@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kubeloop.devcluster.validation.batch.cron_schedule import is_time_zone, schedule_error
-from kubeloop.devcluster.validation.batch.job import LABEL_SELECTOR, job_spec
+from kubeloop.devcluster.validation.batch.job import LABEL_SELECTOR, validate_job_spec
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.pod_spec import template_before
 from kubeloop.kube.json_object import JSON
@@ -15,35 +15,35 @@ _ZONE = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 _TEMPLATE_SPEC = "spec.jobTemplate.spec"
 
 
-def cron_job_create(errors: ErrorList, obj: JSON) -> None:
+def validate_cron_job(errors: ErrorList, obj: JSON) -> None:
     name = obj["metadata"].get("name", "")
-    _cron_job(errors, obj["spec"])
+    _validate_cron_job_spec(errors, obj["spec"])
     if len(name) > _NAME_LENGTH:
         errors.invalid("metadata.name", name, f"must be no more than {_NAME_LENGTH} characters")
 
 
-def cron_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_cron_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        _cron_job(errors, obj["spec"], old["spec"])
+        _validate_cron_job_spec(errors, obj["spec"], old["spec"])
 
 
-def _cron_job(errors: ErrorList, spec: JSON, old: JSON | None = None) -> None:
+def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = None) -> None:
     before = old or {}
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
     if not schedule:
         errors.required("spec.schedule")
     else:
-        _schedule(errors, schedule, zone, zoned="TZ" in before.get("schedule", ""))
+        _validate_schedule(errors, schedule, zone, zoned="TZ" in before.get("schedule", ""))
     errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     if zone is not None and zone != before.get("timeZone"):
-        _time_zone(errors, zone)
+        _validate_time_zone(errors, zone)
     policy = spec.get("concurrencyPolicy", "")
     if not policy:
         errors.required("spec.concurrencyPolicy")
     elif policy not in ("Allow", "Forbid", "Replace"):
         errors.not_supported("spec.concurrencyPolicy", policy, ("Allow", "Forbid", "Replace"))
     job = spec.get("jobTemplate", {}).get("spec", {})
-    job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
+    validate_job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
     if job.get("selector") is not None:
         told = "`selector` will be auto-generated"
         errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], told, LABEL_SELECTOR)
@@ -53,7 +53,7 @@ def _cron_job(errors: ErrorList, spec: JSON, old: JSON | None = None) -> None:
         errors.not_negative(f"spec.{name}", spec.get(name))
 
 
-def _schedule(errors: ErrorList, schedule: str, zone: str | None, *, zoned: bool) -> None:
+def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, zoned: bool) -> None:
     if wrong := schedule_error(schedule):
         errors.invalid("spec.schedule", schedule, wrong)
     if "TZ" not in schedule:
@@ -64,7 +64,7 @@ def _schedule(errors: ErrorList, schedule: str, zone: str | None, *, zoned: bool
         errors.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
 
-def _time_zone(errors: ErrorList, zone: str) -> None:
+def _validate_time_zone(errors: ErrorList, zone: str) -> None:
     path = "spec.timeZone"
     if not zone:
         errors.invalid(path, zone, "timeZone must be nil or non-empty string")

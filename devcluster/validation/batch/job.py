@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import is_valid_selector, label_selector, selector_matches
-from kubeloop.devcluster.validation.networking.ingress import domain_prefixed_path
-from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
+from kubeloop.devcluster.validation.common.field_checks import (
+    is_valid_selector,
+    selector_matches,
+    validate_label_selector,
+)
+from kubeloop.devcluster.validation.networking.ingress import validate_domain_prefixed_path
+from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.kube.json_object import JSON
 
 LABEL_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
@@ -25,12 +29,14 @@ _NEEDS_INDEXES = "requires indexed completion mode"
 _LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 
 
-def job_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+def validate_job(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
     had = (template_before(old) or {}).get("metadata", {}).get("labels", {})
-    _generated_selector(errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*had} else _LABELS[:2])
-    job_spec(errors, "spec", spec, template_before(old))
-    _selected(errors, spec)
+    _validate_generated_selector(
+        errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*had} else _LABELS[:2]
+    )
+    validate_job_spec(errors, "spec", spec, template_before(old))
+    _validate_selector(errors, spec)
     completions, name = spec.get("completions", 0), metadata.get("name", "")
     if spec.get("completionMode") == "Indexed" and completions > 0:
         last = f"{name}-{completions - 1}"
@@ -38,7 +44,7 @@ def job_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
             errors.invalid("metadata.name", name, f"will not able to create pod with invalid DNS label: {last}")
 
 
-def _generated_selector(errors: ErrorList, metadata: JSON, spec: JSON, labels: Sequence[str]) -> None:
+def _validate_generated_selector(errors: ErrorList, metadata: JSON, spec: JSON, labels: Sequence[str]) -> None:
     """labels: that the template must have; an older Job may be without those that are younger than it."""
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:
@@ -56,12 +62,12 @@ def _generated_selector(errors: ErrorList, metadata: JSON, spec: JSON, labels: S
         errors.invalid("spec.selector", selector, "`selector` not auto-generated", LABEL_SELECTOR)
 
 
-def _selected(errors: ErrorList, spec: JSON) -> None:
+def _validate_selector(errors: ErrorList, spec: JSON) -> None:
     selector = spec.get("selector")
     if selector is None:
         errors.required("spec.selector")
     else:
-        label_selector(errors, "spec.selector", selector)
+        validate_label_selector(errors, "spec.selector", selector)
     if is_valid_selector(selector):
         found = spec.get("template", {}).get("metadata", {}).get("labels")
         if not selector_matches(selector, found or {}):
@@ -69,37 +75,37 @@ def _selected(errors: ErrorList, spec: JSON) -> None:
             errors.invalid("spec.template.metadata.labels", found, told)
 
 
-def job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None = None) -> None:
+def validate_job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None = None) -> None:
     for name in _NOT_NEGATIVE:
         errors.not_negative(f"{path}.{name}", spec.get(name))
         if name == "maxFailedIndexes" and name in spec and "backoffLimitPerIndex" not in spec:
             errors.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if "managedBy" in spec:
-        domain_prefixed_path(errors, f"{path}.managedBy", spec["managedBy"])
+        validate_domain_prefixed_path(errors, f"{path}.managedBy", spec["managedBy"])
         if len(spec["managedBy"].encode()) > _MANAGER_LENGTH:
             errors.too_long(f"{path}.managedBy", _MANAGER_LENGTH)
     mode = spec.get("completionMode")
     if mode is not None and mode not in ("NonIndexed", "Indexed"):
         errors.not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed":
-        _indexed(errors, path, spec)
+        _validate_indexed_job(errors, path, spec)
     elif mode in (None, "NonIndexed"):
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if name in spec:
                 errors.invalid(f"{path}.{name}", spec[name], _NEEDS_INDEXES)
     template = spec.get("template", {})
     if "podFailurePolicy" in spec:
-        _failure_policy(errors, f"{path}.podFailurePolicy.rules", spec)
+        _validate_failure_policy(errors, f"{path}.podFailurePolicy.rules", spec)
     if "successPolicy" in spec:
         if mode != "Indexed":
             errors.invalid(f"{path}.successPolicy", spec["successPolicy"], _NEEDS_INDEXES, "batch/v1.SuccessPolicy")
         else:
-            _success_policy(errors, f"{path}.successPolicy.rules", spec)
+            _validate_success_policy(errors, f"{path}.successPolicy.rules", spec)
     replacement = spec.get("podReplacementPolicy")
     supported = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
     if replacement is not None and replacement not in supported:
         errors.not_supported(f"{path}.podReplacementPolicy", replacement, supported)
-    pod_template_spec(errors, f"{path}.template", template, old_template)
+    validate_pod_template_spec(errors, f"{path}.template", template, old_template)
     where, policy = f"{path}.template.spec.restartPolicy", template.get("spec", {}).get("restartPolicy", "")
     if policy in ("", "Always"):
         errors.required(where, 'valid values: "OnFailure", "Never"')
@@ -109,7 +115,7 @@ def job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None
         errors.invalid(where, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _indexed(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_indexed_job(errors: ErrorList, path: str, spec: JSON) -> None:
     completions, parallelism, failed = (spec.get(name) for name in ("completions", "parallelism", "maxFailedIndexes"))
     where = f"{path}.maxFailedIndexes"
     if completions is None:
@@ -136,7 +142,7 @@ def _values(names: Sequence[str]) -> str:
     return f"valid values: [{' '.join(map(quoted, names))}]"
 
 
-def _failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, pod = spec["podFailurePolicy"].get("rules") or (), spec.get("template", {}).get("spec", {})
     if len(rules) > _MOST_RULES:
         errors.too_many(path, len(rules), _MOST_RULES)
@@ -151,15 +157,15 @@ def _failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
             errors.invalid(f"{where}.action", action, "requires the backoffLimitPerIndex to be set")
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
         if codes is not None:
-            _exit_codes(errors, f"{where}.onExitCodes", codes, containers)
-        _pod_conditions(errors, f"{where}.onPodConditions", conditions)
+            _validate_exit_codes(errors, f"{where}.onExitCodes", codes, containers)
+        _validate_pod_conditions(errors, f"{where}.onPodConditions", conditions)
         if codes is not None and conditions:
             errors.invalid_without_value(where, "specifying both OnExitCodes and OnPodConditions is not supported")
         elif codes is None and not conditions:
             errors.invalid_without_value(where, "specifying one of OnExitCodes and OnPodConditions is required")
 
 
-def _exit_codes(errors: ErrorList, path: str, codes: JSON, containers: set[str]) -> None:
+def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: set[str]) -> None:
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
     if not operator:
         errors.required(f"{path}.operator", _values(("In", "NotIn")))
@@ -181,7 +187,7 @@ def _exit_codes(errors: ErrorList, path: str, codes: JSON, containers: set[str])
         errors.invalid(f"{path}.values", values, "must be ordered")
 
 
-def _pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JSON]) -> None:
+def _validate_pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JSON]) -> None:
     if len(patterns) > _MOST_PATTERNS:
         errors.too_many(path, len(patterns), _MOST_PATTERNS)
     for i, pattern in enumerate(patterns):
@@ -193,7 +199,7 @@ def _pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JSON]) -> N
             errors.not_supported(f"{path}[{i}].status", status, _STATUSES)
 
 
-def _success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, completions = spec["successPolicy"].get("rules") or (), spec.get("completions", 0)
     if not rules:
         errors.required(path, "at least one rules must be specified when the successPolicy is specified")
@@ -259,25 +265,25 @@ _FIXED = (
 _SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
 
 
-def job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    job_create(errors, obj, old)
-    job_spec(errors, "spec", spec, template_before(old))
-    _selected(errors, spec)
+    validate_job(errors, obj, old)
+    validate_job_spec(errors, "spec", spec, template_before(old))
+    _validate_selector(errors, spec)
     completions = spec.get("completions")
     if spec.get("completionMode") != "Indexed":
         errors.immutable("spec.completions", completions, before.get("completions"))
     elif completions not in (None, before.get("completions"), spec.get("parallelism")):
         errors.invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
     errors.immutable("spec.selector", spec.get("selector"), before.get("selector"), LABEL_SELECTOR)
-    _template_update(errors, spec, before, old.get("status") or {})
+    _validate_template_update(errors, spec, before, old.get("status") or {})
     for name, type_name in _FIXED:
         errors.immutable(f"spec.{name}", spec.get(name), before.get(name), type_name)
 
 
-def _template_update(errors: ErrorList, spec: JSON, before: JSON, status: JSON) -> None:
+def _validate_template_update(errors: ErrorList, spec: JSON, before: JSON, status: JSON) -> None:
     """A template stays as it is, but for what concerns scheduling while the Job is suspended and not begun."""
     template, was = spec.get("template", {}), before.get("template", {})
     stopped = any(

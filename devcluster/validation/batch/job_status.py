@@ -15,14 +15,14 @@ _PATH = "status"
 _POSITIVE = ("active", "succeeded", "failed", "ready", "terminating")
 
 
-def job_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_job_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, status, before = obj["spec"], obj.get("status") or {}, old.get("status") or {}
     if status == before:
         return
-    _status(errors, spec, status, before)
+    _validate_status_fields(errors, spec, status, before)
     for kind in ("Failed", "Complete", "FailureTarget"):
         if _holds(before, kind) and not _holds(status, kind):
-            _conditions(errors, f"cannot disable the terminal {kind}=True condition")
+            _validate_conditions(errors, f"cannot disable the terminal {kind}=True condition")
     indexed = spec.get("completionMode") == "Indexed"
     for name in ("failed", "succeeded"):
         may_fall = name == "succeeded" and indexed and spec.get("completions") == spec.get("parallelism")
@@ -36,9 +36,9 @@ def job_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if was_started and started != was_started and not resuming and not spec.get("suspend"):
         errors.invalid(f"{_PATH}.startTime", started, "field is immutable for unsuspended job once set")
     if _holds(before, _MET) and not _holds(status, _MET):
-        _conditions(errors, "cannot disable the SuccessCriteriaMet=True condition")
+        _validate_conditions(errors, "cannot disable the SuccessCriteriaMet=True condition")
     if _holds(before, "Complete") and not _holds(before, _MET) and _holds(status, _MET):
-        _conditions(errors, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+        _validate_conditions(errors, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 
 
 _MET = "SuccessCriteriaMet"
@@ -52,14 +52,14 @@ def _is_finished(status: JSON) -> bool:
     return _holds(status, "Complete") or _holds(status, "Failed")
 
 
-def _conditions(errors: ErrorList, why: str) -> None:
+def _validate_conditions(errors: ErrorList, why: str) -> None:
     errors.invalid_without_value(f"{_PATH}.conditions", why)
 
 
-def _status(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
+def _validate_status_fields(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
     for name in _POSITIVE:
         errors.not_negative(f"{_PATH}.{name}", status.get(name))
-    _uncounted(errors, status.get("uncountedTerminatedPods"))
+    _validate_uncounted_pods(errors, status.get("uncountedTerminatedPods"))
 
     def changed(*names: str) -> bool:
         return any(status.get(name) != before.get(name) for name in names)
@@ -70,17 +70,19 @@ def _status(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
     complete, failed, met, target = (_holds(status, kind) for kind in ("Complete", "Failed", _MET, "FailureTarget"))
     finished, ended = complete or failed, _is_finished(status) != _is_finished(before)
     if complete and failed and turned("Complete", "Failed"):
-        _conditions(errors, "cannot set Complete=True and Failed=true conditions")
+        _validate_conditions(errors, "cannot set Complete=True and Failed=true conditions")
     if complete and target and turned("Complete", "FailureTarget"):
-        _conditions(errors, "cannot set Complete=True and FailureTarget=true conditions")
-    _completion_time(errors, status, complete=complete, looked_at=turned("Complete") or changed("completionTime"))
+        _validate_conditions(errors, "cannot set Complete=True and FailureTarget=true conditions")
+    _validate_completion_time(
+        errors, status, complete=complete, looked_at=turned("Complete") or changed("completionTime")
+    )
     started, completed = status.get("startTime"), status.get("completionTime")
     if changed("startTime", "completionTime") and started and completed and completed < started:
         errors.invalid(f"{_PATH}.completionTime", completed, "must be equal to or after `startTime`")
     if failed and not target and (turned("Failed") or changed("failedIndexes")):
-        _conditions(errors, "cannot set Failed=True condition without the FailureTarget=true condition")
+        _validate_conditions(errors, "cannot set Failed=True condition without the FailureTarget=true condition")
     if complete and not met and turned("Complete", _MET):
-        _conditions(errors, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+        _validate_conditions(errors, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
     if finished and status.get("active", 0) > 0 and (ended or changed("active")):
         errors.invalid(f"{_PATH}.active", status["active"], "active>0 is invalid for finished job")
     nothing_to_do = spec.get("suspend") is True and spec.get("completions") == 0
@@ -90,21 +92,23 @@ def _status(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
     if finished and (pods.get("failed") or pods.get("succeeded")) and (ended or changed("uncountedTerminatedPods")):
         where, why = f"{_PATH}.uncountedTerminatedPods", "must be empty for finished job"
         errors.invalid(where, pods, why, "batch/v1.UncountedTerminatedPods")
-    _indexes(errors, spec, status, before)
+    _validate_indexes(errors, spec, status, before)
     if finished and status.get("terminating", 0) > 0 and (ended or changed("terminating")):
         errors.invalid(f"{_PATH}.terminating", status["terminating"], "terminating>0 is invalid for finished job")
     ready = status.get("ready")
     if ready is not None and ready > status.get("active", 0) and changed("ready", "active"):
         errors.invalid(f"{_PATH}.ready", ready, "cannot set more ready pods than active")
     if met and failed:
-        _conditions(errors, "cannot set SuccessCriteriaMet=True and Failed=true conditions")
+        _validate_conditions(errors, "cannot set SuccessCriteriaMet=True and Failed=true conditions")
     if met and target:
-        _conditions(errors, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+        _validate_conditions(errors, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
     if spec.get("successPolicy") is not None and complete and not met:
-        _conditions(errors, "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
+        _validate_conditions(
+            errors, "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"
+        )
 
 
-def _uncounted(errors: ErrorList, pods: JSON | None) -> None:
+def _validate_uncounted_pods(errors: ErrorList, pods: JSON | None) -> None:
     seen = set()
     for name in ("succeeded", "failed"):
         for i, uid in enumerate((pods or {}).get(name) or ()):
@@ -116,7 +120,7 @@ def _uncounted(errors: ErrorList, pods: JSON | None) -> None:
             seen.add(uid)
 
 
-def _completion_time(errors: ErrorList, status: JSON, *, complete: bool, looked_at: bool) -> None:
+def _validate_completion_time(errors: ErrorList, status: JSON, *, complete: bool, looked_at: bool) -> None:
     time, where = status.get("completionTime"), f"{_PATH}.completionTime"
     if looked_at and time is not None and not complete:
         errors.invalid(where, time, "cannot set completionTime when there is no Complete=True condition")
@@ -124,15 +128,15 @@ def _completion_time(errors: ErrorList, status: JSON, *, complete: bool, looked_
         errors.required(where, "completionTime is required for Complete jobs")
 
 
-def _indexes(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
+def _validate_indexes(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
     completions, per_index = spec.get("completions"), spec.get("backoffLimitPerIndex")
     done, failed = status.get("completedIndexes", ""), status.get("failedIndexes")
     done_changed = done != before.get("completedIndexes", "")
     failed_changed = failed != before.get("failedIndexes")
     if done_changed and completions is not None:
-        _format(errors, "completedIndexes", done, completions)
+        _validate_index_format(errors, "completedIndexes", done, completions)
     if failed_changed and completions is not None and per_index is not None and failed is not None:
-        _format(errors, "failedIndexes", failed, completions)
+        _validate_index_format(errors, "failedIndexes", failed, completions)
     if done_changed and done and spec.get("completionMode") != "Indexed":
         why = "cannot set non-empty completedIndexes when non-indexed completion mode"
         errors.invalid(f"{_PATH}.completedIndexes", done, why)
@@ -146,7 +150,7 @@ def _indexes(errors: ErrorList, spec: JSON, status: JSON, before: JSON) -> None:
             errors.invalid(f"{_PATH}.failedIndexes", failed, why)
 
 
-def _format(errors: ErrorList, name: str, text: str, completions: int) -> None:
+def _validate_index_format(errors: ErrorList, name: str, text: str, completions: int) -> None:
     try:
         index_count(text, completions)
     except ValueError as error:

@@ -14,7 +14,7 @@ from kubeloop.kube.json_object import JSON
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
-def port_number_or_name(errors: ErrorList, path: str, value: int | str) -> None:
+def validate_port_number_or_name(errors: ErrorList, path: str, value: int | str) -> None:
     errors.invalid_each(path, value, port_name(value) if type(value) is str else port_number(int(value)))
 
 
@@ -23,7 +23,7 @@ _PERCENT_ERROR = regex_error(
 )
 
 
-def positive_int_or_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
+def validate_positive_int_or_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
     if type(value) is str:
         if not re.fullmatch("[0-9]+%", value):
             errors.invalid(path, value, _PERCENT_ERROR)
@@ -31,12 +31,12 @@ def positive_int_or_percent(errors: ErrorList, path: str, value: int | str | Non
         errors.not_negative(path, int(value))
 
 
-def not_more_than_100_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
+def validate_at_most_100_percent(errors: ErrorList, path: str, value: int | str | None) -> None:
     if type(value) is str and re.fullmatch("[0-9]+%", value) and int(value[:-1]) > 100:
         errors.invalid(path, value, "must not be greater than 100%")
 
 
-def local_path(errors: ErrorList, path: str, value: str) -> None:
+def validate_local_path(errors: ErrorList, path: str, value: str) -> None:
     """A relative path that does not climb."""
     if value.startswith("/"):
         errors.invalid(path, value, "must be a relative path")
@@ -44,9 +44,9 @@ def local_path(errors: ErrorList, path: str, value: str) -> None:
         errors.invalid(path, value, "must not contain '..'")
 
 
-def local_path_not_reserved(errors: ErrorList, path: str, value: str) -> None:
+def validate_local_path_not_reserved(errors: ErrorList, path: str, value: str) -> None:
     """As local_path, and does not begin with two dots: such names are the kubelet's."""
-    local_path(errors, path, value)
+    validate_local_path(errors, path, value)
     if value.startswith("..") and not value.startswith("../"):
         errors.invalid(path, value, "must not start with '..'")
 
@@ -60,21 +60,21 @@ def header_name(text: str) -> tuple[str, ...]:
     return () if re.fullmatch("[-A-Za-z0-9]+", text) else (_HEADER_ERROR,)
 
 
-def labels(errors: ErrorList, path: str, values: Mapping[str, str] | None) -> None:
+def validate_labels(errors: ErrorList, path: str, values: Mapping[str, str] | None) -> None:
     for key, value in sorted(values.items()) if values else ():
         errors.invalid_each(path, key, qualified_name(key))
         errors.invalid_each(path, value, label_value(value))
 
 
-def label_name(errors: ErrorList, path: str, key: str) -> None:
+def validate_label_name(errors: ErrorList, path: str, key: str) -> None:
     errors.invalid_each(path, key, qualified_name(key))
 
 
-def label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
+def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
     """A LabelSelector, as far as its parts are wrong by themselves."""
     if not selector:
         return
-    labels(errors, f"{path}.matchLabels", selector.get("matchLabels"))
+    validate_labels(errors, f"{path}.matchLabels", selector.get("matchLabels"))
     for i, requirement in enumerate(selector.get("matchExpressions", ())):
         where, operator = f"{path}.matchExpressions[{i}]", requirement.get("operator", "")
         values = requirement.get("values", ())
@@ -88,7 +88,7 @@ def label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
                 )
         else:
             errors.invalid(f"{where}.operator", operator, "not a valid selector operator")
-        label_name(errors, f"{where}.key", requirement.get("key", ""))
+        validate_label_name(errors, f"{where}.key", requirement.get("key", ""))
         for j, value in enumerate(values):
             errors.invalid_each(f"{where}.values[{j}]", value, label_value(value))
 
@@ -96,7 +96,7 @@ def label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
 def is_valid_selector(selector: JSON | None) -> bool:
     """Whether LabelSelectorAsSelector takes it."""
     wrong = ErrorList()
-    label_selector(wrong, "", selector)
+    validate_label_selector(wrong, "", selector)
     return not wrong
 
 

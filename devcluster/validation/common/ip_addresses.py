@@ -29,7 +29,7 @@ def _is_strict_ip(text: str) -> bool:
     return True
 
 
-def ip(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> None:
+def validate_ip(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> None:
     """An address, of those that may be written in more than one way. known: these were there before."""
     if text in known:
         return
@@ -86,7 +86,9 @@ def cidr_warning(path: str, text: str) -> str:
     return ""
 
 
-def cidr(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> IPv4Network | IPv6Network | None:
+def validate_cidr(
+    errors: ErrorList, path: str, text: str, known: Collection[str] = ()
+) -> IPv4Network | IPv6Network | None:
     """The range, of those that may be written in more than one way; None if it is wrong. known: these were there
     before, and are not looked at."""
     if text in known:
@@ -108,17 +110,17 @@ def cidr(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -
     return None
 
 
-def strict_ip(errors: ErrorList, path: str, text: str) -> None:
+def validate_strict_ip(errors: ErrorList, path: str, text: str) -> None:
     """An address in the one form that fields of new kinds take."""
-    ip(errors, path, text)
+    validate_ip(errors, path, text)
     address = sloppy_ip(text)
     plain = address is not None and not isinstance(address, IPv4Address) and address.ipv4_mapped is None
     if plain and str(address) != text:
         errors.invalid(path, text, f'must be in canonical form ("{address}")')
 
 
-def strict_cidr(errors: ErrorList, path: str, text: str) -> None:
+def validate_strict_cidr(errors: ErrorList, path: str, text: str) -> None:
     """A range in the one form that fields of new kinds take."""
-    network = cidr(errors, path, text)
+    network = validate_cidr(errors, path, text)
     if network is not None and str(network) != text:
         errors.invalid(path, text, f'must be in canonical form ("{network}")')

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, prefix_of, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import labels
+from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.kube.json_object import JSON
 
 NameCheck = Callable[[str], Sequence[str]]
@@ -27,7 +27,7 @@ def path_segment(name: str) -> tuple[str, ...]:
     return tuple(f"may not contain '{bad}'" for bad in ("/", "%") if bad in name)
 
 
-def path_segment_name(errors: ErrorList, path: str, name: str, *, needed: bool = True) -> None:
+def validate_path_segment(errors: ErrorList, path: str, name: str, *, needed: bool = True) -> None:
     """A name that may stand in a path of the API."""
     if name:
         errors.invalid_each(path, name, path_segment(name))
@@ -35,7 +35,7 @@ def path_segment_name(errors: ErrorList, path: str, name: str, *, needed: bool =
         errors.required(path)
 
 
-def annotation_map(errors: ErrorList, path: str, values: dict[str, str] | None) -> None:
+def validate_annotations(errors: ErrorList, path: str, values: dict[str, str] | None) -> None:
     if not values:
         return
     for key in sorted(values):
@@ -44,7 +44,7 @@ def annotation_map(errors: ErrorList, path: str, values: dict[str, str] | None) 
         errors.too_long(path, ANNOTATIONS_LIMIT)
 
 
-def owner_references(errors: ErrorList, path: str, references: Sequence[JSON]) -> None:
+def validate_owner_references(errors: ErrorList, path: str, references: Sequence[JSON]) -> None:
     first_controller = ""
     for each in references:
         api_version, kind = each.get("apiVersion", ""), each.get("kind", "")
@@ -67,14 +67,14 @@ def owner_references(errors: ErrorList, path: str, references: Sequence[JSON]) -
                 first_controller = name
 
 
-def finalizers(errors: ErrorList, path: str, values: Sequence[str]) -> None:
+def validate_finalizers(errors: ErrorList, path: str, values: Sequence[str]) -> None:
     for each in values:
         errors.invalid_each(path, each, qualified_name(each))
     if "orphan" in values and "foregroundDeletion" in values:
         errors.invalid(path, list(values), "finalizer orphan and foregroundDeletion cannot be both set")
 
 
-def object_meta(
+def validate_object_meta(
     errors: ErrorList, metadata: JSON, *, namespaced: bool, name_check: NameCheck, path: str = "metadata"
 ) -> None:
     """metadata by itself."""
@@ -96,35 +96,35 @@ def object_meta(
     elif namespace:
         errors.forbidden(f"{path}.namespace", "not allowed on this type")
     errors.not_negative(f"{path}.generation", metadata.get("generation"))
-    _open_fields(errors, metadata, path)
+    _validate_mutable_fields(errors, metadata, path)
     if "finalizers" in metadata:
-        finalizers(errors, f"{path}.finalizers", metadata["finalizers"])
+        validate_finalizers(errors, f"{path}.finalizers", metadata["finalizers"])
 
 
 NOT_STANDARD = "name is neither a standard finalizer name nor is it fully qualified"
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
-def kube_finalizers(errors: ErrorList, metadata: JSON, path: str = "metadata") -> None:
+def validate_core_finalizers(errors: ErrorList, metadata: JSON, path: str = "metadata") -> None:
     """Core kinds take unqualified finalizers only if Kubernetes knows them."""
     for i, each in enumerate(metadata.get("finalizers", ())):
         if "/" not in each and each not in STANDARD_FINALIZERS:
             errors.invalid(f"{path}.finalizers[{i}]", each, NOT_STANDARD)
 
 
-def _open_fields(errors: ErrorList, metadata: JSON, path: str) -> None:
-    labels(errors, f"{path}.labels", metadata.get("labels"))
-    annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
+def _validate_mutable_fields(errors: ErrorList, metadata: JSON, path: str) -> None:
+    validate_labels(errors, f"{path}.labels", metadata.get("labels"))
+    validate_annotations(errors, f"{path}.annotations", metadata.get("annotations"))
     if "ownerReferences" in metadata:
-        owner_references(errors, f"{path}.ownerReferences", metadata["ownerReferences"])
+        validate_owner_references(errors, f"{path}.ownerReferences", metadata["ownerReferences"])
     if "managedFields" in metadata:
-        managed_fields(errors, metadata["managedFields"], f"{path}.managedFields")
+        validate_managed_fields(errors, metadata["managedFields"], f"{path}.managedFields")
 
 
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, path: str = "metadata") -> None:
+def validate_object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, path: str = "metadata") -> None:
     """metadata against the version before it."""
     if "deletionTimestamp" in old:
         added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
@@ -141,22 +141,22 @@ def object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, path: str =
         if new != old.get(name):
             shown = "" if new is None and name in ("name", "namespace", "uid") else new
             errors.immutable(f"{path}.{name}", shown, old.get(name))
-    _open_fields(errors, metadata, path)
+    _validate_mutable_fields(errors, metadata, path)
 
 
-def managed_fields(errors: ErrorList, entries: Sequence[JSON], path: str) -> None:
+def validate_managed_fields(errors: ErrorList, entries: Sequence[JSON], path: str) -> None:
     for i, each in enumerate(entries):
         where = f"{path}[{i}]"
         if each.get("operation") not in ("Apply", "Update"):
             errors.invalid(f"{where}.operation", each.get("operation", ""), "must be `Apply` or `Update`")
         if each.get("fieldsType") not in ("", None, "FieldsV1"):
             errors.invalid(f"{where}.fieldsType", each.get("fieldsType"), "must be `FieldsV1`")
-        field_manager(errors, f"{where}.manager", each.get("manager", ""))
+        validate_field_manager(errors, f"{where}.manager", each.get("manager", ""))
         if len(each.get("subresource", "").encode()) > MAX_SUBRESOURCE:
             errors.too_long(f"{where}.subresource", MAX_SUBRESOURCE)
 
 
-def field_manager(errors: ErrorList, path: str, manager: str) -> None:
+def validate_field_manager(errors: ErrorList, path: str, manager: str) -> None:
     """The name of who writes."""
     if len(manager.encode()) > MAX_MANAGER:
         errors.too_long(path, MAX_MANAGER)

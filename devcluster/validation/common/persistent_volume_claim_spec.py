@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_selector
+from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity, value
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 
-def access_modes(errors: ErrorList, path: str, modes: Sequence[str]) -> None:
+def validate_access_modes(errors: ErrorList, path: str, modes: Sequence[str]) -> None:
     for mode in modes:
         if mode not in _ACCESS_MODES:
             errors.not_supported(path, mode, _ACCESS_MODES)
@@ -23,37 +23,37 @@ def access_modes(errors: ErrorList, path: str, modes: Sequence[str]) -> None:
         errors.forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
-def volume_mode(errors: ErrorList, path: str, mode: str | None) -> None:
+def validate_volume_mode(errors: ErrorList, path: str, mode: str | None) -> None:
     if mode is not None and mode not in ("Block", "Filesystem"):
         errors.not_supported(path, mode, ("Block", "Filesystem"))
 
 
-def class_name(errors: ErrorList, path: str, name: str | None) -> None:
+def validate_class_name(errors: ErrorList, path: str, name: str | None) -> None:
     if name:
         errors.invalid_each(path, name, dns_subdomain(name))
 
 
-def claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = None) -> None:
+def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = None) -> None:
     """`before`: the stored one, whose data source may have a group that is wrong."""
     modes = spec.get("accessModes") or ()
     if not modes:
         errors.required(f"{path}.accessModes", "at least 1 access mode is required")
-    label_selector(errors, f"{path}.selector", spec.get("selector"))
-    access_modes(errors, f"{path}.accessModes", modes)
+    validate_label_selector(errors, f"{path}.selector", spec.get("selector"))
+    validate_access_modes(errors, f"{path}.accessModes", modes)
     storage = spec.get("resources", {}).get("requests", {}).get("storage")
     if storage is None:
         errors.required(f"{path}.resources[storage]")
     elif parse_quantity(storage).sign <= 0:
         errors.invalid(f"{path}.resources[storage]", storage, NOT_POSITIVE)
-    class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
-    volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
+    validate_class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
+    validate_volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     sources = [(before or {}).get(name) or {} for name in ("dataSource", "dataSourceRef")]
     any_group = any(each.get("apiGroup") is not None for each in sources)
     if source is not None:
-        _data_source(errors, f"{path}.dataSource", source, any_group=any_group)
+        _validate_data_source(errors, f"{path}.dataSource", source, any_group=any_group)
     if reference is not None:
-        _data_source(errors, f"{path}.dataSourceRef", reference, any_group=any_group)
+        _validate_data_source(errors, f"{path}.dataSourceRef", reference, any_group=any_group)
         namespace = reference.get("namespace", "")
         if namespace:
             errors.invalid_each(f"{path}.dataSourceRef.namespace", namespace, dns_label(namespace))
@@ -62,10 +62,10 @@ def claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON | None = N
                 errors.invalid(path, {}, wrong)  # what Kubernetes shows is a path, which prints as an empty object
         elif source is not None and any(source.get(n) != reference.get(n) for n in ("apiGroup", "kind", "name")):
             errors.invalid(path, {}, "must match dataSourceRef")
-    class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
+    validate_class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
 
 
-def _data_source(errors: ErrorList, path: str, source: JSON, *, any_group: bool) -> None:
+def _validate_data_source(errors: ErrorList, path: str, source: JSON, *, any_group: bool) -> None:
     for name in ("name", "kind"):
         if not source.get(name):
             errors.required(f"{path}.{name}")
@@ -77,6 +77,6 @@ def _data_source(errors: ErrorList, path: str, source: JSON, *, any_group: bool)
         errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
 
 
-def basic_quantity(errors: ErrorList, path: str, quantity: str) -> None:
+def validate_basic_quantity(errors: ErrorList, path: str, quantity: str) -> None:
     if value(quantity) < 0:
         errors.invalid(path, value(quantity), "must be a valid resource quantity")

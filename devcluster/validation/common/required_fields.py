@@ -14,30 +14,30 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import StructType, TypeRef
 
 
-def required_fields(errors: ErrorList, struct: StructType, obj: JSON) -> None:
+def validate_required_fields(errors: ErrorList, struct: StructType, obj: JSON) -> None:
     """Add a cause for every required field of a decoded object that is empty."""
-    _struct(errors, struct, obj, "")
+    _validate_struct(errors, struct, obj, "")
 
 
-def _struct(errors: ErrorList, struct: StructType, value: JSON, path: str) -> None:
+def _validate_struct(errors: ErrorList, struct: StructType, value: JSON, path: str) -> None:
     for name, field in struct.json.items():
         here = f"{path}.{name}" if path else name
         given = value.get(name)
         if field.required and field.omit_empty and not given:
             errors.required(here, "")
         elif given and _may_lack(field.type.go_type):
-            _value(errors, field.type, given, here)
+            _validate_value(errors, field.type, given, here)
 
 
-def _value(errors: ErrorList, ref: TypeRef, value: Any, path: str) -> None:
+def _validate_value(errors: ErrorList, ref: TypeRef, value: Any, path: str) -> None:
     if ref.kind == "struct" and ref.struct is not None:
-        _struct(errors, ref.struct, value, path)
+        _validate_struct(errors, ref.struct, value, path)
     elif ref.kind == "list" and ref.element is not None:
         for index, each in enumerate(value):
-            _value(errors, ref.element, each, f"{path}[{index}]")
+            _validate_value(errors, ref.element, each, f"{path}[{index}]")
     elif ref.kind == "map" and ref.element is not None:
         for key, each in value.items():
-            _value(errors, ref.element, each, f"{path}[{key}]")
+            _validate_value(errors, ref.element, each, f"{path}[{key}]")
 
 
 @cache

@@ -19,7 +19,7 @@ _NO_REASON = (
 )
 
 
-def conditions(errors: ErrorList, path: str, given: Sequence[JSON]) -> None:
+def validate_conditions(errors: ErrorList, path: str, given: Sequence[JSON]) -> None:
     seen: set[str] = set()
     for i, condition in enumerate(given):
         where, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")

@@ -12,7 +12,7 @@ from kubeloop.kube.json_object import JSON
 _DATA_LIMIT = 1 << 20
 
 
-def config_map_create(errors: ErrorList, obj: JSON) -> None:
+def validate_config_map(errors: ErrorList, obj: JSON) -> None:
     data, binary = obj.get("data", {}), obj.get("binaryData", {})
     total = 0
     for key, value in sorted(data.items()):
@@ -27,14 +27,14 @@ def config_map_create(errors: ErrorList, obj: JSON) -> None:
         errors.too_long("[]", _DATA_LIMIT)
 
 
-def config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     defaults: JSON = {"data": {}}
-    _immutable(errors, defaults | obj, defaults | old, "data", "binaryData")
+    _validate_immutable(errors, defaults | obj, defaults | old, "data", "binaryData")
     if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
-        config_map_create(errors, obj)
+        validate_config_map(errors, obj)
 
 
-def _immutable(errors: ErrorList, obj: JSON, old: JSON, *names: str) -> None:
+def _validate_immutable(errors: ErrorList, obj: JSON, old: JSON, *names: str) -> None:
     """What is once immutable stays so, and its data with it."""
     if not old.get("immutable"):
         return
@@ -54,7 +54,7 @@ _SECRET_KEYS = {
 }
 
 
-def secret_create(errors: ErrorList, obj: JSON) -> None:
+def validate_secret(errors: ErrorList, obj: JSON) -> None:
     data, kind = obj.get("data", {}), obj.get("type", "")
     total = 0
     for key, value in sorted(data.items()):
@@ -89,11 +89,11 @@ _JSON_KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f"
 _NOT_A_MAP = "json: cannot unmarshal {} into Go value of type map[string]interface {{}}"
 
 
-def secret_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_secret_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     errors.immutable("type", obj.get("type", ""), old.get("type", ""))
-    _immutable(errors, obj, old, "data")
+    _validate_immutable(errors, obj, old, "data")
     if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):
-        secret_create(errors, obj)
+        validate_secret(errors, obj)
 
 
 def _annotations(obj: JSON) -> JSON:

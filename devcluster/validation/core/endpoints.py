@@ -5,39 +5,39 @@ from __future__ import annotations
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS
-from kubeloop.devcluster.validation.common.ip_addresses import ip
-from kubeloop.devcluster.validation.core.service import reachable_ip
+from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
+from kubeloop.devcluster.validation.core.service import validate_reachable_ip
 from kubeloop.kube.json_object import JSON
 
 
-def endpoints_create(errors: ErrorList, obj: JSON) -> None:
+def validate_endpoints(errors: ErrorList, obj: JSON) -> None:
     for i, subset in enumerate(obj.get("subsets", ())):
         where, ports = f"subsets[{i}]", subset.get("ports", ())
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             errors.required(where, "must specify `addresses` or `notReadyAddresses`")
         for name in ("addresses", "notReadyAddresses"):
             for j, each in enumerate(subset.get(name, ())):
-                _endpoint_address(errors, f"{where}.{name}[{j}]", each)
+                _validate_endpoint_address(errors, f"{where}.{name}[{j}]", each)
         for j, port in enumerate(ports):
-            _endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
+            _validate_endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
 
 
-def endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj.get("subsets") != old.get("subsets"):
-        endpoints_create(errors, obj)
+        validate_endpoints(errors, obj)
 
 
-def _endpoint_address(errors: ErrorList, where: str, each: JSON) -> None:
+def _validate_endpoint_address(errors: ErrorList, where: str, each: JSON) -> None:
     address = each.get("ip", "")
-    ip(errors, f"{where}.ip", address)
+    validate_ip(errors, f"{where}.ip", address)
     if each.get("hostname"):
         errors.invalid_each(f"{where}.hostname", each["hostname"], dns_label(each["hostname"]))
     if "nodeName" in each:
         errors.invalid_each(f"{where}.nodeName", each["nodeName"], dns_subdomain(each["nodeName"]))
-    reachable_ip(errors, f"{where}.ip", address)
+    validate_reachable_ip(errors, f"{where}.ip", address)
 
 
-def _endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_name: bool) -> None:
+def _validate_endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_name: bool) -> None:
     name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
     if name:
         errors.invalid_each(f"{where}.name", name, dns_label(name))

@@ -6,26 +6,26 @@ from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_name
-from kubeloop.devcluster.validation.common.object_meta import object_meta
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
 
 
-def event_create(errors: ErrorList, obj: JSON) -> None:
+def validate_event(errors: ErrorList, obj: JSON) -> None:
     """An event of the core group: those without eventTime come from older recorders, and little is asked of them."""
-    _event(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
+    _validate_event_fields(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
 
 
-def event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
-    event_create(errors, obj)
+    validate_event(errors, obj)
 
 
-def new_event_create(errors: ErrorList, obj: JSON) -> None:
+def validate_events_v1_event(errors: ErrorList, obj: JSON) -> None:
     """An event of events.k8s.io, which has to be complete."""
-    _event(errors, obj, obj.get("regarding", {}), "reportingController")
-    object_meta(errors, obj["metadata"], namespaced=True, name_check=dns_subdomain)
-    _event_series(errors, obj.get("series"))
+    _validate_event_fields(errors, obj, obj.get("regarding", {}), "reportingController")
+    validate_object_meta(errors, obj["metadata"], namespaced=True, name_check=dns_subdomain)
+    _validate_event_series(errors, obj.get("series"))
     if obj.get("eventTime") is None:
         errors.required("eventTime")
     if obj.get("type", "") not in ("Normal", "Warning"):
@@ -61,15 +61,15 @@ _FIXED_IN_EVENTS: tuple[tuple[str, str, Any, str], ...] = (
 looked at twice, as in kube-apiserver."""
 
 
-def new_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _event(errors, obj, obj.get("regarding", {}), "reportingController")
+def validate_events_v1_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    _validate_event_fields(errors, obj, obj.get("regarding", {}), "reportingController")
     if obj.get("series") != old.get("series"):
-        _event_series(errors, obj.get("series"))
+        _validate_event_series(errors, obj.get("series"))
     for name, told, absent, type_name in _FIXED_IN_EVENTS:
         errors.immutable(told, obj.get(name, absent), old.get(name, absent), type_name)
 
 
-def _event_series(errors: ErrorList, series: JSON | None) -> None:
+def _validate_event_series(errors: ErrorList, series: JSON | None) -> None:
     if series is None:
         return
     if series.get("count", 0) < 2:
@@ -78,7 +78,7 @@ def _event_series(errors: ErrorList, series: JSON | None) -> None:
         errors.required("series.lastObservedTime")
 
 
-def _event(errors: ErrorList, obj: JSON, involved: JSON, controller_field: str) -> None:
+def _validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controller_field: str) -> None:
     theirs, ours = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
     timed = obj.get("eventTime") is not None
     if theirs:
@@ -92,7 +92,7 @@ def _event(errors: ErrorList, obj: JSON, involved: JSON, controller_field: str) 
     controller = obj.get(controller_field, "")
     if not controller:
         errors.required(controller_field)
-    label_name(errors, controller_field, controller)
+    validate_label_name(errors, controller_field, controller)
     for name in ("reportingInstance", "action", "reason"):
         text = obj.get(name, "")
         if not text:

@@ -6,14 +6,18 @@ import math
 
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.pod.containers import container_resource_name, may_be_overcommitted, resource_name
+from kubeloop.devcluster.validation.pod.containers import (
+    may_be_overcommitted,
+    validate_container_resource_name,
+    validate_resource_name,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
 _POD = "may not be specified when `type` is 'Pod'"
 
 
-def limit_range_create(errors: ErrorList, obj: JSON) -> None:
+def validate_limit_range(errors: ErrorList, obj: JSON) -> None:
     kinds = set()
     for i, item in enumerate(obj["spec"].get("limits") or ()):
         where, kind = f"spec.limits[{i}]", item.get("type", "")
@@ -24,11 +28,11 @@ def limit_range_create(errors: ErrorList, obj: JSON) -> None:
         if kind in kinds:
             errors.duplicate(f"{where}.type", kind)
         kinds.add(kind)
-        _item(errors, where, kind, item)
+        _validate_limit_range_item(errors, where, kind, item)
 
 
-def _item(errors: ErrorList, where: str, kind: str, item: JSON) -> None:
-    check = container_resource_name if kind in ("Pod", "Container") else resource_name
+def _validate_limit_range_item(errors: ErrorList, where: str, kind: str, item: JSON) -> None:
+    check = validate_container_resource_name if kind in ("Pod", "Container") else validate_resource_name
     for field in ("max", "min"):
         for name in sorted(item.get(field, {})):
             check(errors, f"{where}.{field}[{name}]", name)
@@ -47,14 +51,16 @@ def _item(errors: ErrorList, where: str, kind: str, item: JSON) -> None:
     fields = ("max", "min", "maxLimitRequestRatio", *(() if kind == "Pod" else ("default", "defaultRequest")))
     amounts = {field: item.get(field, {}) for field in fields}
     for name in sorted(set().union(*amounts.values())):
-        _amounts(errors, where, name, {field: each[name] for field, each in amounts.items() if name in each})
+        _validate_resource_limits(
+            errors, where, name, {field: each[name] for field, each in amounts.items() if name in each}
+        )
 
 
 def _above(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and parse_quantity(one).compare(parse_quantity(other)) > 0
 
 
-def _amounts(errors: ErrorList, where: str, name: str, of: dict[str, str]) -> None:
+def _validate_resource_limits(errors: ErrorList, where: str, name: str, of: dict[str, str]) -> None:
     """The amounts of one resource against each other."""
     low, high, ratio = of.get("min"), of.get("max"), of.get("maxLimitRequestRatio")
     limit, request = of.get("default"), of.get("defaultRequest")
@@ -76,13 +82,13 @@ def _amounts(errors: ErrorList, where: str, name: str, of: dict[str, str]) -> No
         if _above("1", ratio):
             errors.invalid(path, ratio, f"ratio {ratio} is less than 1")
         if low is not None and high is not None:
-            _ratio(errors, path, ratio, low, high)
+            _validate_ratio(errors, path, ratio, low, high)
     if not may_be_overcommitted(name) and (_above(limit, request) or _above(request, limit)):
         wrong = f"default value {limit} must equal to defaultRequest value {request} in {name}"
         errors.invalid(asked, request, wrong)
 
 
-def _ratio(errors: ErrorList, path: str, ratio: str, low: str, high: str) -> None:
+def _validate_ratio(errors: ErrorList, path: str, ratio: str, low: str, high: str) -> None:
     """In thousandths where those do not overflow. What is there against nothing, Go counts as infinite."""
     amounts = [parse_quantity(each) for each in (ratio, low, high)]
     exact = all(each.value() < _MAX_MILLI_VALUE for each in amounts)

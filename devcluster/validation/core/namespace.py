@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.object_meta import NOT_STANDARD, STANDARD_FINALIZERS, kube_finalizers
+from kubeloop.devcluster.validation.common.object_meta import (
+    NOT_STANDARD,
+    STANDARD_FINALIZERS,
+    validate_core_finalizers,
+)
 from kubeloop.kube.json_object import JSON
 
 
-def namespace_create(errors: ErrorList, obj: JSON) -> None:
+def validate_namespace(errors: ErrorList, obj: JSON) -> None:
     names = obj.get("spec", {}).get("finalizers", ())
     for name in names:
         errors.invalid_each("spec.finalizers", name, qualified_name(name))
@@ -16,7 +20,7 @@ def namespace_create(errors: ErrorList, obj: JSON) -> None:
             errors.invalid("spec.finalizers", name, NOT_STANDARD)
 
 
-def namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     phase = obj.get("status", {}).get("phase", "")
     if "deletionTimestamp" not in obj["metadata"]:
@@ -26,9 +30,9 @@ def namespace_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         errors.invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
 
 
-def namespace_finalize_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_namespace_finalize_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     names = obj.get("spec", {}).get("finalizers", ())
     for i, name in enumerate(names):
         errors.invalid_each(f"spec.finalizers[{i}]", name, qualified_name(name))
-    kube_finalizers(errors, {"finalizers": names}, "spec")
+    validate_core_finalizers(errors, {"finalizers": names}, "spec")

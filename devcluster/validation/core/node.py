@@ -9,25 +9,25 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_name
-from kubeloop.devcluster.validation.common.ip_addresses import cidr, sloppy_network
-from kubeloop.devcluster.validation.pod.containers import resource_quantity
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
+from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
 from kubeloop.devcluster.validation.pod.scheduling import EFFECTS
 from kubeloop.kube.json_object import JSON
 
 
-def node_create(errors: ErrorList, obj: JSON) -> None:
+def validate_node(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
-    _avoided_pods(errors, obj)
-    _taints(errors, spec.get("taints", ()))
-    _node_resources(errors, obj)
+    _validate_avoided_pods(errors, obj)
+    _validate_taints(errors, spec.get("taints", ()))
+    _validate_node_resources(errors, obj)
     swap = obj.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
     if swap is not None and swap <= 0:
         errors.invalid("metadata.nodeSwapStatus.capacity", swap, NOT_POSITIVE)
-    _declared_features(errors, obj)
+    _validate_declared_features(errors, obj)
     ranges = spec.get("podCIDRs", [])
     for i, each in enumerate(ranges):
-        cidr(errors, f"spec.podCIDRs[{i}]", each)
+        validate_cidr(errors, f"spec.podCIDRs[{i}]", each)
     bad = next((i for i, each in enumerate(ranges) if sloppy_network(each) is None), None)
     if len(ranges) > 1 and bad is not None:
         why = f"invalid CIDR[{bad}]: <nil> (invalid CIDR address: {ranges[bad]})"
@@ -40,7 +40,7 @@ def node_create(errors: ErrorList, obj: JSON) -> None:
 _ONE_RANGE = "may specify no more than one CIDR for each IP family"
 
 
-def _avoided_pods(errors: ErrorList, obj: JSON) -> None:
+def _validate_avoided_pods(errors: ErrorList, obj: JSON) -> None:
     avoided = obj["metadata"].get("annotations", {}).get(_AVOIDED)
     if avoided and (wrong := json_error(avoided.encode())):
         errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, wrong)
@@ -54,7 +54,7 @@ _NO_FEATURE = (
 )
 
 
-def _declared_features(errors: ErrorList, obj: JSON) -> None:
+def _validate_declared_features(errors: ErrorList, obj: JSON) -> None:
     names = obj.get("status", {}).get("declaredFeatures", ())
     for i, name in enumerate(names):
         where = f"status.declaredFeatures[{i}]"
@@ -70,11 +70,11 @@ def _declared_features(errors: ErrorList, obj: JSON) -> None:
             errors.invalid("status.declaredFeatures", list(names), "list must be sorted in lexicographical order")
 
 
-def _taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
+def _validate_taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
     seen = set()
     for i, taint in enumerate(taints):
         where, key, effect = f"metadata.taints[{i}]", taint.get("key", ""), taint.get("effect", "")
-        label_name(errors, f"{where}.key", key)
+        validate_label_name(errors, f"{where}.key", key)
         if bad := label_value(taint.get("value", "")):
             errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
         if not effect:
@@ -86,32 +86,32 @@ def _taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
         seen.add((key, effect))
 
 
-def _node_resources(errors: ErrorList, obj: JSON) -> None:
+def _validate_node_resources(errors: ErrorList, obj: JSON) -> None:
     for kind in ("capacity", "allocatable"):
         for name, quantity in sorted(obj.get("status", {}).get(kind, {}).items()):
-            resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
+            validate_resource_quantity(errors, f"status.{kind}.{name}", name, quantity)
 
 
 _CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
 _PROVIDER_CHANGE = 'node updates may not change providerID except from "" to valid'
 
 
-def node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     """The whole node, and then what changed, as the strategy of nodes does."""
     if all(obj.get(part) == old.get(part) for part in ("spec", "status")) and obj["metadata"] is old["metadata"]:
         return
-    node_create(errors, obj)
-    node_status_update(errors, obj, old)
+    validate_node(errors, obj)
+    validate_node_status_update(errors, obj, old)
 
 
-def node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     status, status_before = obj.get("status", {}), old.get("status", {})
-    _avoided_pods(errors, obj)
+    _validate_avoided_pods(errors, obj)
     if any(status.get(kind) != status_before.get(kind) for kind in ("capacity", "allocatable")):
-        _node_resources(errors, obj)
+        _validate_node_resources(errors, obj)
     if status.get("declaredFeatures") != status_before.get("declaredFeatures"):
-        _declared_features(errors, obj)
+        _validate_declared_features(errors, obj)
     addresses = status.get("addresses", ())
     if addresses and addresses != status_before.get("addresses"):
         for i, each in enumerate(addresses):
@@ -128,6 +128,6 @@ def node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
                 errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         errors.forbidden("spec.providerID", _PROVIDER_CHANGE)
-    _taints(errors, spec.get("taints", ()))
+    _validate_taints(errors, spec.get("taints", ()))
     if before.get("externalID") != spec.get("externalID"):
         errors.forbidden("spec.externalID", "may not be updated")

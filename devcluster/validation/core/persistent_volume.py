@@ -8,28 +8,28 @@ from typing import Any
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
-from kubeloop.devcluster.validation.common.object_meta import kube_finalizers, object_meta
+from kubeloop.devcluster.validation.common.object_meta import validate_core_finalizers, validate_object_meta
 from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
-    access_modes,
-    basic_quantity,
-    class_name,
-    volume_mode,
+    validate_access_modes,
+    validate_basic_quantity,
+    validate_class_name,
+    validate_volume_mode,
 )
-from kubeloop.devcluster.validation.pod.scheduling import node_selector
-from kubeloop.devcluster.validation.pod.volumes import SHARED, TOLD_AS, csi_driver_name
+from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
+from kubeloop.devcluster.validation.pod.volumes import SHARED, TOLD_AS, validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
 
-def _local(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_local(errors: ErrorList, path: str, source: JSON) -> None:
     if not source.get("path"):
         errors.required(f"{path}.path")
     elif ".." in source["path"].split("/"):
         errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
 
 
-def _csi(errors: ErrorList, path: str, source: JSON) -> None:
-    csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
+def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
     if not source.get("volumeHandle"):
         errors.required(f"{path}.volumeHandle")
     for field in (
@@ -52,7 +52,7 @@ _IN_ORDER = (
 )  # fmt: skip
 
 
-def _glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
     SHARED["glusterfs"](errors, path, source)
     namespace = source.get("endpointsNamespace")
     if namespace == "":
@@ -62,26 +62,32 @@ def _glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
         errors.invalid_each(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
 
 
-def _azure_file(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_azure_file(errors: ErrorList, path: str, source: JSON) -> None:
     SHARED["azureFile"](errors, path, source)
     if source.get("secretNamespace") == "":
         errors.required(f"{path}.secretNamespace")
 
 
-_SOURCES = {**SHARED, "local": _local, "csi": _csi, "glusterfs": _glusterfs, "azureFile": _azure_file}
+_SOURCES = {
+    **SHARED,
+    "local": _validate_local,
+    "csi": _validate_csi,
+    "glusterfs": _validate_glusterfs,
+    "azureFile": _validate_azure_file,
+}
 _OTHERWISE = {"cephfs": "cephFS"}
 
 
-def volume_spec(errors: ErrorList, path: str, spec: JSON, *, inline: bool = False) -> None:
+def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *, inline: bool = False) -> None:
     """inline: that of a volume which only a VolumeAttachment tells of."""
     if inline:
-        _inline(errors, path, spec)
+        _validate_inline_volume(errors, path, spec)
     modes = spec.get("accessModes") or ()
     if not modes:
         errors.required(f"{path}.accessModes")
-    access_modes(errors, f"{path}.accessModes", modes)
+    validate_access_modes(errors, f"{path}.accessModes", modes)
     if not inline:
-        _capacity(errors, f"{path}.capacity", spec.get("capacity"))
+        _validate_capacity(errors, f"{path}.capacity", spec.get("capacity"))
     policy = spec.get("persistentVolumeReclaimPolicy", "")
     if inline and policy not in ("", "Retain"):
         errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", f"may only be Retain {_INLINE}")
@@ -93,8 +99,8 @@ def volume_spec(errors: ErrorList, path: str, spec: JSON, *, inline: bool = Fals
     elif affinity is not None and affinity.get("required") is None:
         errors.required(f"{path}.nodeAffinity.required", "must specify required node constraints")
     elif affinity is not None:
-        node_selector(errors, f"{path}.nodeAffinity.required", affinity["required"])
-    _source(errors, path, spec, has_affinity=affinity is not None and not inline)
+        validate_node_selector(errors, f"{path}.nodeAffinity.required", affinity["required"])
+    _validate_volume_source(errors, path, spec, has_affinity=affinity is not None and not inline)
     if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
         wrong = "may not be 'recycle' for a hostPath mount of '/'"
         errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", wrong)
@@ -104,29 +110,29 @@ def volume_spec(errors: ErrorList, path: str, spec: JSON, *, inline: bool = Fals
         if spec.get("volumeMode") not in (None, "Filesystem"):
             errors.forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {_INLINE}")
         return
-    class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
-    volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
+    validate_class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
+    validate_volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
         if not attributes:
             errors.required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
-        class_name(errors, f"{path}.volumeAttributesClassName", attributes)
+        validate_class_name(errors, f"{path}.volumeAttributesClassName", attributes)
         if "csi" not in spec:
             errors.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
 
-def _capacity(errors: ErrorList, path: str, capacity: JSON | None) -> None:
+def _validate_capacity(errors: ErrorList, path: str, capacity: JSON | None) -> None:
     if not capacity:
         errors.required(path)
     if list(capacity or ()) != ["storage"]:
         errors.not_supported(path, capacity, ("storage",))
     for name, quantity in sorted((capacity or {}).items()):
-        basic_quantity(errors, f"{path}[{name}]", quantity)
+        validate_basic_quantity(errors, f"{path}[{name}]", quantity)
         if parse_quantity(quantity).sign <= 0:
             errors.invalid(f"{path}[{name}]", quantity, NOT_POSITIVE)
 
 
-def _source(errors: ErrorList, path: str, spec: JSON, *, has_affinity: bool) -> None:
+def _validate_volume_source(errors: ErrorList, path: str, spec: JSON, *, has_affinity: bool) -> None:
     """What the volume is made of: one source, beside which a flexVolume may stand."""
     kinds = [name for name in _IN_ORDER if name in spec]
     for kind in kinds[:1]:
@@ -146,7 +152,7 @@ _INLINE = "in the context of inline volumes"
 _NOT_INLINE = f"may not be specified {_INLINE}"
 
 
-def _inline(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_inline_volume(errors: ErrorList, path: str, spec: JSON) -> None:
     if spec.get("claimRef") is not None:
         errors.forbidden(f"{path}.claimRef", _NOT_INLINE)
     if spec.get("capacity"):
@@ -155,9 +161,9 @@ def _inline(errors: ErrorList, path: str, spec: JSON) -> None:
         errors.required(f"{path}.csi", f"has to be specified {_INLINE}")
 
 
-def volume_create(errors: ErrorList, obj: JSON) -> None:
-    volume_spec(errors, "spec", obj["spec"])
-    _mount_options(errors, obj)
+def validate_persistent_volume(errors: ErrorList, obj: JSON) -> None:
+    validate_persistent_volume_spec(errors, "spec", obj["spec"])
+    _validate_mount_options(errors, obj)
 
 
 _MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
@@ -167,23 +173,23 @@ _MOUNTED = (
 )  # fmt: skip
 
 
-def _mount_options(errors: ErrorList, obj: JSON) -> None:
+def _validate_mount_options(errors: ErrorList, obj: JSON) -> None:
     if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(name in obj["spec"] for name in _MOUNTED):
         wrong = "may not specify mount options for this volume type"
         errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", wrong)
 
 
-def volume_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_persistent_volume_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before and obj["metadata"] is old["metadata"]:
         return
     for again in (False, True):  # the strategy looks at the whole, and so does its update check
-        object_meta(errors, obj["metadata"], namespaced=False, name_check=dns_subdomain)
+        validate_object_meta(errors, obj["metadata"], namespaced=False, name_check=dns_subdomain)
         if "finalizers" in obj["metadata"]:
-            kube_finalizers(errors, obj["metadata"])
-        volume_spec(errors, "spec", spec)
+            validate_core_finalizers(errors, obj["metadata"])
+        validate_persistent_volume_spec(errors, "spec", spec)
         if not again:
-            _mount_options(errors, obj)
+            _validate_mount_options(errors, obj)
     now = {name: spec[name] for name in _IN_ORDER if name in spec}
     was = {name: before[name] for name in _IN_ORDER if name in before}
     if "csi" in was and "csi" in now and "controllerExpandSecretRef" not in was["csi"]:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
-from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import basic_quantity, claim_spec
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
+    validate_basic_quantity,
+    validate_claim_spec,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-def claim_create(errors: ErrorList, obj: JSON) -> None:
-    claim_spec(errors, "spec", obj["spec"])
+def validate_persistent_volume_claim(errors: ErrorList, obj: JSON) -> None:
+    validate_claim_spec(errors, "spec", obj["spec"])
 
 
-def claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_persistent_volume_claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    claim_spec(errors, "spec", spec, before)
-    _class_annotation(errors, obj, old)
+    validate_claim_spec(errors, "spec", spec, before)
+    _validate_class_annotation(errors, obj, old)
     munged = _with_what_may_change(obj, old)
     if not before.get("volumeName") and spec.get("volumeName"):
         before = {**before, "volumeName": spec["volumeName"]}  # as it is told, it was there before
@@ -31,7 +34,7 @@ def claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         )
         difference = struct_differences(before, munged, "core/v1.PersistentVolumeClaimSpec")
         errors.forbidden("spec", f"{told}\n{difference}")
-    _size(errors, spec, old)
+    _validate_size_change(errors, spec, old)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     now = spec.get("volumeAttributesClassName")
     applied = old.get("status", {}).get("currentVolumeAttributesClassName")
@@ -41,7 +44,7 @@ def claim_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         errors.forbidden("spec.volumeAttributesClassName", wrong)
 
 
-def _class_annotation(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def _validate_class_annotation(errors: ErrorList, obj: JSON, old: JSON) -> None:
     now = obj["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
     was = old["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
     if now != was and obj["spec"].get("storageClassName") != was:
@@ -66,7 +69,7 @@ def _with_what_may_change(obj: JSON, old: JSON) -> JSON:
     return munged
 
 
-def _size(errors: ErrorList, spec: JSON, old: JSON) -> None:
+def _validate_size_change(errors: ErrorList, spec: JSON, old: JSON) -> None:
     """A request may shrink to recover from an expansion that failed, but not to what there is already."""
     zero = parse_quantity(0)
     new = parse_quantity(spec.get("resources", {}).get("requests", {}).get("storage", 0))
@@ -82,21 +85,21 @@ _RESIZE_STATES = (
 )  # fmt: skip
 
 
-def claim_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_persistent_volume_claim_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     status = obj.get("status", {})
     for name, quantity in sorted(status.get("capacity", {}).items()):
-        basic_quantity(errors, f"status.capacity[{name}]", quantity)
+        validate_basic_quantity(errors, f"status.capacity[{name}]", quantity)
     for name, state in sorted(status.get("allocatedResourceStatuses", {}).items()):
-        _claim_resource(errors, "status.allocatedResourceStatuses", name)
+        _validate_claim_resource(errors, "status.allocatedResourceStatuses", name)
         if state not in _RESIZE_STATES:
             errors.not_supported("status.allocatedResourceStatus", name, sorted(_RESIZE_STATES))
     for name, quantity in sorted(status.get("allocatedResources", {}).items()):
-        if _claim_resource(errors, "status.allocatedResources", name):
-            basic_quantity(errors, f"status.allocatedResources[{name}]", quantity)
+        if _validate_claim_resource(errors, "status.allocatedResources", name):
+            validate_basic_quantity(errors, f"status.allocatedResources[{name}]", quantity)
 
 
-def _claim_resource(errors: ErrorList, path: str, name: str) -> bool:
+def _validate_claim_resource(errors: ErrorList, path: str, name: str) -> bool:
     if wrong := qualified_name(name):
         errors.invalid_each(path, name, wrong)
         return False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.validation.apps.workload_template import SELECTOR_MISMATCH, restart_policy_always
+from kubeloop.devcluster.validation.apps.workload_template import SELECTOR_MISMATCH, validate_restart_policy_always
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.pod.pod_spec import pod_template_spec, template_before
+from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
 from kubeloop.kube.json_object import JSON
 
 
-def replication_controller_create(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
+def validate_replication_controller(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec = obj["spec"]
     selector, template = spec.get("selector", {}), spec.get("template")
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
@@ -21,10 +21,10 @@ def replication_controller_create(errors: ErrorList, obj: JSON, old: JSON | None
     found = template.get("metadata", {}).get("labels")
     if selector and any((found or {}).get(key) != value for key, value in selector.items()):
         errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
-    pod_template_spec(errors, "spec.template", template, template_before(old))
-    restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
+    validate_pod_template_spec(errors, "spec.template", template, template_before(old))
+    validate_restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
 
 
-def replication_controller_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_replication_controller_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        replication_controller_create(errors, obj, old)
+        validate_replication_controller(errors, obj, old)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.pod.containers import resource_name, resource_quantity
+from kubeloop.devcluster.validation.pod.containers import validate_resource_name, validate_resource_quantity
 from kubeloop.kube.json_object import JSON
 
 _COMPUTE = ("cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory")
@@ -31,13 +31,13 @@ def _is_standard(name: str) -> bool:
     return name in _QUOTA_NAMES or name.startswith(("hugepages-", "requests.hugepages-"))
 
 
-def _amounts_by_name(errors: ErrorList, path: str, amounts: JSON) -> None:
+def _validate_amounts_by_name(errors: ErrorList, path: str, amounts: JSON) -> None:
     for name, quantity in sorted(amounts.items()):
         where = f"{path}[{name}]"
-        resource_name(errors, where, name)
+        validate_resource_name(errors, where, name)
         if "/" not in name and not _is_standard(name):
             errors.invalid(where, name, "must be a standard resource for quota")
-        resource_quantity(errors, where, name, quantity)
+        validate_resource_quantity(errors, where, name, quantity)
 
 
 def _does_not_apply(scope: str, name: str) -> bool:
@@ -45,28 +45,28 @@ def _does_not_apply(scope: str, name: str) -> bool:
     return applies is not None and _is_standard(name) and name not in applies
 
 
-def quota_spec(errors: ErrorList, spec: JSON) -> None:
+def validate_resource_quota_spec(errors: ErrorList, spec: JSON) -> None:
     hard, scopes, path = spec.get("hard") or {}, spec.get("scopes") or [], "spec.scopes"
-    _amounts_by_name(errors, "spec.hard", hard)
+    _validate_amounts_by_name(errors, "spec.hard", hard)
     for scope in scopes:
         if scope not in _SCOPES:
             errors.invalid(path, scopes, "unsupported scope")
         for name in sorted(hard):
             if _does_not_apply(scope, name):
                 errors.invalid(path, scopes, "unsupported scope applied to resource")
-    _conflicts(errors, path, scopes, scopes)
+    _validate_conflicts(errors, path, scopes, scopes)
     selector = spec.get("scopeSelector")
     if selector is not None:
-        _scope_selector(errors, "spec.scopeSelector.matchExpressions", spec, selector)
+        _validate_scope_selector(errors, "spec.scopeSelector.matchExpressions", spec, selector)
 
 
-def _conflicts(errors: ErrorList, path: str, named: list[str], scopes: list[str] | None) -> None:
+def _validate_conflicts(errors: ErrorList, path: str, named: list[str], scopes: list[str] | None) -> None:
     for pair in _PAIRS:
         if set(pair) <= set(named):
             errors.invalid(path, scopes, "conflicting scopes")
 
 
-def _scope_selector(errors: ErrorList, path: str, spec: JSON, selector: JSON) -> None:
+def _validate_scope_selector(errors: ErrorList, path: str, spec: JSON, selector: JSON) -> None:
     expressions = selector.get("matchExpressions") or ()
     for each in expressions:
         scope, operator, values = each.get("scopeName", ""), each.get("operator", ""), each.get("values") or []
@@ -93,23 +93,23 @@ def _scope_selector(errors: ErrorList, path: str, spec: JSON, selector: JSON) ->
                 errors.invalid(f"{path}.values", values, wrong)
         else:
             errors.invalid(f"{path}.operator", operator, "not a valid selector operator")
-    _conflicts(errors, path, [each.get("scopeName", "") for each in expressions], spec.get("scopes"))
+    _validate_conflicts(errors, path, [each.get("scopeName", "") for each in expressions], spec.get("scopes"))
 
 
-def quota_create(errors: ErrorList, obj: JSON) -> None:
-    quota_spec(errors, obj["spec"])
+def validate_resource_quota(errors: ErrorList, obj: JSON) -> None:
+    validate_resource_quota_spec(errors, obj["spec"])
 
 
-def quota_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_resource_quota_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    quota_spec(errors, spec)
+    validate_resource_quota_spec(errors, spec)
     if set(spec.get("scopes") or ()) != set(before.get("scopes") or ()):
         errors.invalid("spec.scopes", spec.get("scopes"), "field is immutable")
 
 
-def quota_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_resource_quota_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     for name in ("hard", "used"):
-        _amounts_by_name(errors, f"status.{name}", obj.get("status", {}).get(name) or {})
+        _validate_amounts_by_name(errors, f"status.{name}", obj.get("status", {}).get(name) or {})

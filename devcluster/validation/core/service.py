@@ -8,8 +8,8 @@ from ipaddress import ip_address, ip_network
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, labels, port_number_or_name
-from kubeloop.devcluster.validation.common.ip_addresses import cidr, ip, sloppy_ip
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_cidr, validate_ip
 from kubeloop.kube.json_object import JSON
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -39,26 +39,26 @@ def is_externally_accessible(spec: JSON) -> bool:
     return kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-def service_create(errors: ErrorList, obj: JSON) -> None:
+def validate_service(errors: ErrorList, obj: JSON) -> None:
     """A new Service, whose addresses have been chosen."""
-    _service(errors, obj, None)
+    _validate_service_spec(errors, obj, None)
 
 
-def service_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_service_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj["spec"], old["spec"]
     if spec.get("type") != "ExternalName" and before.get("type") != "ExternalName":
-        _changed_addresses(errors, spec, before)
+        _validate_changed_addresses(errors, spec, before)
     both_balance = spec.get("type") == before.get("type") == "LoadBalancer"
     if both_balance and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
         errors.invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), FIXED)
-    _load_balancer_class(errors, spec)
+    _validate_load_balancer_class(errors, spec)
     both_checked = needs_health_check(before) and needs_health_check(spec)
     if both_checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
         errors.forbidden("spec.healthCheckNodePort", "field is immutable")
-    _service(errors, obj, old)
+    _validate_service_spec(errors, obj, old)
 
 
-def _service(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
+def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
     annotations, spec = obj["metadata"].get("annotations", {}), obj["spec"]
     before = old["spec"] if old is not None else {}
     if _HINTS in annotations and annotations.get(_TOPOLOGY_MODE, annotations[_HINTS]) != annotations[_HINTS]:
@@ -71,29 +71,29 @@ def _service(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
     if headless and kind in ("LoadBalancer", "NodePort"):
         errors.invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind == "ExternalName":
-        _external_name(errors, spec)
-    _ports(errors, ports)
-    labels(errors, "spec.selector", spec.get("selector"))
-    _session_affinity(errors, spec)
+        _validate_external_name(errors, spec)
+    _validate_ports(errors, ports)
+    validate_labels(errors, "spec.selector", spec.get("selector"))
+    _validate_session_affinity(errors, spec)
     errors += address_fields(spec, before)
     known = before.get("externalIPs", ())
     for i, each in enumerate(spec.get("externalIPs", ())):
-        (reachable_ip if each in known else external_ip)(errors, f"spec.externalIPs[{i}]", each)
+        (validate_reachable_ip if each in known else validate_external_ip)(errors, f"spec.externalIPs[{i}]", each)
     if kind not in _TYPES:
         errors.not_supported("spec.type", kind, _TYPES)
     if kind == "ClusterIP":
         for i, port in enumerate(ports):
             if port.get("nodePort"):
                 errors.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'")
-    _repeated_ports(errors, ports)
-    _source_ranges(errors, obj, old)
+    _validate_repeated_ports(errors, ports)
+    _validate_source_ranges(errors, obj, old)
     if spec.get("allocateLoadBalancerNodePorts") is not None and kind != "LoadBalancer":
         errors.forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCERS)
-    _load_balancer_class(errors, spec)
-    _traffic(errors, spec)
+    _validate_load_balancer_class(errors, spec)
+    _validate_traffic_policies(errors, spec)
 
 
-def _external_name(errors: ErrorList, spec: JSON) -> None:
+def _validate_external_name(errors: ErrorList, spec: JSON) -> None:
     if cluster_ips(spec):
         errors.forbidden("spec.clusterIPs", _FOR_EXTERNAL_NAMES)
     if spec.get("ipFamilies"):
@@ -107,7 +107,7 @@ def _external_name(errors: ErrorList, spec: JSON) -> None:
         errors.invalid_each("spec.externalName", name, dns_subdomain(name))
 
 
-def _ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
+def _validate_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     names = set()
     for i, port in enumerate(ports):
         where, name = f"spec.ports[{i}]", port.get("name", "")
@@ -122,12 +122,12 @@ def _ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
         protocol = port.get("protocol", "")
         if protocol not in PROTOCOLS:
             errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
-        port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
+        validate_port_number_or_name(errors, f"{where}.targetPort", port.get("targetPort", 0))
         if "appProtocol" in port:
             errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
 
 
-def _session_affinity(errors: ErrorList, spec: JSON) -> None:
+def _validate_session_affinity(errors: ErrorList, spec: JSON) -> None:
     affinity, where = spec.get("sessionAffinity", ""), "spec.sessionAffinityConfig"
     if affinity not in ("ClientIP", "None"):
         errors.not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
@@ -140,16 +140,16 @@ def _session_affinity(errors: ErrorList, spec: JSON) -> None:
         errors.forbidden(where, "must not be set when session affinity is None")
 
 
-def external_ip(errors: ErrorList, path: str, text: str) -> None:
+def validate_external_ip(errors: ErrorList, path: str, text: str) -> None:
     """An address that others can reach: of this node or link alone are none."""
     wrong = ErrorList()
-    ip(wrong, path, text)
+    validate_ip(wrong, path, text)
     if not wrong:
-        reachable_ip(wrong, path, text)
+        validate_reachable_ip(wrong, path, text)
     errors.extend(wrong)
 
 
-def reachable_ip(errors: ErrorList, path: str, text: str) -> None:
+def validate_reachable_ip(errors: ErrorList, path: str, text: str) -> None:
     """Not of this node or link alone. Source: ValidateEndpointIP."""
     address = sloppy_ip(text)
     if address is None:
@@ -168,7 +168,7 @@ def reachable_ip(errors: ErrorList, path: str, text: str) -> None:
 _LINK_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 
 
-def _repeated_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
+def _validate_repeated_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     node_ports, taken = set(), set()
     for i, port in enumerate(ports):
         key = (port.get("protocol"), port.get("nodePort"))
@@ -182,7 +182,7 @@ def _repeated_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
         taken.add(key)
 
 
-def _source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
+def _validate_source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
     """What was wrong before may stay."""
     spec, before = obj["spec"], old["spec"] if old is not None else {}
     annotations = obj["metadata"].get("annotations", {})
@@ -200,10 +200,10 @@ def _source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
         errors.forbidden(where, _ONLY_LOAD_BALANCERS)
     for i, each in enumerate(ranges):
         if each.strip() not in known:
-            cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
+            validate_cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
 
 
-def _load_balancer_class(errors: ErrorList, spec: JSON) -> None:
+def _validate_load_balancer_class(errors: ErrorList, spec: JSON) -> None:
     name = spec.get("loadBalancerClass")
     if name is not None and spec.get("type") != "LoadBalancer":
         errors.forbidden("spec.loadBalancerClass", _ONLY_LOAD_BALANCERS)
@@ -211,7 +211,7 @@ def _load_balancer_class(errors: ErrorList, spec: JSON) -> None:
         errors.invalid_each("spec.loadBalancerClass", name, qualified_name(name))
 
 
-def _traffic(errors: ErrorList, spec: JSON) -> None:
+def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
     policy = spec.get("externalTrafficPolicy", "")
     if not is_externally_accessible(spec):
         if policy:
@@ -268,7 +268,7 @@ def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
             if len(addresses) > 1:
                 bad.invalid(path, addresses, "'None' must be the first and only value")
         elif address not in known:
-            ip(bad, f"{path}[{i}]", address)
+            validate_ip(bad, f"{path}[{i}]", address)
     errors.extend(bad)
     if len(addresses) > 2:
         errors.invalid(path, addresses, "may only hold up to 2 values")
@@ -284,7 +284,7 @@ def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
     return errors
 
 
-def _changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:
+def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:
     """Source: validateUpgradeDowngradeClusterIPs and validateUpgradeDowngradeIPFamilies."""
     now, was = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     headless, was_headless = is_headless(spec), is_headless(before)
@@ -319,7 +319,7 @@ def _changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:
         errors.invalid("spec.ipFamilyPolicy", policy, wrong)
 
 
-def service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     path, ingresses = "status.loadBalancer.ingress", obj.get("status", {}).get("loadBalancer", {}).get("ingress", ())
     if ingresses and obj["spec"].get("type") != "LoadBalancer":
@@ -328,7 +328,7 @@ def service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     for i, ingress in enumerate(ingresses):
         where, address, mode = f"{path}[{i}]", ingress.get("ip", ""), ingress.get("ipMode")
         if address:
-            ip(errors, f"{where}.ip", address)
+            validate_ip(errors, f"{where}.ip", address)
         if mode is None and address:
             errors.required(f"{where}.ipMode", "must be specified when `ip` is set")
         elif mode is not None and not address:
@@ -344,5 +344,5 @@ def service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
 
 def _is_no_address(text: str) -> bool:
     wrong = ErrorList()
-    ip(wrong, "", text)
+    validate_ip(wrong, "", text)
     return bool(wrong)

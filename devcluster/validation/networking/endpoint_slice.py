@@ -7,34 +7,34 @@ from ipaddress import IPv4Address
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, labels
-from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip, strict_ip
-from kubeloop.devcluster.validation.core.service import reachable_ip
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip, validate_strict_ip
+from kubeloop.devcluster.validation.core.service import validate_reachable_ip
 from kubeloop.kube.json_object import JSON
 
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES, _MAX_TOPOLOGY, _MAX_HINTS = 20_000, 1_000, 100, 16, 8
 
 
-def endpoint_slice_create(errors: ErrorList, obj: JSON) -> None:
+def validate_endpoint_slice(errors: ErrorList, obj: JSON) -> None:
     kind = obj.get("addressType", "")
     if not kind:
         errors.required("addressType")
     elif kind not in _ADDRESS_TYPES:
         errors.not_supported("addressType", kind, _ADDRESS_TYPES)
-    _slice_ports(errors, obj.get("ports") or ())
-    _slice_endpoints(errors, obj.get("endpoints") or (), kind)
+    _validate_slice_ports(errors, obj.get("ports") or ())
+    _validate_slice_endpoints(errors, obj.get("endpoints") or (), kind)
 
 
-def endpoint_slice_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_endpoint_slice_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if all(obj.get(name) == old.get(name) for name in ("endpoints", "ports", "addressType")):
         return
     whole = obj if obj.get("endpoints") != old.get("endpoints") else {**obj, "endpoints": []}
-    endpoint_slice_create(errors, whole)
+    validate_endpoint_slice(errors, whole)
     errors.immutable("addressType", obj.get("addressType", ""), old.get("addressType", ""))
 
 
-def _slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
+def _validate_slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     if len(ports) > _MAX_PORTS:
         errors.too_many("ports", len(ports), _MAX_PORTS)
         return
@@ -54,7 +54,7 @@ def _slice_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
             errors.invalid_each(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
 
 
-def _slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) -> None:
+def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) -> None:
     if len(endpoints) > _MAX_ENDPOINTS:
         errors.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
         return
@@ -65,36 +65,36 @@ def _slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind: str) ->
         elif len(addresses) > _MAX_ADDRESSES:
             errors.too_many(f"{where}.addresses", len(addresses), _MAX_ADDRESSES)
         for j, address in enumerate(addresses):
-            _slice_address(errors, f"{where}.addresses", j, address, kind)
+            _validate_slice_address(errors, f"{where}.addresses", j, address, kind)
         if "nodeName" in each:
             errors.invalid_each(f"{where}.nodeName", each["nodeName"], dns_subdomain(each["nodeName"]))
         topology = each.get("deprecatedTopology", {})
         if len(topology) > _MAX_TOPOLOGY:
             errors.too_many(f"{where}.deprecatedTopology", len(topology), _MAX_TOPOLOGY)
-        labels(errors, f"{where}.deprecatedTopology", topology)
+        validate_labels(errors, f"{where}.deprecatedTopology", topology)
         if "hostname" in each:
             errors.invalid_each(f"{where}.hostname", each["hostname"], dns_label(each["hostname"]))
-        _hints(errors, f"{where}.hints", each.get("hints") or {})
+        _validate_endpoint_hints(errors, f"{where}.hints", each.get("hints") or {})
 
 
-def _slice_address(errors: ErrorList, path: str, index: int, address: str, kind: str) -> None:
+def _validate_slice_address(errors: ErrorList, path: str, index: int, address: str, kind: str) -> None:
     where = f"{path}[{index}]"
     if kind == "FQDN":
-        fully_qualified(errors, where, address)
+        validate_fully_qualified_domain_name(errors, where, address)
         return
     if kind not in ("IPv4", "IPv6"):
         return
     wrong = ErrorList()
-    (ip if kind == "IPv4" else strict_ip)(wrong, where, address)
+    (validate_ip if kind == "IPv4" else validate_strict_ip)(wrong, where, address)
     if wrong:
         errors.extend(wrong)
         return
     if isinstance(sloppy_ip(address), IPv4Address) != (kind == "IPv4"):
         errors.invalid(path, address, f"must be an {kind} address")
-    reachable_ip(errors, where, address)
+    validate_reachable_ip(errors, where, address)
 
 
-def fully_qualified(errors: ErrorList, path: str, name: str) -> None:
+def validate_fully_qualified_domain_name(errors: ErrorList, path: str, name: str) -> None:
     """Source: validation.IsFullyQualifiedDomainName."""
     plain = name.removesuffix(".")
     if not name:
@@ -109,7 +109,7 @@ def fully_qualified(errors: ErrorList, path: str, name: str) -> None:
                 errors.invalid(path, label, "must be no more than 63 characters")
 
 
-def _hints(errors: ErrorList, path: str, hints: JSON) -> None:
+def _validate_endpoint_hints(errors: ErrorList, path: str, hints: JSON) -> None:
     for name in ("forZones", "forNodes"):
         given, seen = hints.get(name, ()), set()
         if len(given) > _MAX_HINTS:

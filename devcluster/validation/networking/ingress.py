@@ -6,8 +6,8 @@ import re
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_name, port_number, regex_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip
-from kubeloop.devcluster.validation.common.object_meta import path_segment_name
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip
+from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
 from kubeloop.kube.json_object import JSON
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
@@ -22,46 +22,46 @@ _WILDCARD_ERROR = regex_error(
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
 
 
-def ingress_create(errors: ErrorList, obj: JSON) -> None:
-    _ingress(errors, obj["spec"])
+def validate_ingress(errors: ErrorList, obj: JSON) -> None:
+    _validate_ingress_spec(errors, obj["spec"])
     named, annotated = obj["spec"].get("ingressClassName"), obj["metadata"].get("annotations", {}).get(_INGRESS_CLASS)
     if annotated is not None and named is not None and annotated != named:
         wrong = "must match `ingressClassName` when both are specified"
         errors.invalid(f"annotations.{_INGRESS_CLASS}", annotated, wrong)
 
 
-def ingress_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_ingress_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        _ingress(errors, obj["spec"])
+        _validate_ingress_spec(errors, obj["spec"])
 
 
-def _ingress(errors: ErrorList, spec: JSON) -> None:
+def _validate_ingress_spec(errors: ErrorList, spec: JSON) -> None:
     rules = spec.get("rules", ())
     if not rules and spec.get("defaultBackend") is None:
         errors.invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
     if spec.get("defaultBackend") is not None:
-        _backend(errors, "spec.defaultBackend", spec["defaultBackend"])
+        _validate_backend(errors, "spec.defaultBackend", spec["defaultBackend"])
     for i, rule in enumerate(rules):
         where = f"spec.rules[{i}]"
         if host := rule.get("host", ""):
             if sloppy_ip(host) is not None:
                 errors.invalid(f"{where}.host", host, "must be a DNS name, not an IP address")
-            _host(errors, f"{where}.host", host)
+            _validate_host(errors, f"{where}.host", host)
         if rule.get("http") is not None:
             if not rule["http"].get("paths"):
                 errors.required(f"{where}.http.paths")
             for j, path in enumerate(rule["http"].get("paths") or ()):
-                _ingress_path(errors, f"{where}.http.paths[{j}]", path)
+                _validate_ingress_path(errors, f"{where}.http.paths[{j}]", path)
     for i, tls in enumerate(spec.get("tls", ())):
         for j, host in enumerate(tls.get("hosts", ())):
-            _host(errors, f"spec.tls[{i}].hosts[{j}]", host)
+            _validate_host(errors, f"spec.tls[{i}].hosts[{j}]", host)
         if secret := tls.get("secretName", ""):
             errors.invalid_each(f"spec.tls[{i}].secretName", secret, dns_subdomain(secret))
     if "ingressClassName" in spec:
         errors.invalid_each("spec.ingressClassName", spec["ingressClassName"], dns_subdomain(spec["ingressClassName"]))
 
 
-def _host(errors: ErrorList, path: str, host: str) -> None:
+def _validate_host(errors: ErrorList, path: str, host: str) -> None:
     if "*" not in host:
         errors.invalid_each(path, host, dns_subdomain(host))
         return
@@ -71,7 +71,7 @@ def _host(errors: ErrorList, path: str, host: str) -> None:
         errors.invalid(path, host, _WILDCARD_ERROR)
 
 
-def _ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
+def _validate_ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
     kind, text = path.get("pathType"), path.get("path", "")
     if kind is None:
         errors.required(f"{where}.pathType", "pathType must be specified")
@@ -87,15 +87,15 @@ def _ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
         for each in _BAD_ENDINGS:
             if text.endswith(each):
                 errors.invalid(f"{where}.path", text, f"cannot end with '{each}'")
-    _backend(errors, f"{where}.backend", path.get("backend") or {})
+    _validate_backend(errors, f"{where}.backend", path.get("backend") or {})
 
 
-def _backend(errors: ErrorList, path: str, backend: JSON) -> None:
+def _validate_backend(errors: ErrorList, path: str, backend: JSON) -> None:
     resource, service = backend.get("resource"), backend.get("service")
     if resource is not None and service is not None:
         errors.invalid(path, "", "cannot set both resource and service backends")
     elif resource is not None:
-        _reference(errors, f"{path}.resource", resource)
+        _validate_typed_reference(errors, f"{path}.resource", resource)
     elif service is None:
         errors.invalid(path, "", "resource or service backend is required")
     else:
@@ -114,20 +114,20 @@ def _backend(errors: ErrorList, path: str, backend: JSON) -> None:
             errors.required(path, "port name or number is required")
 
 
-def _reference(errors: ErrorList, path: str, reference: JSON) -> None:
+def _validate_typed_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     if reference.get("apiGroup") is not None:
         errors.invalid_each(f"{path}.apiGroup", reference["apiGroup"], dns_subdomain(reference["apiGroup"]))
-    path_segment_name(errors, f"{path}.kind", reference.get("kind", ""))
-    path_segment_name(errors, f"{path}.name", reference.get("name", ""))
+    validate_path_segment(errors, f"{path}.kind", reference.get("kind", ""))
+    validate_path_segment(errors, f"{path}.name", reference.get("name", ""))
 
 
-def ingress_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     balancer = obj.get("status", {}).get("loadBalancer", {})
     for i, each in enumerate(balancer.get("ingress", ())):
         where = f"status.loadBalancer.ingress[{i}]"
         if each.get("ip"):
-            ip(errors, f"{where}.ip", each["ip"])
+            validate_ip(errors, f"{where}.ip", each["ip"])
         if host := each.get("hostname", ""):
             errors.invalid_each(f"{where}.hostname", host, dns_subdomain(host))
             if sloppy_ip(host) is not None:
@@ -140,17 +140,17 @@ _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _PATH_ERROR = regex_error("Invalid path", _HTTP_PATH)
 
 
-def ingress_class_create(errors: ErrorList, obj: JSON) -> None:
+def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
     controller, parameters = spec.get("controller", ""), spec.get("parameters")
     if len(controller.encode()) > _CONTROLLER_LENGTH:
         errors.too_long("spec.controller", _CONTROLLER_LENGTH)
-    domain_prefixed_path(errors, "spec.controller", controller)
+    validate_domain_prefixed_path(errors, "spec.controller", controller)
     if parameters is not None:
-        _class_parameters(errors, "spec.parameters", parameters)
+        _validate_class_parameters(errors, "spec.parameters", parameters)
 
 
-def domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
+def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
     """A domain, a slash and a path: example.com/ingress. Source: validation.IsDomainPrefixedPath."""
     if not text:
         errors.required(path)
@@ -165,8 +165,8 @@ def domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
         errors.invalid(path, rest, _PATH_ERROR)
 
 
-def _class_parameters(errors: ErrorList, path: str, parameters: JSON) -> None:
-    _reference(errors, path, parameters)
+def _validate_class_parameters(errors: ErrorList, path: str, parameters: JSON) -> None:
+    _validate_typed_reference(errors, path, parameters)
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     if scope is None:
         errors.required(f"{path}.scope")
@@ -181,7 +181,7 @@ def _class_parameters(errors: ErrorList, path: str, parameters: JSON) -> None:
         errors.forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
 
-def ingress_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_ingress_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     new, before = obj.get("spec", {}), old.get("spec", {})
     errors.immutable("spec.controller", new.get("controller", ""), before.get("controller", ""))
-    ingress_class_create(errors, obj)
+    validate_ingress_class(errors, obj)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import strict_ip
-from kubeloop.devcluster.validation.common.object_meta import path_segment_name
+from kubeloop.devcluster.validation.common.ip_addresses import validate_strict_ip
+from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
 from kubeloop.kube.json_object import JSON
 
 
 def ip_address_name(name: str) -> tuple[str, ...]:
     wrong = ErrorList()
-    strict_ip(wrong, "", name)
+    validate_strict_ip(wrong, "", name)
     return tuple(each["message"].partition(": ")[2].partition(": ")[2] for each in wrong)
 
 
-def ip_address_create(errors: ErrorList, obj: JSON) -> None:
+def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
     parent = obj.get("spec", {}).get("parentRef")
     if parent is None:
         errors.required("spec.parentRef")
@@ -23,12 +23,12 @@ def ip_address_create(errors: ErrorList, obj: JSON) -> None:
     path = "spec.parentRef"
     if parent.get("group"):
         errors.invalid_each(f"{path}.group", parent["group"], dns_subdomain(parent["group"]))
-    path_segment_name(errors, f"{path}.resource", parent.get("resource", ""))
-    path_segment_name(errors, f"{path}.name", parent.get("name", ""))
-    path_segment_name(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)
+    validate_path_segment(errors, f"{path}.resource", parent.get("resource", ""))
+    validate_path_segment(errors, f"{path}.name", parent.get("name", ""))
+    validate_path_segment(errors, f"{path}.namespace", parent.get("namespace", ""), needed=False)
 
 
-def ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    ip_address_create(errors, obj)
+def validate_ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_ip_address(errors, obj)
     new, before = (each.get("spec", {}).get("parentRef") for each in (obj, old))
     errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")

@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterator
 
 from kubeloop.devcluster.api.name_checks import port_name, port_number
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, label_selector
-from kubeloop.devcluster.validation.common.ip_addresses import cidr, sloppy_network
+from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_label_selector
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.kube.json_object import JSON
 
 
-def network_policy_create(errors: ErrorList, obj: JSON, known_ranges: Collection[str] = ()) -> None:
+def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collection[str] = ()) -> None:
     spec = obj["spec"]
-    label_selector(errors, "spec.podSelector", spec.get("podSelector"))
+    validate_label_selector(errors, "spec.podSelector", spec.get("podSelector"))
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for i, rule in enumerate(spec.get(direction, ())):
             where = f"spec.{direction}[{i}]"
             for j, port in enumerate(rule.get("ports", ())):
-                _policy_port(errors, f"{where}.ports[{j}]", port)
+                _validate_policy_port(errors, f"{where}.ports[{j}]", port)
             for j, peer in enumerate(rule.get(peers, ())):
-                _policy_peer(errors, f"{where}.{peers}[{j}]", peer, known_ranges)
+                _validate_policy_peer(errors, f"{where}.{peers}[{j}]", peer, known_ranges)
     types = spec.get("policyTypes", ())
     if len(types) > 2:
         errors.invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
@@ -30,9 +30,9 @@ def network_policy_create(errors: ErrorList, obj: JSON, known_ranges: Collection
             errors.not_supported(f"spec.policyTypes[{i}]", each, ("Ingress", "Egress"))
 
 
-def network_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_network_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        network_policy_create(errors, obj, set(_policy_ranges(old["spec"])))
+        validate_network_policy(errors, obj, set(_policy_ranges(old["spec"])))
 
 
 def _policy_ranges(spec: JSON) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _policy_ranges(spec: JSON) -> Iterator[str]:
                     yield from peer["ipBlock"].get("except", ())
 
 
-def _policy_port(errors: ErrorList, where: str, each: JSON) -> None:
+def _validate_policy_port(errors: ErrorList, where: str, each: JSON) -> None:
     protocol, port, last = each.get("protocol"), each.get("port"), each.get("endPort")
     if protocol is not None and protocol not in PROTOCOLS:
         errors.not_supported(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
@@ -63,12 +63,12 @@ def _policy_port(errors: ErrorList, where: str, each: JSON) -> None:
         errors.invalid_each(f"{where}.port", port, port_name(port))
 
 
-def _policy_peer(errors: ErrorList, where: str, peer: JSON, known_ranges: Collection[str]) -> None:
+def _validate_policy_peer(errors: ErrorList, where: str, peer: JSON, known_ranges: Collection[str]) -> None:
     for name in ("podSelector", "namespaceSelector"):
         if name in peer:
-            label_selector(errors, f"{where}.{name}", peer[name])
+            validate_label_selector(errors, f"{where}.{name}", peer[name])
     if "ipBlock" in peer:
-        _ip_block(errors, f"{where}.ipBlock", peer["ipBlock"], known_ranges)
+        _validate_ip_block(errors, f"{where}.ipBlock", peer["ipBlock"], known_ranges)
     given = [name for name in ("podSelector", "namespaceSelector", "ipBlock") if name in peer]
     if not given:
         errors.required(where, "must specify a peer")
@@ -76,18 +76,18 @@ def _policy_peer(errors: ErrorList, where: str, peer: JSON, known_ranges: Collec
         errors.forbidden(where, "may not specify both ipBlock and another peer")
 
 
-def _ip_block(errors: ErrorList, path: str, block: JSON, known: Collection[str]) -> None:
+def _validate_ip_block(errors: ErrorList, path: str, block: JSON, known: Collection[str]) -> None:
     whole = block.get("cidr", "")
     if not whole:
         errors.required(f"{path}.cidr")
         return
-    cidr(errors, f"{path}.cidr", whole, known)
+    validate_cidr(errors, f"{path}.cidr", whole, known)
     network = sloppy_network(whole)
     if network is None:
         return
     for i, each in enumerate(block.get("except", ())):
         where = f"{path}.except[{i}]"
-        cidr(errors, where, each, known)
+        validate_cidr(errors, where, each, known)
         part = sloppy_network(each)
         if part is None:
             continue

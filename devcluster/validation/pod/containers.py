@@ -17,8 +17,13 @@ from kubeloop.devcluster.api.name_checks import (
     qualified_name,
 )
 from kubeloop.devcluster.validation.common.error_list import NOT_NEGATIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, header_name, local_path, port_number_or_name
-from kubeloop.devcluster.validation.pod.security_context import container_context, every_container
+from kubeloop.devcluster.validation.common.field_checks import (
+    PROTOCOLS,
+    header_name,
+    validate_local_path,
+    validate_port_number_or_name,
+)
+from kubeloop.devcluster.validation.pod.security_context import every_container, validate_container_security_context
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import milli_value, parse_quantity, value
 
@@ -54,7 +59,7 @@ def may_be_overcommitted(name: str) -> bool:
     return is_native(name) and not is_huge_pages(name)
 
 
-def resource_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
+def validate_resource_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
     """A quantity of a resource: not negative, whole where only whole ones exist."""
     if parse_quantity(quantity).sign < 0:
         errors.invalid(path, quantity, NOT_NEGATIVE)
@@ -62,7 +67,7 @@ def resource_quantity(errors: ErrorList, path: str, name: str, quantity: str) ->
         errors.invalid(path, quantity, "must be an integer")
 
 
-def _huge_pages_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
+def _validate_huge_pages_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
     if not _divides(name.removeprefix("hugepages-"), quantity):
         errors.invalid(path, quantity, f"{quantity} is not positive integer multiple of {name}")
 
@@ -75,7 +80,7 @@ def _divides(size: str, quantity: str) -> bool:
     return milli > 0 and milli % 1000 == 0 and value(quantity) % (milli // 1000) == 0
 
 
-def resource_name(errors: ErrorList, path: str, name: str) -> None:
+def validate_resource_name(errors: ErrorList, path: str, name: str) -> None:
     wrong = qualified_name(name)
     errors.invalid_each(path, name, wrong)
     standard = name in _STANDARD_RESOURCES or is_huge_pages(name) or name.startswith("requests.hugepages-")
@@ -83,10 +88,10 @@ def resource_name(errors: ErrorList, path: str, name: str) -> None:
         errors.invalid(path, name, "must be a standard resource type or fully qualified")
 
 
-def container_resource_name(errors: ErrorList, path: str, name: str) -> None:
+def validate_container_resource_name(errors: ErrorList, path: str, name: str) -> None:
     if name in _CONTAINER_RESOURCES:
         return
-    resource_name(errors, path, name)
+    validate_resource_name(errors, path, name)
     if "/" not in name:
         if not is_huge_pages(name):
             errors.invalid(path, name, "must be a standard resource for containers")
@@ -94,21 +99,21 @@ def container_resource_name(errors: ErrorList, path: str, name: str) -> None:
         errors.invalid(path, name, "doesn't follow extended resource name standard")
 
 
-def resource_requirements(
-    errors: ErrorList, path: str, resources: JSON, check_name: NameCheck = container_resource_name
+def validate_resource_requirements(
+    errors: ErrorList, path: str, resources: JSON, check_name: NameCheck = validate_container_resource_name
 ) -> None:
     """Limits and requests, and how they go together; check_name: which names there may be."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name in sorted(limits):
         where = f"{path}.limits[{name}]"
         check_name(errors, where, name)
-        resource_quantity(errors, where, name, limits[name])
+        validate_resource_quantity(errors, where, name, limits[name])
         if is_huge_pages(name):
-            _huge_pages_quantity(errors, where, name, limits[name])
+            _validate_huge_pages_quantity(errors, where, name, limits[name])
     for name in sorted(requests):
         where, quantity = f"{path}.requests[{name}]", requests[name]
         check_name(errors, where, name)
-        resource_quantity(errors, where, name, quantity)
+        validate_resource_quantity(errors, where, name, quantity)
         if name in limits:
             same = limits[name] == quantity
             order = 0 if same else parse_quantity(quantity).compare(parse_quantity(limits[name]))
@@ -121,13 +126,13 @@ def resource_requirements(
         elif not may_be_overcommitted(name):
             errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
         if is_huge_pages(name):
-            _huge_pages_quantity(errors, where, name, quantity)
+            _validate_huge_pages_quantity(errors, where, name, quantity)
     everything = {*limits, *requests}
     if any(map(is_huge_pages, everything)) and not everything & {"cpu", "memory"}:
         errors.forbidden(path, "HugePages require cpu or memory")
 
 
-def claims(errors: ErrorList, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
+def validate_container_claims(errors: ErrorList, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
     """Which of the pod's resource claims a container takes, or which requests of one."""
     pod_claims = [each["name"] for each in spec.get("resourceClaims", ()) if each.get("name")]
     seen: set[str] = set()
@@ -154,7 +159,7 @@ def claims(errors: ErrorList, path: str, wanted: Sequence[JSON], spec: JSON) -> 
             errors.not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{told}")
 
 
-def _resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
+def _validate_resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
     seen = set()
     for i, each in enumerate(policies):
         name, policy = each.get("resourceName", ""), each.get("restartPolicy", "")
@@ -170,7 +175,7 @@ def _resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_p
             errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
 
-def _ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None:
+def _validate_ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None:
     names = set()
     for i, port in enumerate(ports):
         where, name = f"{path}[{i}]", port.get("name", "")
@@ -195,7 +200,7 @@ def _ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None:
             errors.not_supported(f"{where}.protocol", protocol, PROTOCOLS)
 
 
-def host_port_conflicts(errors: ErrorList, path: str, containers: Sequence[JSON]) -> None:
+def validate_host_port_conflicts(errors: ErrorList, path: str, containers: Sequence[JSON]) -> None:
     taken = set()
     for i, container in enumerate(containers):
         for j, port in enumerate(container.get("ports", ())):
@@ -221,7 +226,7 @@ _RESOURCE_FIELDS = (
 _HUGE_PAGES_FIELDS = ("limits.hugepages-", "requests.hugepages-")
 
 
-def field_reference(errors: ErrorList, path: str, reference: JSON, supported: Sequence[str]) -> None:
+def validate_field_reference(errors: ErrorList, path: str, reference: JSON, supported: Sequence[str]) -> None:
     field_path = reference.get("fieldPath", "")
     if not reference.get("apiVersion"):
         errors.required(f"{path}.apiVersion")
@@ -255,7 +260,7 @@ def _subscripted(field_path: str) -> tuple[str, str | None]:
     return base, rest
 
 
-def resource_reference(errors: ErrorList, path: str, reference: JSON, *, in_volume: bool) -> None:
+def validate_resource_reference(errors: ErrorList, path: str, reference: JSON, *, in_volume: bool) -> None:
     name = reference.get("resource", "")
     if in_volume and not reference.get("containerName"):
         errors.required(f"{path}.containerName")
@@ -282,7 +287,7 @@ def resource_reference(errors: ErrorList, path: str, reference: JSON, *, in_volu
 _DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 
 
-def _key_reference(errors: ErrorList, path: str, reference: JSON) -> None:
+def _validate_key_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     errors.invalid_each(f"{path}.name", reference.get("name", ""), dns_subdomain(reference.get("name", "")))
     if not reference.get("key"):
         errors.required(f"{path}.key")
@@ -290,7 +295,7 @@ def _key_reference(errors: ErrorList, path: str, reference: JSON) -> None:
         errors.invalid_each(f"{path}.key", reference["key"], config_key(reference["key"]))
 
 
-def _file_reference(errors: ErrorList, path: str, reference: JSON) -> None:
+def _validate_file_reference(errors: ErrorList, path: str, reference: JSON) -> None:
     """A variable out of a file of a volume."""
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
     if not key:
@@ -307,7 +312,7 @@ def _file_reference(errors: ErrorList, path: str, reference: JSON) -> None:
         errors.invalid(f"{path}.path", file, "must not contain '..'")
 
 
-def file_reference_volumes(errors: ErrorList, path: str, spec: JSON) -> None:
+def validate_file_reference_volumes(errors: ErrorList, path: str, spec: JSON) -> None:
     """Volumes that variables are read from have to be there, and empty at first."""
     volumes = {each.get("name", ""): each for each in spec.get("volumes", ())}
     for where, container in every_container(path, spec):
@@ -322,7 +327,7 @@ def file_reference_volumes(errors: ErrorList, path: str, spec: JSON) -> None:
                 errors.invalid(told, name, "referenced volume must be of type emptyDir")
 
 
-def _environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> None:
+def _validate_environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> None:
     for i, variable in enumerate(variables):
         where, name = f"{path}[{i}]", variable.get("name", "")
         if not name:
@@ -334,14 +339,16 @@ def _environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> Non
             continue
         where += ".valueFrom"
         if "fieldRef" in source:
-            field_reference(errors, f"{where}.fieldRef", source["fieldRef"], _ENV_FIELDS)
+            validate_field_reference(errors, f"{where}.fieldRef", source["fieldRef"], _ENV_FIELDS)
         if "resourceFieldRef" in source:
-            resource_reference(errors, f"{where}.resourceFieldRef", source["resourceFieldRef"], in_volume=False)
+            validate_resource_reference(
+                errors, f"{where}.resourceFieldRef", source["resourceFieldRef"], in_volume=False
+            )
         for kind in ("configMapKeyRef", "secretKeyRef"):
             if kind in source:
-                _key_reference(errors, f"{where}.{kind}", source[kind])
+                _validate_key_reference(errors, f"{where}.{kind}", source[kind])
         if "fileKeyRef" in source:
-            _file_reference(errors, f"{where}.fileKeyRef", source["fileKeyRef"])
+            _validate_file_reference(errors, f"{where}.fileKeyRef", source["fileKeyRef"])
         if not source:
             kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
             errors.invalid(where, "", f"must specify one of: {kinds}")
@@ -351,7 +358,7 @@ def _environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> Non
             errors.invalid(where, "", "may not have more than one field specified at a time")
 
 
-def _environment_sources(errors: ErrorList, path: str, sources: Sequence[JSON]) -> None:
+def _validate_environment_sources(errors: ErrorList, path: str, sources: Sequence[JSON]) -> None:
     for i, source in enumerate(sources):
         where = f"{path}[{i}]"
         if source.get("prefix"):
@@ -370,7 +377,7 @@ def _environment_sources(errors: ErrorList, path: str, sources: Sequence[JSON]) 
             errors.invalid(path, "", "may not have more than one field specified at a time")
 
 
-def _mounts(errors: ErrorList, path: str, container: JSON, volumes: Volumes) -> None:
+def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Volumes) -> None:
     mounts = container.get("volumeMounts", ())
     devices = container.get("volumeDevices", ())
     device_paths = {each.get("name", ""): each.get("devicePath", "") for each in devices}  # the last of a name counts
@@ -395,7 +402,7 @@ def _mounts(errors: ErrorList, path: str, container: JSON, volumes: Volumes) -> 
                 if field == "subPathExpr" and mount.get("subPath"):
                     wrong = "subPathExpr and subPath are mutually exclusive"
                     errors.invalid(f"{where}.subPathExpr", mount[field], wrong)
-                local_path(errors, f"{path}.volumeMounts.{field}", mount[field])
+                validate_local_path(errors, f"{path}.volumeMounts.{field}", mount[field])
         propagation = mount.get("mountPropagation")
         if propagation is not None and propagation not in ("Bidirectional", "HostToContainer", "None"):
             errors.not_supported(
@@ -404,12 +411,12 @@ def _mounts(errors: ErrorList, path: str, container: JSON, volumes: Volumes) -> 
         if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
             wrong = "Bidirectional mount propagation is available only to privileged containers"
             errors.forbidden(f"{path}.volumeMounts.mountPropagation", wrong)
-        _recursive_read_only(errors, f"{path}.volumeMounts.recursiveReadOnly", mount)
+        _validate_recursive_read_only(errors, f"{path}.volumeMounts.recursiveReadOnly", mount)
     if devices:
-        _devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
+        _validate_devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
 
 
-def _recursive_read_only(errors: ErrorList, path: str, mount: JSON) -> None:
+def _validate_recursive_read_only(errors: ErrorList, path: str, mount: JSON) -> None:
     wanted, supported = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
     if wanted in ("Enabled", "IfPossible"):
         if not mount.get("readOnly"):
@@ -420,7 +427,9 @@ def _recursive_read_only(errors: ErrorList, path: str, mount: JSON) -> None:
         errors.not_supported(path, wanted, supported)
 
 
-def _devices(errors: ErrorList, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes) -> None:
+def _validate_devices(
+    errors: ErrorList, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes
+) -> None:
     names, paths = set(), set()
     mount_paths = {each.get("name", ""): each.get("mountPath", "") for each in mounts}
     for i, device in enumerate(devices):
@@ -453,17 +462,17 @@ def _devices(errors: ErrorList, path: str, devices: Sequence[JSON], mounts: Sequ
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
-def _action(errors: ErrorList, path: str, handler: JSON, grace_seconds: int | None) -> None:
+def _validate_handler_action(errors: ErrorList, path: str, handler: JSON, grace_seconds: int | None) -> None:
     found = [name for name in _HANDLERS if handler.get(name) is not None]
     if not found:
         errors.required(path, "must specify a handler type")
         return
-    _handler(errors, path, found[0], handler, grace_seconds)
+    _validate_handler(errors, path, found[0], handler, grace_seconds)
     for name in found[1:]:
         errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
 
 
-def _handler(errors: ErrorList, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
+def _validate_handler(errors: ErrorList, path: str, kind: str, handler: JSON, grace_seconds: int | None) -> None:
     where, action = f"{path}.{kind}", handler[kind]
     if kind == "exec":
         if not action.get("command"):
@@ -471,7 +480,7 @@ def _handler(errors: ErrorList, path: str, kind: str, handler: JSON, grace_secon
     elif kind == "httpGet":
         if not action.get("path"):
             errors.required(f"{where}.path")
-        port_number_or_name(errors, f"{where}.port", action.get("port", 0))
+        validate_port_number_or_name(errors, f"{where}.port", action.get("port", 0))
         if action.get("scheme", "") not in ("HTTP", "HTTPS"):
             errors.not_supported(f"{where}.scheme", action.get("scheme", ""), ("HTTP", "HTTPS"))
         for header in action.get("httpHeaders", ()):
@@ -482,19 +491,19 @@ def _handler(errors: ErrorList, path: str, kind: str, handler: JSON, grace_secon
             wrong = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
             errors.invalid(where, seconds, wrong)
     else:
-        port_number_or_name(errors, f"{where}.port", action.get("port", 0))
+        validate_port_number_or_name(errors, f"{where}.port", action.get("port", 0))
 
 
 _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 
 
-def _probes(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
+def _validate_probes(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
     for kind in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(kind)
         if probe is None:
             continue
         where = f"{path}.{kind}"
-        _action(errors, where, probe, grace_seconds)
+        _validate_handler_action(errors, where, probe, grace_seconds)
         for name in _PROBE_NUMBERS:
             errors.not_negative(f"{where}.{name}", probe.get(name))
         own_grace = probe.get("terminationGracePeriodSeconds")
@@ -508,14 +517,14 @@ def _probes(errors: ErrorList, path: str, container: JSON, grace_seconds: int | 
             errors.invalid(f"{where}.successThreshold", probe.get("successThreshold", 0), "must be 1")
 
 
-def _lifecycle(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
+def _validate_lifecycle(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
     for name in ("postStart", "preStop"):
         handler = container.get("lifecycle", {}).get(name)
         if handler is not None:
-            _action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
+            _validate_handler_action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
 
 
-def _common(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
+def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
     name = container.get("name", "")
     if not name:
         errors.required(f"{path}.name")
@@ -529,32 +538,36 @@ def _common(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: 
     if policy not in ("File", "FallbackToLogsOnError"):
         errors.not_supported(f"{path}.terminationMessagePolicy", policy, ("File", "FallbackToLogsOnError"))
     if "ports" in container:
-        _ports(errors, f"{path}.ports", container["ports"])
+        _validate_ports(errors, f"{path}.ports", container["ports"])
     if "env" in container:
-        _environment(errors, f"{path}.env", container["env"])
+        _validate_environment(errors, f"{path}.env", container["env"])
     if "envFrom" in container:
-        _environment_sources(errors, f"{path}.envFrom", container["envFrom"])
+        _validate_environment_sources(errors, f"{path}.envFrom", container["envFrom"])
     if "volumeMounts" in container or "volumeDevices" in container:
-        _mounts(errors, path, container, volumes)
+        _validate_mounts(errors, path, container, volumes)
     pull_policy = container.get("imagePullPolicy", "")
     if pull_policy not in ("Always", "IfNotPresent", "Never"):
         errors.not_supported(f"{path}.imagePullPolicy", pull_policy, ("Always", "IfNotPresent", "Never"))
     resources = container.get("resources")
     if resources:
-        resource_requirements(errors, f"{path}.resources", resources)
+        validate_resource_requirements(errors, f"{path}.resources", resources)
         if resources.get("claims"):
-            claims(errors, f"{path}.resources.claims", resources["claims"], spec)
+            validate_container_claims(errors, f"{path}.resources.claims", resources["claims"], spec)
     if container.get("resizePolicy"):
-        _resize_policy(errors, f"{path}.resizePolicy", container["resizePolicy"], spec.get("restartPolicy", ""))
+        _validate_resize_policy(
+            errors, f"{path}.resizePolicy", container["resizePolicy"], spec.get("restartPolicy", "")
+        )
     if "securityContext" in container:
         with_hosts_users = spec.get("hostUsers") is not False
-        container_context(errors, f"{path}.securityContext", container["securityContext"], host_users=with_hosts_users)
+        validate_container_security_context(
+            errors, f"{path}.securityContext", container["securityContext"], host_users=with_hosts_users
+        )
 
 
 _MOST_RULES, _MOST_CODES = 20, 255
 
 
-def _restart_policy(errors: ErrorList, path: str, container: JSON, *, at_start: bool = False) -> None:
+def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, at_start: bool = False) -> None:
     """at_start: of an init container, whose rules are not looked at unless it has a policy."""
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
     if policy is None:
@@ -579,7 +592,7 @@ def _restart_policy(errors: ErrorList, path: str, container: JSON, *, at_start: 
             errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MOST_CODES)
 
 
-def containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
+def validate_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.containers."""
     every, grace_seconds = spec.get("containers"), spec.get("terminationGracePeriodSeconds")
     if not every:
@@ -588,35 +601,35 @@ def containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> No
     names = set()
     for i, container in enumerate(every):
         where = f"{path}[{i}]"
-        _common(errors, where, container, spec, volumes)
+        _validate_container(errors, where, container, spec, volumes)
         name = container.get("name", "")
         if name in names:
             errors.duplicate(f"{where}.name", name)
         names.add(name)
         if "lifecycle" in container:
-            _lifecycle(errors, where, container, grace_seconds)
-        _probes(errors, where, container, grace_seconds)
-        _restart_policy(errors, where, container)
-    host_port_conflicts(errors, path, every)
+            _validate_lifecycle(errors, where, container, grace_seconds)
+        _validate_probes(errors, where, container, grace_seconds)
+        _validate_restart_policy(errors, where, container)
+    validate_host_port_conflicts(errors, path, every)
 
 
-def init_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
+def validate_init_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.initContainers."""
     grace_seconds = spec.get("terminationGracePeriodSeconds")
     names = {each.get("name", "") for each in spec.get("containers") or ()}
     for i, container in enumerate(spec.get("initContainers", ())):
         where = f"{path}[{i}]"
-        _common(errors, where, container, spec, volumes)
+        _validate_container(errors, where, container, spec, volumes)
         policy, name = container.get("restartPolicy"), container.get("name", "")
-        _restart_policy(errors, where, container, at_start=True)
+        _validate_restart_policy(errors, where, container, at_start=True)
         if name in names:
             errors.duplicate(f"{where}.name", name)
         elif name:
             names.add(name)
-        host_port_conflicts(errors, path, [container])
+        validate_host_port_conflicts(errors, path, [container])
         if policy == "Always":
-            _lifecycle(errors, where, container, grace_seconds)
-            _probes(errors, where, container, grace_seconds)
+            _validate_lifecycle(errors, where, container, grace_seconds)
+            _validate_probes(errors, where, container, grace_seconds)
         else:
             for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
                 if field in container:
@@ -636,13 +649,13 @@ _NOT_EPHEMERAL = (
 NOT_PADDED = "must not have leading or trailing whitespace"
 
 
-def ephemeral_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
+def validate_ephemeral_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
     """spec.ephemeralContainers."""
     others = {each.get("name", "") for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))}
     names = set(others)
     for i, container in enumerate(spec.get("ephemeralContainers", ())):
         where = f"{path}[{i}]"
-        _common(errors, where, container, spec, volumes)
+        _validate_container(errors, where, container, spec, volumes)
         image, name = container.get("image", ""), container.get("name", "")
         if image != image.strip():
             errors.invalid(f"{where}.image", image, NOT_PADDED)

@@ -11,12 +11,15 @@ import msgspec
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
 from kubeloop.devcluster.serializer.go_json_errors import json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import labels
-from kubeloop.devcluster.validation.common.ip_addresses import ip
-from kubeloop.devcluster.validation.common.object_meta import annotation_map
+from kubeloop.devcluster.validation.common.field_checks import validate_labels
+from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
+from kubeloop.devcluster.validation.common.object_meta import validate_annotations
 from kubeloop.devcluster.validation.pod import containers as of_containers
 from kubeloop.devcluster.validation.pod import scheduling, security_context, volumes
-from kubeloop.devcluster.validation.pod.security_profile_annotations import profile_annotations, profiles_agree
+from kubeloop.devcluster.validation.pod.security_profile_annotations import (
+    validate_profile_annotations,
+    validate_profiles_match_fields,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
 from kubeloop.kube.quantities import parse_quantity
@@ -27,7 +30,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 _TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
 
 
-def pod_spec(
+def validate_pod_spec(
     errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
 ) -> None:
     """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again.
@@ -38,22 +41,26 @@ def pod_spec(
     any_policy = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
     if not _is_valid(msgspec.json.encode(spec), in_pod, name, any_policy):
-        _check_pod_spec(errors, path, spec, in_pod=in_pod, pod_name=name, any_policy=any_policy)
+        _validate_pod_spec_fields(errors, path, spec, in_pod=in_pod, pod_name=name, any_policy=any_policy)
 
 
 @lru_cache(maxsize=512)
 def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> bool:
     """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
     wrong = ErrorList()
-    _check_pod_spec(wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy)
+    _validate_pod_spec_fields(
+        wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy
+    )
     return not wrong
 
 
-def _check_pod_spec(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool) -> None:
+def _validate_pod_spec_fields(
+    errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool
+) -> None:
     """A pod's spec, in Kubernetes' order: that of the messages."""
-    _contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
+    _validate_contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
     if spec.get("hostNetwork"):
-        _host_network(errors, path, spec, in_pod=in_pod)
+        _validate_host_network(errors, path, spec, in_pod=in_pod)
     restart_policy = spec.get("restartPolicy", "")
     if restart_policy not in ("Always", "OnFailure", "Never"):
         errors.not_supported(f"{path}.restartPolicy", restart_policy, ("Always", "OnFailure", "Never"))
@@ -61,51 +68,53 @@ def _check_pod_spec(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, p
     if dns_policy not in _DNS_POLICIES:
         errors.not_supported(f"{path}.dnsPolicy", dns_policy, _DNS_POLICIES)
     if "nodeSelector" in spec:
-        labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
+        validate_labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("securityContext") or spec.get("hostPID"):
-        security_context.pod_context(errors, f"{path}.securityContext", spec, any_policy=any_policy)
+        security_context.validate_pod_security_context(errors, f"{path}.securityContext", spec, any_policy=any_policy)
     if spec.get("affinity"):
-        scheduling.affinity(errors, f"{path}.affinity", spec["affinity"])
+        scheduling.validate_affinity(errors, f"{path}.affinity", spec["affinity"])
     if "dnsConfig" in spec or dns_policy == "None":
-        _dns_config(errors, f"{path}.dnsConfig", spec)
+        _validate_dns_config(errors, f"{path}.dnsConfig", spec)
     for i, gate in enumerate(spec.get("readinessGates", ())):
         name = gate.get("conditionType", "")
         errors.invalid_each(f"{path}.readinessGates[{i}].conditionType", name, qualified_name(name))
     if "schedulingGates" in spec:
-        _scheduling_gates(errors, f"{path}.schedulingGates", spec)
+        _validate_scheduling_gates(errors, f"{path}.schedulingGates", spec)
     if "topologySpreadConstraints" in spec:
-        scheduling.topology_spread(errors, f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"])
-    security_context.host_processes(errors, path, spec)
-    security_context.host_users(errors, path, spec)
-    _names(errors, path, spec)
-    scheduling.preemption_policy(errors, f"{path}.preemptionPolicy", spec.get("preemptionPolicy"))
+        scheduling.validate_topology_spread(
+            errors, f"{path}.topologySpreadConstraints", spec["topologySpreadConstraints"]
+        )
+    security_context.validate_host_processes(errors, path, spec)
+    security_context.validate_host_users(errors, path, spec)
+    _validate_names(errors, path, spec)
+    scheduling.validate_preemption_policy(errors, f"{path}.preemptionPolicy", spec.get("preemptionPolicy"))
     if spec.get("overhead"):
-        of_containers.resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
+        of_containers.validate_resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
     if "os" in spec:
-        security_context.operating_system(errors, path, spec)
-    of_containers.file_reference_volumes(errors, path, spec)
+        security_context.validate_operating_system(errors, path, spec)
+    of_containers.validate_file_reference_volumes(errors, path, spec)
 
 
-def _contents(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
+def _validate_contents(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
     """Volumes, claims and containers."""
     mountable = {}
     if "volumes" in spec:
-        mountable = volumes.volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
+        mountable = volumes.validate_volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
     if "resourceClaims" in spec:
-        _resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
-    of_containers.containers(errors, f"{path}.containers", spec, mountable)
+        _validate_resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
+    of_containers.validate_containers(errors, f"{path}.containers", spec, mountable)
     if "initContainers" in spec:
-        of_containers.init_containers(errors, f"{path}.initContainers", spec, mountable)
+        of_containers.validate_init_containers(errors, f"{path}.initContainers", spec, mountable)
     if "ephemeralContainers" in spec:
-        of_containers.ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
+        of_containers.validate_ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
     if "resources" in spec:
-        _pod_resources(errors, f"{path}.resources", spec)
+        _validate_pod_resources(errors, f"{path}.resources", spec)
 
 
-def _names(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_names(errors: ErrorList, path: str, spec: JSON) -> None:
     """Names that the pod has or refers to, and what stands between them in Kubernetes' order."""
     if "hostnameOverride" in spec:
-        _hostname_override(errors, f"{path}.hostnameOverride", spec)
+        _validate_hostname_override(errors, f"{path}.hostnameOverride", spec)
     for name in ("serviceAccountName", "nodeName"):
         if spec.get(name):
             errors.invalid_each(f"{path}.{name}", spec[name], dns_subdomain(spec[name]))
@@ -116,9 +125,9 @@ def _names(errors: ErrorList, path: str, spec: JSON) -> None:
         if spec.get(name):
             errors.invalid_each(f"{path}.{name}", spec[name], dns_label(spec[name]))
     if spec.get("tolerations"):
-        scheduling.tolerations(errors, f"{path}.tolerations", spec["tolerations"])
+        scheduling.validate_tolerations(errors, f"{path}.tolerations", spec["tolerations"])
     for i, alias in enumerate(spec.get("hostAliases", ())):
-        ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
+        validate_ip(errors, f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))
         for j, name in enumerate(alias.get("hostnames", ())):
             errors.invalid_each(f"{path}.hostAliases[{i}].hostnames[{j}]", name, dns_subdomain(name))
     if priority_class := spec.get("priorityClassName"):
@@ -127,7 +136,7 @@ def _names(errors: ErrorList, path: str, spec: JSON) -> None:
         errors.invalid_each(f"{path}.runtimeClassName", runtime_class, dns_subdomain(runtime_class))
 
 
-def _hostname_override(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_hostname_override(errors: ErrorList, path: str, spec: JSON) -> None:
     name = spec["hostnameOverride"]
     for other in ("setHostnameAsFQDN", "hostNetwork"):
         if spec.get(other):
@@ -137,7 +146,7 @@ def _hostname_override(errors: ErrorList, path: str, spec: JSON) -> None:
     errors.invalid_each(path, name, dns_subdomain(name))
 
 
-def _host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool) -> None:
+def _validate_host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool) -> None:
     for i, container in enumerate(spec.get("containers") or ()):
         for j, port in enumerate(container.get("ports", ())):
             host = port.get("hostPort", 0)
@@ -146,7 +155,7 @@ def _host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool) -> 
                 errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, wrong)
 
 
-def _resource_claims(errors: ErrorList, path: str, claims: Sequence[JSON]) -> None:
+def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSON]) -> None:
     names = set()
     for i, claim in enumerate(claims):
         where, name = f"{path}[{i}]", claim.get("name", "")
@@ -168,7 +177,7 @@ def _resource_claims(errors: ErrorList, path: str, claims: Sequence[JSON]) -> No
             errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
 
 
-def _dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
@@ -184,7 +193,7 @@ def _dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
     if len(servers) > 3:
         errors.invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers")
     for i, each in enumerate(servers):
-        ip(errors, f"{path}.nameservers[{i}]", each)
+        validate_ip(errors, f"{path}.nameservers[{i}]", each)
     if len(searches) > 32:
         errors.invalid(f"{path}.searches", searches, "must not have more than 32 search paths")
     if len(" ".join(searches)) > 2048:
@@ -199,7 +208,7 @@ def _dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
             errors.required(f"{path}.options[{i}]", "must not be empty")
 
 
-def _scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None:
     seen = set()
     for i, gate in enumerate(spec.get("schedulingGates", ())):
         name = gate.get("name", "")
@@ -209,15 +218,15 @@ def _scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None:
         seen.add(name)
 
 
-def _pod_resource_name(errors: ErrorList, path: str, name: str) -> None:
+def _validate_pod_resource_name(errors: ErrorList, path: str, name: str) -> None:
     of_name = ErrorList()
-    of_containers.resource_name(of_name, path, name)
+    of_containers.validate_resource_name(of_name, path, name)
     if not of_name and not is_pod_level(name):
         of_name.not_supported(path, name, ("cpu", "hugepages-", "memory"))
     errors.extend(of_name)
 
 
-def _pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
+def _validate_pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
     """Resources of the pod as a whole (pod-level resources)."""
     resources = spec["resources"]
     if (spec.get("os") or {}).get("name") == "windows":
@@ -225,8 +234,8 @@ def _pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
         return
     if resources.get("claims") is not None:
         errors.forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
-    of_containers.resource_requirements(errors, path, resources, _pod_resource_name)
-    of_containers.claims(errors, f"{path}.claims", resources.get("claims") or (), spec)
+    of_containers.validate_resource_requirements(errors, path, resources, _validate_pod_resource_name)
+    of_containers.validate_container_claims(errors, f"{path}.claims", resources.get("claims") or (), spec)
     for which in ("requests", "limits"):
         pods = resources.get(which, {})
         for name, amount in sorted(aggregate(spec, which).items()) if pods else ():
@@ -255,32 +264,34 @@ def _is_deletion_cost(text: str | None) -> bool:
     return bool(re.fullmatch("0|-?[1-9][0-9]*|-0+", text)) and -0x80000000 <= int(text) <= 0x7FFFFFFF
 
 
-def pod_annotations(errors: ErrorList, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None) -> None:
+def validate_pod_annotations(
+    errors: ErrorList, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None
+) -> None:
     """Annotations that mean something to the API server."""
     annotations = metadata["annotations"]
     mirror = annotations.get(_MIRROR)
     if mirror is not None and not spec.get("nodeName"):
         errors.invalid(f"{path}[{_MIRROR}]", mirror, "must set spec.nodeName if mirror pod annotation is set")
     if annotations.get(_TOLERATIONS):
-        _tolerations_annotation(errors, path, annotations[_TOLERATIONS])
+        _validate_tolerations_annotation(errors, path, annotations[_TOLERATIONS])
     cost = annotations.get(_DELETION_COST)
     had = (old_metadata or {}).get("annotations", {}).get(_DELETION_COST)
     if cost is not None and not _is_deletion_cost(cost) and _is_deletion_cost(had):
         errors.invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer")
-    profile_annotations(errors, path, annotations, spec)
+    validate_profile_annotations(errors, path, annotations, spec)
 
 
-def _tolerations_annotation(errors: ErrorList, path: str, text: str) -> None:
+def _validate_tolerations_annotation(errors: ErrorList, path: str, text: str) -> None:
     """Tolerations as they stood in an annotation once; still looked at, used by nobody."""
     if wrong := json_error(text.encode()):
         errors.invalid(path, _TOLERATIONS, wrong)
         return
     values = msgspec.json.decode(text)
     if type(values) is list and all(type(each) is dict for each in values):
-        scheduling.tolerations(errors, f"{path}.{_TOLERATIONS}", values)
+        scheduling.validate_tolerations(errors, f"{path}.{_TOLERATIONS}", values)
 
 
-def pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | None = None) -> None:
+def validate_pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | None = None) -> None:
     """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules.
 
     old: the pod before an update. A spec that has not changed is not looked at again, and what the old pod has wrong
@@ -288,11 +299,13 @@ def pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | None = None)
     """
     spec = pod["spec"]
     if pod["metadata"].get("annotations"):
-        pod_annotations(errors, "metadata.annotations", pod["metadata"], spec, None if old is None else old["metadata"])
+        validate_pod_annotations(
+            errors, "metadata.annotations", pod["metadata"], spec, None if old is None else old["metadata"]
+        )
     before = None if old is None else old["spec"]
     if spec == before:
         return
-    pod_spec(errors, "spec", spec, in_pod=True, pod_name=pod["metadata"].get("name", ""), old=before)
+    validate_pod_spec(errors, "spec", spec, in_pod=True, pod_name=pod["metadata"].get("name", ""), old=before)
     if not spec.get("serviceAccountName"):
         for i, volume in enumerate(spec.get("volumes", ())):
             for j, source in enumerate(volume.get("projected", {}).get("sources") or ()):
@@ -301,23 +314,23 @@ def pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | None = None)
                     errors.forbidden(where, "must not be specified when serviceAccountName is not set")
     for kind in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(kind) or ()):
-            image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
+            validate_image_whitespace(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
 
 
-def image_without_blanks(errors: ErrorList, path: str, image: str) -> None:
+def validate_image_whitespace(errors: ErrorList, path: str, image: str) -> None:
     if image != image.strip():
         errors.invalid(path, image, of_containers.NOT_PADDED)
 
 
-def pod_create(errors: ErrorList, pod: JSON) -> None:
+def validate_pod(errors: ErrorList, pod: JSON) -> None:
     spec = pod["spec"]
-    pod_metadata_and_spec(errors, pod)
+    validate_pod_metadata_and_spec(errors, pod)
     if spec.get("ephemeralContainers"):
         errors.forbidden("spec.ephemeralContainers", "cannot be set on create")
     if spec.get("nodeName") and spec.get("schedulingGates"):
         errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     if pod["metadata"].get("annotations"):
-        profiles_agree(errors, "spec", pod["metadata"]["annotations"], spec)
+        validate_profiles_match_fields(errors, "spec", pod["metadata"]["annotations"], spec)
 
 
 def template_before(old: JSON | None) -> JSON | None:
@@ -325,22 +338,22 @@ def template_before(old: JSON | None) -> JSON | None:
     return None if old is None else old["spec"].get("template", {})
 
 
-def pod_template_metadata(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
+def validate_pod_template_metadata(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
     """A template's labels and annotations; their paths leave out "metadata", as Kubernetes' do."""
     metadata = template.get("metadata", {})
-    labels(errors, f"{path}.labels", metadata.get("labels"))
-    annotation_map(errors, f"{path}.annotations", metadata.get("annotations"))
+    validate_labels(errors, f"{path}.labels", metadata.get("labels"))
+    validate_annotations(errors, f"{path}.annotations", metadata.get("annotations"))
     if metadata.get("annotations"):
         before = None if old is None else old.get("metadata", {})
-        pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}), before)
+        validate_pod_annotations(errors, f"{path}.annotations", metadata, template.get("spec", {}), before)
 
 
-def pod_template_spec(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
+def validate_pod_template_spec(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
     """ValidatePodTemplateSpec. old: the template before an update; what it has wrong the new one may have, too."""
     spec = template.get("spec", {})
-    pod_template_metadata(errors, path, template, old)
-    pod_spec(errors, f"{path}.spec", spec, in_pod=False, old=None if old is None else old.get("spec", {}))
+    validate_pod_template_metadata(errors, path, template, old)
+    validate_pod_spec(errors, f"{path}.spec", spec, in_pod=False, old=None if old is None else old.get("spec", {}))
     if template.get("metadata", {}).get("annotations"):
-        profiles_agree(errors, f"{path}.spec", template["metadata"]["annotations"], spec)
+        validate_profiles_match_fields(errors, f"{path}.spec", template["metadata"]["annotations"], spec)
     if spec.get("ephemeralContainers"):
         errors.forbidden(f"{path}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import ip, sloppy_ip
-from kubeloop.devcluster.validation.pod.pod_update import fixed_annotations
+from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip
+from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations
 from kubeloop.kube.json_object import JSON
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
@@ -15,12 +15,12 @@ _GENERATION = "must be a non-negative integer"
 _NODE_IS_SET = "may not be set on pods that are already bound to a node"
 
 
-def pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
-    fixed_annotations(errors, pod, old)
+def validate_pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
+    validate_immutable_annotations(errors, pod, old)
     status, before, spec = pod.get("status", {}), old.get("status", {}), pod["spec"]
     if status == before:
         return
-    _conditions(errors, "status.conditions", status.get("conditions") or ())
+    _validate_conditions(errors, "status.conditions", status.get("conditions") or ())
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
         errors.invalid_each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
@@ -30,19 +30,21 @@ def pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
         errors.invalid("status.observedGeneration", status["observedGeneration"], _GENERATION)
     errors.immutable("status.qosClass", status.get("qosClass", ""), before.get("qosClass", ""))
     for kind in _KINDS:
-        _transitions(errors, kind, status, before, old["spec"])
-    _claim_statuses(errors, "status.resourceClaimStatuses", status.get("resourceClaimStatuses") or (), spec)
+        _validate_transitions(errors, kind, status, before, old["spec"])
+    _validate_claim_statuses(errors, "status.resourceClaimStatuses", status.get("resourceClaimStatuses") or (), spec)
     if status.get("extendedResourceClaimStatus") is not None:
-        _extended_claim(errors, "status.extendedResourceClaimStatus", status["extendedResourceClaimStatus"], spec)
-    _addresses(errors, "podIPs", "core/v1.PodIP", status, before)
+        _validate_extended_claim(
+            errors, "status.extendedResourceClaimStatus", status["extendedResourceClaimStatus"], spec
+        )
+    _validate_addresses(errors, "podIPs", "core/v1.PodIP", status, before)
     host_ips = status.get("hostIPs") or ()
     if host_ips and status.get("hostIP", "") != host_ips[0].get("ip", ""):
         errors.invalid("status.hostIPs[0].ip", host_ips[0].get("ip", ""), "must be equal to `hostIP`")
-    _addresses(errors, "hostIPs", "core/v1.HostIP", status, before)
+    _validate_addresses(errors, "hostIPs", "core/v1.HostIP", status, before)
     for kind in _KINDS:
-        _users(errors, kind, status, spec)
+        _validate_users(errors, kind, status, spec)
     for kind in _KINDS:
-        _allocated(errors, kind, status, spec)
+        _validate_allocated(errors, kind, status, spec)
 
 
 _KINDS = ("containers", "initContainers", "ephemeralContainers")
@@ -56,7 +58,7 @@ def _path(kind: str) -> str:
     return f"status.{kind[:-1]}Statuses"
 
 
-def _conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]) -> None:
+def _validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]) -> None:
     for i, condition in enumerate(conditions):
         if condition.get("observedGeneration", 0) < 0:
             errors.invalid(f"{path}[{i}].observedGeneration", condition["observedGeneration"], _GENERATION)
@@ -65,12 +67,12 @@ def _conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]) -> Non
             errors.invalid_each(f"{path}[{i}].Type", name, qualified_name(name))
 
 
-def _addresses(errors: ErrorList, name: str, type_name: str, status: JSON, before: JSON) -> None:
+def _validate_addresses(errors: ErrorList, name: str, type_name: str, status: JSON, before: JSON) -> None:
     """At most one of each family; the ones that were there may be written in old ways."""
     path, addresses = f"status.{name}", status.get(name) or ()
     texts, known = [each.get("ip", "") for each in addresses], [each.get("ip", "") for each in before.get(name) or ()]
     for i, text in enumerate(texts):
-        ip(errors, f"{path}[{i}]", text, known)
+        validate_ip(errors, f"{path}[{i}]", text, known)
     if len(texts) < 2:
         return
     families = {None if (address := sloppy_ip(text)) is None else address.version for text in texts}
@@ -81,7 +83,7 @@ def _addresses(errors: ErrorList, name: str, type_name: str, status: JSON, befor
         errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
 
 
-def _claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
+def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
     names, seen = {each.get("name", "") for each in spec.get("resourceClaims", ())}, set()
     for i, each in enumerate(statuses):
         where, name, claim = f"{path}[{i}]", each.get("name", ""), each.get("resourceClaimName")
@@ -94,7 +96,7 @@ def _claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JSON], spec
             errors.invalid_each(f"{where}.resourceClaimName", claim, dns_subdomain(claim))
 
 
-def _extended_claim(errors: ErrorList, path: str, status: JSON, spec: JSON) -> None:
+def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: JSON) -> None:
     """Which containers' extended resources a claim stands for."""
     containers = {
         each.get("name", ""): each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()
@@ -127,7 +129,7 @@ def _extended_claim(errors: ErrorList, path: str, status: JSON, spec: JSON) -> N
         errors.invalid_each(f"{path}.resourceClaimName", claim, dns_subdomain(claim))
 
 
-def _transitions(errors: ErrorList, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
+def _validate_transitions(errors: ErrorList, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
     """A container that has ended stays so, unless it is one that is started again."""
     every = [each for part in ("initContainers", "containers") for each in spec.get(part) or ()]
     if kind != "ephemeralContainers" and any(
@@ -164,7 +166,7 @@ def _restarts(kind: str, name: str, exit_code: int, spec: JSON) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _users(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
+def _validate_users(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
     system = (spec.get("os") or {}).get("name", "linux")
     for i, container in enumerate(_statuses(kind, status)):
         user, where = (container.get("user") or {}).get("linux"), f"{_path(kind)}[{i}].user.linux"
@@ -174,12 +176,12 @@ def _users(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
             errors.forbidden(where, "cannot be set for a windows pod")
         elif system == "linux":
             for name in ("uid", "gid"):
-                _id(errors, f"{where}.{name}", user.get(name, 0))
+                _validate_id(errors, f"{where}.{name}", user.get(name, 0))
             for j, group in enumerate(user.get("supplementalGroups") or ()):
-                _id(errors, f"{where}.supplementalGroups[{j}]", group)
+                _validate_id(errors, f"{where}.supplementalGroups[{j}]", group)
 
 
-def _id(errors: ErrorList, path: str, value: int) -> None:
+def _validate_id(errors: ErrorList, path: str, value: int) -> None:
     if not 0 <= value <= 0x7FFFFFFF:
         errors.invalid(path, value, "must be between 0 and 2147483647, inclusive")
 
@@ -188,7 +190,7 @@ _HEALTH = ("Healthy", "Unhealthy", "Unknown")
 _MOST_HEALTH_TEXT = 1024
 
 
-def _allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
+def _validate_allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
     """The health of the devices that containers have."""
     for i, container in enumerate(_statuses(kind, status)):
         allocated, path = (
@@ -202,11 +204,13 @@ def _allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
         of_spec = next((c for c in spec.get(kind) or () if c.get("name", "") == container.get("name", "")), None)
         for j, each in enumerate(allocated):
             if of_spec is not None:
-                _known_resource(errors, f"{path}[{j}].name", each.get("name", ""), of_spec.get("resources", {}))
-            _healths(errors, f"{path}[{j}].resources", each.get("resources") or ())
+                _validate_known_resource(
+                    errors, f"{path}[{j}].name", each.get("name", ""), of_spec.get("resources", {})
+                )
+            _validate_healths(errors, f"{path}[{j}].resources", each.get("resources") or ())
 
 
-def _known_resource(errors: ErrorList, path: str, name: str, resources: JSON) -> None:
+def _validate_known_resource(errors: ErrorList, path: str, name: str, resources: JSON) -> None:
     if name.startswith("claim:"):
         wrong = (
             "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
@@ -222,7 +226,7 @@ def _known_resource(errors: ErrorList, path: str, name: str, resources: JSON) ->
         errors.invalid(path, name, wrong)
 
 
-def _healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:
+def _validate_healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:
     seen = set()
     for k, device in enumerate(devices):
         where, health, message = f"{path}[{k}]", device.get("health", ""), device.get("message")

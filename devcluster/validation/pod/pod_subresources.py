@@ -10,8 +10,8 @@ from typing import Any
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
-from kubeloop.devcluster.validation.pod.pod_spec import pod_metadata_and_spec
-from kubeloop.devcluster.validation.pod.pod_update import fixed_annotations
+from kubeloop.devcluster.validation.pod.pod_spec import validate_pod_metadata_and_spec
+from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.quantities import parse_quantity
@@ -28,13 +28,13 @@ def refused(subresource: str, old: JSON) -> bool:
     return windows or _MIRROR in old["metadata"].get("annotations", {})
 
 
-def ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
+def validate_ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """Ephemeral containers may be added, and stay as they are."""
     if _MIRROR in old["metadata"].get("annotations", {}):
         errors.forbidden("[]", "static pods do not support ephemeral containers")
         return
-    pod_metadata_and_spec(errors, pod, old)
-    fixed_annotations(errors, pod, old)
+    validate_pod_metadata_and_spec(errors, pod, old)
+    validate_immutable_annotations(errors, pod, old)
     path = "spec.ephemeralContainers"
     now = {each.get("name"): each for each in pod["spec"].get("ephemeralContainers", ())}
     for before in old["spec"].get("ephemeralContainers", ()):
@@ -46,7 +46,7 @@ def ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON) -> None
             errors.forbidden(path, f"existing ephemeral containers {quoted(name)} may not be changed\n{difference}")
 
 
-def resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
+def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """cpu and memory of the pod and of its containers may change, as long as the pod keeps its class."""
     spec, before, path = pod["spec"], old["spec"], "spec"
     if _MIRROR in old["metadata"].get("annotations", {}):
@@ -55,7 +55,7 @@ def resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
     if (before.get("os") or {}).get("name") == "windows":
         errors.forbidden("[]", "windows pods cannot be resized")
         return
-    pod_metadata_and_spec(errors, pod, old)
+    validate_pod_metadata_and_spec(errors, pod, old)
     status = old.get("status", {})
     if (status.get("qosClass") or qos_class(before)) != qos_class(spec):
         wrong = "Pod QOS Class may not change as a result of resizing"
@@ -65,14 +65,14 @@ def resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
         errors.forbidden(path, "Pod running on node without support for resize")
     munged = dict(spec)
     if any(_amounts(each) for each in (spec, before)):
-        _pod_level(errors, path, munged, before)
-    if _reordered(errors, path, spec, before):
+        _validate_pod_level(errors, path, munged, before)
+    if _validate_reordered(errors, path, spec, before):
         return
     pairs = {kind: list(zip(spec.get(kind) or (), before.get(kind) or (), strict=True)) for kind in _KINDS}
     for kind in _KINDS:
         for i, (new, was) in enumerate(pairs[kind]):
             where = f"{path}.{kind}[{i}].resources"
-            _nothing_removed(
+            _validate_nothing_removed(
                 errors, where, new.get("resources", {}), was.get("resources", {}), "resource {} cannot be removed"
             )
     for new, was in pairs["containers"]:
@@ -100,7 +100,7 @@ def _amounts(spec: JSON) -> bool:
     return bool(resources.get("requests") or resources.get("limits"))
 
 
-def _pod_level(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None:
+def _validate_pod_level(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None:
     """What the pod as a whole has; sets cpu and memory back to what they were."""
     old, new = before.get("resources"), munged.get("resources")
     if new is None:
@@ -108,7 +108,7 @@ def _pod_level(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None
             errors.forbidden(f"{path}.resources", "pod-level resources cannot be removed")
         return
     if old is not None:
-        _nothing_removed(errors, f"{path}.resources", new, old, "pod-level resource {} cannot be removed")
+        _validate_nothing_removed(errors, f"{path}.resources", new, old, "pod-level resource {} cannot be removed")
     munged["resources"] = {**new, **_with_old_sizes(new, old or {})}
     if old is None and not any(munged["resources"].values()):
         del munged["resources"]
@@ -116,7 +116,7 @@ def _pod_level(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None
         errors.forbidden(path, "only cpu and memory resources are mutable at pod-level")
 
 
-def _reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) -> bool:
+def _validate_reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) -> bool:
     """Whether containers have come, gone or changed places."""
     count = len(errors)
     for kind in ("containers", "initContainers"):
@@ -130,7 +130,7 @@ def _reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) -> bool:
     return len(errors) > count
 
 
-def _nothing_removed(errors: ErrorList, path: str, new: JSON, old: JSON, wrong: str) -> None:
+def _validate_nothing_removed(errors: ErrorList, path: str, new: JSON, old: JSON, wrong: str) -> None:
     for part in ("requests", "limits"):
         if set(old.get(part, {})) - set(new.get(part, {})):
             errors.forbidden(f"{path}.{part}", wrong.format(part))

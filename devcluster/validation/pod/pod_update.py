@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.go_values import struct_differences
 from kubeloop.devcluster.validation.pod import scheduling
-from kubeloop.devcluster.validation.pod.pod_spec import image_without_blanks, pod_annotations, pod_metadata_and_spec
+from kubeloop.devcluster.validation.pod.pod_spec import (
+    validate_image_whitespace,
+    validate_pod_annotations,
+    validate_pod_metadata_and_spec,
+)
 from kubeloop.kube.json_object import JSON
 
 _UPDATABLE = (
@@ -18,7 +22,7 @@ _UPDATABLE = (
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def fixed_annotations(errors: ErrorList, pod: JSON, old: JSON) -> None:
+def validate_immutable_annotations(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """What makes a pod a static pod's mirror, and the old way of AppArmor, stay as they are."""
     new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
     for key in sorted({*new, *before}):
@@ -28,7 +32,7 @@ def fixed_annotations(errors: ErrorList, pod: JSON, old: JSON) -> None:
         elif what and key not in before:
             errors.forbidden(f"metadata.annotations[{key}]", f"may not add {what}")
     if new:
-        pod_annotations(errors, "metadata.annotations", pod["metadata"], pod["spec"], old["metadata"])
+        validate_pod_annotations(errors, "metadata.annotations", pod["metadata"], pod["spec"], old["metadata"])
 
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -38,11 +42,11 @@ def _is_app_armor(key: str) -> bool:
     return key.startswith("container.apparmor.security.beta.kubernetes.io/")
 
 
-def pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
+def validate_pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     """What ValidatePodUpdate does beyond metadata's own rules."""
     spec, before = pod["spec"], old["spec"]
-    pod_metadata_and_spec(errors, pod, old)
-    fixed_annotations(errors, pod, old)
+    validate_pod_metadata_and_spec(errors, pod, old)
+    validate_immutable_annotations(errors, pod, old)
     if spec == before:
         return
     for kind in ("containers", "initContainers"):
@@ -52,10 +56,10 @@ def pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
         for i, container in enumerate(spec.get(kind) or ()):
             if not container.get("image"):
                 errors.required(f"spec.{kind}[{i}].image")
-            image_without_blanks(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
-    if not _deadline(errors, spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")):
+            validate_image_whitespace(errors, f"spec.{kind}[{i}].image", container.get("image", ""))
+    if not _validate_deadline(errors, spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")):
         return
-    _only_added_tolerations(errors, spec.get("tolerations", ()), before.get("tolerations", ()))
+    _validate_only_added_tolerations(errors, spec.get("tolerations", ()), before.get("tolerations", ()))
     known = {gate["name"] for gate in before.get("schedulingGates", ())}
     gates = spec.get("schedulingGates", ())
     last = {gate.get("name", ""): i for i, gate in enumerate(gates)}
@@ -63,14 +67,14 @@ def pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
         if gate.get("name", "") not in known and last[gate.get("name", "")] == i:
             wrong = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
             errors.forbidden(f"spec.schedulingGates[{i}].name", wrong)
-    munged = _munged(errors, spec, before)
+    munged = _validate_munged(errors, spec, before)
     if munged != before:
         difference = struct_differences(before, munged, "core/v1.PodSpec")
         told = f"pod updates may not change fields other than {_UPDATABLE}\n{difference}"
         errors.forbidden("spec", told)
 
 
-def _deadline(errors: ErrorList, new: int | None, old: int | None) -> bool:
+def _validate_deadline(errors: ErrorList, new: int | None, old: int | None) -> bool:
     """False: nothing else is looked at."""
     path = "spec.activeDeadlineSeconds"
     if new is not None:
@@ -85,7 +89,7 @@ def _deadline(errors: ErrorList, new: int | None, old: int | None) -> bool:
     return True
 
 
-def _only_added_tolerations(errors: ErrorList, new: Sequence[JSON], old: Sequence[JSON]) -> None:
+def _validate_only_added_tolerations(errors: ErrorList, new: Sequence[JSON], old: Sequence[JSON]) -> None:
     def but_seconds(toleration: JSON) -> JSON:
         return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
@@ -94,10 +98,10 @@ def _only_added_tolerations(errors: ErrorList, new: Sequence[JSON], old: Sequenc
         wrong = "existing toleration can not be modified except its tolerationSeconds"
         errors.forbidden("spec.tolerations", wrong)
         return
-    scheduling.tolerations(errors, "spec.tolerations", new)
+    scheduling.validate_tolerations(errors, "spec.tolerations", new)
 
 
-def _munged(errors: ErrorList, spec: JSON, before: JSON) -> JSON:
+def _validate_munged(errors: ErrorList, spec: JSON, before: JSON) -> JSON:
     """The new spec with everything that may change set back."""
     munged = dict(spec)
     for kind in ("containers", "initContainers"):
@@ -111,7 +115,7 @@ def _munged(errors: ErrorList, spec: JSON, before: JSON) -> JSON:
     if before.get("terminationGracePeriodSeconds", 0) < 0 and munged.get("terminationGracePeriodSeconds") == 1:
         _set_back(munged, before, "terminationGracePeriodSeconds")
     if before.get("schedulingGates"):
-        _gated(errors, munged, before)
+        _validate_gated(errors, munged, before)
     return munged
 
 
@@ -122,7 +126,7 @@ def _set_back(munged: JSON, before: JSON, name: str) -> None:
         munged.pop(name, None)
 
 
-def _gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
+def _validate_gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
     """A gated pod's node selector and node affinity may become stricter."""
     new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(new.get(key) != value for key, value in old.items()):
@@ -133,7 +137,7 @@ def _gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
     if new_affinity == old_affinity:
         return
-    _node_affinity_mutation(errors, new_affinity or {}, old_affinity)
+    _validate_node_affinity_mutation(errors, new_affinity or {}, old_affinity)
     affinity = dict(munged.get("affinity") or {})
     if old_affinity is not None:
         affinity["nodeAffinity"] = old_affinity
@@ -145,7 +149,7 @@ def _gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
         munged.pop("affinity", None)
 
 
-def _node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | None) -> None:
+def _validate_node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | None) -> None:
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
     old_terms = ((old or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms")
     if not old_terms:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_name, label_selector
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name, validate_label_selector
 from kubeloop.kube.json_object import JSON
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -15,20 +15,20 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _INVALID_OPERATOR = "not a valid selector operator"
 
 
-def preemption_policy(errors: ErrorList, path: str, policy: str | None) -> None:
+def validate_preemption_policy(errors: ErrorList, path: str, policy: str | None) -> None:
     if policy == "":
         errors.required(path)
     elif policy is not None and policy not in ("PreemptLowerPriority", "Never"):
         errors.not_supported(path, policy, ("PreemptLowerPriority", "Never"))
 
 
-def tolerations(errors: ErrorList, path: str, values: Sequence[JSON]) -> None:
+def validate_tolerations(errors: ErrorList, path: str, values: Sequence[JSON]) -> None:
     for i, each in enumerate(values):
         where = f"{path}[{i}]"
         key, operator, effect = each.get("key", ""), each.get("operator", ""), each.get("effect", "")
         value = each.get("value", "")
         if key:
-            label_name(errors, f"{where}.key", key)
+            validate_label_name(errors, f"{where}.key", key)
         elif operator != "Exists":
             wrong = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             errors.invalid(f"{where}.operator", operator, wrong)
@@ -47,7 +47,7 @@ def tolerations(errors: ErrorList, path: str, values: Sequence[JSON]) -> None:
             errors.not_supported(f"{where}.effect", effect, EFFECTS)
 
 
-def _node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_values: bool) -> None:
+def _validate_node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_values: bool) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values", ())
     if operator in ("In", "NotIn"):
         if not values:
@@ -60,13 +60,13 @@ def _node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_
             errors.required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
         errors.invalid(f"{path}.operator", operator, _INVALID_OPERATOR)
-    label_name(errors, f"{path}.key", requirement.get("key", ""))
+    validate_label_name(errors, f"{path}.key", requirement.get("key", ""))
     if check_values:
         for i, value in enumerate(values):
             errors.invalid_each(f"{path}.values[{i}]", value, label_value(value))
 
 
-def _node_field_requirement(errors: ErrorList, path: str, requirement: JSON) -> None:
+def _validate_node_field_requirement(errors: ErrorList, path: str, requirement: JSON) -> None:
     operator, values, key = requirement.get("operator", ""), requirement.get("values", ()), requirement.get("key", "")
     if operator not in ("In", "NotIn"):
         errors.invalid(f"{path}.operator", operator, _INVALID_OPERATOR)
@@ -80,51 +80,51 @@ def _node_field_requirement(errors: ErrorList, path: str, requirement: JSON) -> 
             errors.invalid_each(f"{path}.values[{i}]", value, dns_subdomain(value))
 
 
-def _node_term(errors: ErrorList, path: str, term: JSON, *, check_values: bool) -> None:
+def _validate_node_term(errors: ErrorList, path: str, term: JSON, *, check_values: bool) -> None:
     for i, each in enumerate(term.get("matchExpressions", ())):
-        _node_requirement(errors, f"{path}.matchExpressions[{i}]", each, check_values=check_values)
+        _validate_node_requirement(errors, f"{path}.matchExpressions[{i}]", each, check_values=check_values)
     for i, each in enumerate(term.get("matchFields", ())):
-        _node_field_requirement(errors, f"{path}.matchFields[{i}]", each)
+        _validate_node_field_requirement(errors, f"{path}.matchFields[{i}]", each)
 
 
-def node_selector(errors: ErrorList, path: str, selector: JSON) -> None:
+def validate_node_selector(errors: ErrorList, path: str, selector: JSON) -> None:
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
         errors.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
     for i, term in enumerate(terms):
-        _node_term(errors, f"{path}.nodeSelectorTerms[{i}]", term, check_values=True)
+        _validate_node_term(errors, f"{path}.nodeSelectorTerms[{i}]", term, check_values=True)
 
 
-def _pod_term(errors: ErrorList, path: str, term: JSON) -> None:
-    label_selector(errors, f"{path}.labelSelector", term.get("labelSelector"))
-    label_selector(errors, f"{path}.namespaceSelector", term.get("namespaceSelector"))
+def _validate_pod_term(errors: ErrorList, path: str, term: JSON) -> None:
+    validate_label_selector(errors, f"{path}.labelSelector", term.get("labelSelector"))
+    validate_label_selector(errors, f"{path}.namespaceSelector", term.get("namespaceSelector"))
     for name in term.get("namespaces", ()):
         errors.invalid_each(f"{path}.namespace", name, dns_label(name))
-    _match_label_keys(errors, path, term)
+    _validate_match_label_keys(errors, path, term)
     if not term.get("topologyKey"):
         errors.required(f"{path}.topologyKey", "can not be empty")
-    label_name(errors, f"{path}.topologyKey", term.get("topologyKey", ""))
+    validate_label_name(errors, f"{path}.topologyKey", term.get("topologyKey", ""))
 
 
-def _match_label_keys(errors: ErrorList, path: str, term: JSON) -> None:
+def _validate_match_label_keys(errors: ErrorList, path: str, term: JSON) -> None:
     match, mismatch = term.get("matchLabelKeys", ()), term.get("mismatchLabelKeys", ())
     for name, keys in (("matchLabelKeys", match), ("mismatchLabelKeys", mismatch)):
-        _label_keys(errors, f"{path}.{name}", keys, term)
-    _not_selected_already(errors, path, match, term)
+        _validate_label_keys(errors, f"{path}.{name}", keys, term)
+    _validate_not_selected_already(errors, path, match, term)
     for i, key in enumerate(match):
         if key in mismatch:
             errors.invalid(f"{path}.matchLabelKeys[{i}]", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 
 
-def _label_keys(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
+def _validate_label_keys(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
     if keys and term.get("labelSelector") is None:
         errors.forbidden(path, "must not be specified when labelSelector is not set")
         return
     for i, key in enumerate(keys):
-        label_name(errors, f"{path}[{i}]", key)
+        validate_label_name(errors, f"{path}[{i}]", key)
 
 
-def _not_selected_already(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
+def _validate_not_selected_already(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
     """The server has put a requirement for each key into the selector; nobody else may have."""
     selector = term.get("labelSelector") or {}
     seen = set(selector.get("matchLabels", ()))
@@ -136,33 +136,35 @@ def _not_selected_already(errors: ErrorList, path: str, keys: Sequence[str], ter
         seen.add(key)
 
 
-def _weight(errors: ErrorList, path: str, weight: int) -> None:
+def _validate_weight(errors: ErrorList, path: str, weight: int) -> None:
     if not 0 < weight <= 100:
         errors.invalid(f"{path}.weight", weight, "must be in the range 1-100")
 
 
-def affinity(errors: ErrorList, path: str, value: JSON) -> None:
+def validate_affinity(errors: ErrorList, path: str, value: JSON) -> None:
     node = value.get("nodeAffinity")
     if node is not None:
         where = f"{path}.nodeAffinity"
         if node.get(_REQUIRED) is not None:
-            node_selector(errors, f"{where}.{_REQUIRED}", node[_REQUIRED])
+            validate_node_selector(errors, f"{where}.{_REQUIRED}", node[_REQUIRED])
         for i, each in enumerate(node.get(_PREFERRED, ())):
-            _weight(errors, f"{where}.{_PREFERRED}[{i}]", each.get("weight", 0))
-            _node_term(errors, f"{where}.{_PREFERRED}[{i}].preference", each.get("preference", {}), check_values=False)
+            _validate_weight(errors, f"{where}.{_PREFERRED}[{i}]", each.get("weight", 0))
+            _validate_node_term(
+                errors, f"{where}.{_PREFERRED}[{i}].preference", each.get("preference", {}), check_values=False
+            )
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = value.get(kind)
         if pods is None:
             continue
         where = f"{path}.{kind}"
         for i, each in enumerate(pods.get(_REQUIRED, ())):
-            _pod_term(errors, f"{where}.{_REQUIRED}[{i}]", each)
+            _validate_pod_term(errors, f"{where}.{_REQUIRED}[{i}]", each)
         for i, each in enumerate(pods.get(_PREFERRED, ())):
-            _weight(errors, f"{where}.{_PREFERRED}[{i}]", each.get("weight", 0))
-            _pod_term(errors, f"{where}.{_PREFERRED}[{i}].podAffinityTerm", each.get("podAffinityTerm", {}))
+            _validate_weight(errors, f"{where}.{_PREFERRED}[{i}]", each.get("weight", 0))
+            _validate_pod_term(errors, f"{where}.{_PREFERRED}[{i}].podAffinityTerm", each.get("podAffinityTerm", {}))
 
 
-def topology_spread(errors: ErrorList, path: str, constraints: Sequence[JSON]) -> None:
+def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence[JSON]) -> None:
     unsatisfiable = ("DoNotSchedule", "ScheduleAnyway")
     for i, each in enumerate(constraints):
         where = f"{path}[{i}]"
@@ -187,5 +189,5 @@ def topology_spread(errors: ErrorList, path: str, constraints: Sequence[JSON]) -
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if name in each and each[name] not in ("Honor", "Ignore"):
                 errors.not_supported(f"{where}.{name}", each[name], ("Honor", "Ignore"))
-        _match_label_keys(errors, where, each)
-        label_selector(errors, f"{where}.labelSelector", each.get("labelSelector"))
+        _validate_match_label_keys(errors, where, each)
+        validate_label_selector(errors, f"{where}.labelSelector", each.get("labelSelector"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import local_path
+from kubeloop.devcluster.validation.common.field_checks import validate_local_path
 from kubeloop.kube.json_object import JSON
 
 _ID_RANGE = f"must be between 0 and {0x7FFFFFFF}, inclusive"
@@ -24,25 +24,25 @@ def every_container(path: str, spec: JSON) -> Iterator[tuple[str, JSON]]:
             yield f"{path}.{kind}[{i}]", container
 
 
-def _ids(errors: ErrorList, path: str, context: JSON, names: tuple[str, ...]) -> None:
+def _validate_ids(errors: ErrorList, path: str, context: JSON, names: tuple[str, ...]) -> None:
     for name in names:
         value = context.get(name)
         if value is not None and not 0 <= value <= 0x7FFFFFFF:
             errors.invalid(f"{path}.{name}", value, _ID_RANGE)
 
 
-def _one_of(errors: ErrorList, path: str, context: JSON, name: str, supported: tuple[str, ...]) -> None:
+def _validate_one_of(errors: ErrorList, path: str, context: JSON, name: str, supported: tuple[str, ...]) -> None:
     if context.get(name) is not None and context[name] not in supported:
         errors.not_supported(f"{path}.{name}", context[name], supported)
 
 
-def container_context(errors: ErrorList, path: str, context: JSON, *, host_users: bool) -> None:
+def validate_container_security_context(errors: ErrorList, path: str, context: JSON, *, host_users: bool) -> None:
     """securityContext of a container. host_users: it shares the users of its node."""
-    _ids(errors, path, context, ("runAsUser", "runAsGroup"))
-    _one_of(errors, path, context, "procMount", ("Default", "Unmasked"))
+    _validate_ids(errors, path, context, ("runAsUser", "runAsGroup"))
+    _validate_one_of(errors, path, context, "procMount", ("Default", "Unmasked"))
     if context.get("procMount") == "Unmasked" and host_users:
         errors.invalid(f"{path}.procMount", "Unmasked", "`hostUsers` must be false to use `Unmasked`")
-    _seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
+    _validate_seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             wrong = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
@@ -50,31 +50,31 @@ def container_context(errors: ErrorList, path: str, context: JSON, *, host_users
         if "CAP_SYS_ADMIN" in (context.get("capabilities", {}).get("add") or ()):
             wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             errors.invalid(path, context, wrong, "core/v1.SecurityContext")
-    _windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
-    app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
+    _validate_windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
+    validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
 
-def pod_context(errors: ErrorList, path: str, spec: JSON, *, any_policy: bool = False) -> None:
+def validate_pod_security_context(errors: ErrorList, path: str, spec: JSON, *, any_policy: bool = False) -> None:
     """securityContext of a pod; hostPID and its like, which stand beside it, belong to it inside Kubernetes.
 
     any_policy: seLinuxChangePolicy may be MountOption, which else needs a feature that is off.
     """
     context = spec.get("securityContext") or {}
-    _ids(errors, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
+    _validate_ids(errors, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
     for i, value in enumerate(context.get("supplementalGroups") or ()):
         if not 0 <= value <= 0x7FFFFFFF:
             errors.invalid(f"{path}.supplementalGroups[{i}]", value, _ID_RANGE)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         wrong = "ShareProcessNamespace and HostPID cannot both be enabled"
         errors.invalid(f"{path}.shareProcessNamespace", True, wrong)
-    _sysctls(errors, f"{path}.sysctls", spec, context)
-    _one_of(errors, path, context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
-    _seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
-    _windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
-    app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
-    _one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
+    _validate_sysctls(errors, f"{path}.sysctls", spec, context)
+    _validate_one_of(errors, path, context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
+    _validate_seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
+    _validate_windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
+    validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
+    _validate_one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
     policies = ("MountOption", "Recursive") if any_policy else ("Recursive",)
-    _one_of(errors, path, context, "seLinuxChangePolicy", policies)
+    _validate_one_of(errors, path, context, "seLinuxChangePolicy", policies)
 
 
 _SYSCTL_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -82,7 +82,7 @@ _SYSCTL = rf"^({_SYSCTL_SEGMENT}[\./])*{_SYSCTL_SEGMENT}$"
 _IPC_SYSCTLS = ("kernel.shm", "kernel.msg", "fs.mqueue.")
 
 
-def _sysctls(errors: ErrorList, path: str, spec: JSON, context: JSON) -> None:
+def _validate_sysctls(errors: ErrorList, path: str, spec: JSON, context: JSON) -> None:
     names = set()
     for i, sysctl in enumerate(context.get("sysctls") or ()):
         where, name = f"{path}[{i}].name", sysctl.get("name", "")
@@ -100,7 +100,7 @@ def _sysctls(errors: ErrorList, path: str, spec: JSON, context: JSON) -> None:
         names.add(name)
 
 
-def _seccomp(errors: ErrorList, path: str, profile: JSON | None) -> None:
+def _validate_seccomp(errors: ErrorList, path: str, profile: JSON | None) -> None:
     if profile is None:
         return
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
@@ -113,13 +113,13 @@ def _seccomp(errors: ErrorList, path: str, profile: JSON | None) -> None:
         if local is None:
             errors.required(f"{path}.localhostProfile", "must be set when seccomp type is Localhost")
         else:
-            local_path(errors, f"{path}.localhostProfile", local)
+            validate_local_path(errors, f"{path}.localhostProfile", local)
     elif local is not None:
         wrong = "can only be set when seccomp type is Localhost"
         errors.invalid(f"{path}.localhostProfile", profile, wrong, "core/v1.SeccompProfile")
 
 
-def app_armor(errors: ErrorList, path: str, profile: JSON | None) -> None:
+def validate_app_armor(errors: ErrorList, path: str, profile: JSON | None) -> None:
     if profile is None:
         return
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
@@ -143,7 +143,7 @@ def app_armor(errors: ErrorList, path: str, profile: JSON | None) -> None:
         errors.not_supported(f"{path}.type", kind, ("Localhost", "RuntimeDefault", "Unconfined"))
 
 
-def _windows_options(errors: ErrorList, path: str, options: JSON | None) -> None:
+def _validate_windows_options(errors: ErrorList, path: str, options: JSON | None) -> None:
     if not options:
         return
     name, spec = options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec")
@@ -190,7 +190,7 @@ def _windows_options_of(context: JSON | None) -> JSON:
     return (context or {}).get("windowsOptions") or {}
 
 
-def host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
+def validate_host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
     """Windows' hostProcess containers: all of a pod or none, and on the host's network."""
     of_pod = _windows_options_of(spec.get("securityContext")).get("hostProcess")
     count = privileged = 0
@@ -212,7 +212,7 @@ def host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
         errors.invalid(f"{path}.hostNetwork", False, wrong)
 
 
-def host_users(errors: ErrorList, path: str, spec: JSON) -> None:
+def validate_host_users(errors: ErrorList, path: str, spec: JSON) -> None:
     """A pod with users of its own takes no other namespace of its node."""
     if spec.get("hostUsers") is not False:
         return
@@ -239,7 +239,7 @@ _NOT_IN_WINDOWS_CONTAINERS = (
 _SET_TO_FALSE_IS_UNSET = ("hostPID", "hostIPC")
 
 
-def operating_system(errors: ErrorList, path: str, spec: JSON) -> None:
+def validate_operating_system(errors: ErrorList, path: str, spec: JSON) -> None:
     """spec.os, and what a pod of that system may not ask for."""
     name = (spec.get("os") or {}).get("name", "")
     if not name:

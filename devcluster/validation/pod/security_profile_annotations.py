@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import local_path
-from kubeloop.devcluster.validation.pod.security_context import app_armor, every_container
+from kubeloop.devcluster.validation.common.field_checks import validate_local_path
+from kubeloop.devcluster.validation.pod.security_context import every_container, validate_app_armor
 from kubeloop.kube.json_object import JSON
 
 SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
@@ -22,13 +22,13 @@ _APP_ARMOR_DEFAULT = "runtime/default"
 _UNCONFINED = "unconfined"
 
 
-def profile_annotations(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
+def validate_profile_annotations(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
     """Whether the profiles in annotations are ones, and of containers there are."""
     if SECCOMP_OF_POD in annotations:
-        _seccomp_profile(errors, f"{path}.{SECCOMP_OF_POD}", annotations[SECCOMP_OF_POD])
+        _validate_seccomp_profile(errors, f"{path}.{SECCOMP_OF_POD}", annotations[SECCOMP_OF_POD])
     for key in sorted(annotations):
         if key.startswith(SECCOMP_OF_CONTAINER):
-            _seccomp_profile(errors, f"{path}.{key}", annotations[key])
+            _validate_seccomp_profile(errors, f"{path}.{key}", annotations[key])
     for key in sorted(annotations):
         if not key.startswith(APP_ARMOR):
             continue
@@ -39,20 +39,20 @@ def profile_annotations(errors: ErrorList, path: str, annotations: dict[str, str
             errors.invalid(f"{path}[{key}]", profile, f"invalid AppArmor profile name: {quoted(profile)}")
 
 
-def _seccomp_profile(errors: ErrorList, path: str, profile: str) -> None:
+def _validate_seccomp_profile(errors: ErrorList, path: str, profile: str) -> None:
     if profile in _SECCOMP_DEFAULTS or profile == _UNCONFINED:
         return
     if profile.startswith(_LOCALHOST):
-        local_path(errors, path, profile.removeprefix(_LOCALHOST))
+        validate_local_path(errors, path, profile.removeprefix(_LOCALHOST))
     else:
         errors.invalid(path, profile, "must be a valid seccomp profile")
 
 
-def profiles_agree(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
+def validate_profiles_match_fields(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
     """A new pod, or a template, that has both, annotations and fields, has to say the same twice; path: its spec's."""
     own = spec.get("securityContext") or {}
     if SECCOMP_OF_POD in annotations and own.get("seccompProfile") is not None:
-        _agree(
+        _validate_profile_matches_field(
             errors,
             f"{path}.securityContext.seccompProfile",
             annotations[SECCOMP_OF_POD],
@@ -63,17 +63,21 @@ def profiles_agree(errors: ErrorList, path: str, annotations: dict[str, str], sp
         annotation = annotations.get(SECCOMP_OF_CONTAINER + container.get("name", ""))
         profile = container.get("securityContext", {}).get("seccompProfile")
         if annotation is not None and profile is not None:
-            _agree(errors, f"{where}.securityContext.seccompProfile", annotation, profile, "seccomp")
+            _validate_profile_matches_field(
+                errors, f"{where}.securityContext.seccompProfile", annotation, profile, "seccomp"
+            )
     if (spec.get("os") or {}).get("name") == "windows":
         return
     for where, container in every_container(path, spec):
         annotation = annotations.get(APP_ARMOR + container.get("name", ""))
         profile = container.get("securityContext", {}).get("appArmorProfile") or own.get("appArmorProfile")
         if annotation is not None and profile is not None:
-            _agree(errors, f"{where}.securityContext.appArmorProfile", annotation, profile, "apparmor")
+            _validate_profile_matches_field(
+                errors, f"{where}.securityContext.appArmorProfile", annotation, profile, "apparmor"
+            )
 
 
-def _agree(errors: ErrorList, path: str, annotation: str, profile: JSON, what: str) -> None:
+def _validate_profile_matches_field(errors: ErrorList, path: str, annotation: str, profile: JSON, what: str) -> None:
     kind, same = profile.get("type"), True
     if kind == "Unconfined":
         same = annotation == _UNCONFINED
@@ -108,7 +112,7 @@ def _to_adopt(pod: JSON) -> Iterator[tuple[str, JSON, JSON | None]]:
         if key not in annotations or "appArmorProfile" in container.get("securityContext", {}):
             continue
         profile, wrong = app_armor_of(annotations[key]), ErrorList()
-        app_armor(wrong, "", profile)
+        validate_app_armor(wrong, "", profile)
         if wrong:
             profile = None
         if profile is None or profile != of_pod:

@@ -8,10 +8,18 @@ from collections.abc import Callable, Sequence
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import labels, local_path, local_path_not_reserved
-from kubeloop.devcluster.validation.common.object_meta import annotation_map
-from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import claim_spec
-from kubeloop.devcluster.validation.pod.containers import VOLUME_FIELDS, field_reference, resource_reference
+from kubeloop.devcluster.validation.common.field_checks import (
+    validate_labels,
+    validate_local_path,
+    validate_local_path_not_reserved,
+)
+from kubeloop.devcluster.validation.common.object_meta import validate_annotations
+from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import validate_claim_spec
+from kubeloop.devcluster.validation.pod.containers import (
+    VOLUME_FIELDS,
+    validate_field_reference,
+    validate_resource_reference,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
@@ -25,7 +33,9 @@ _ONE_TYPE = "may not specify more than 1 volume type"
 _DUPLICATE_PATHS = "conflicting duplicate paths"
 
 
-def volumes(errors: ErrorList, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True) -> dict[str, JSON]:
+def validate_volumes(
+    errors: ErrorList, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True
+) -> dict[str, JSON]:
     """Check spec.volumes; returns those that can be mounted, by name. pod_name: "" for templates (in_pod False)."""
     found: dict[str, JSON] = {}
     every = spec.get("volumes") or ()
@@ -33,7 +43,7 @@ def volumes(errors: ErrorList, path: str, spec: JSON, pod_name: str = "", *, in_
     for i, volume in enumerate(every):
         where, name = f"{path}[{i}]", volume.get("name", "")
         wrong = ErrorList()
-        _source(wrong, where, volume, pod_name, in_pod=in_pod)
+        _validate_source(wrong, where, volume, pod_name, in_pod=in_pod)
         if not name:
             wrong.required(f"{where}.name")
         else:
@@ -50,7 +60,7 @@ def volumes(errors: ErrorList, path: str, spec: JSON, pod_name: str = "", *, in_
     return found
 
 
-def required(errors: ErrorList, path: str, source: JSON, *names: str) -> None:
+def validate_required(errors: ErrorList, path: str, source: JSON, *names: str) -> None:
     for name in names:
         if not source.get(name):
             errors.required(f"{path}.{name}")
@@ -60,33 +70,33 @@ def needs(*names: str) -> Check:
     """A source of which only this is asked: these fields."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        required(errors, path, source, *names)
+        validate_required(errors, path, source, *names)
 
     return check
 
 
-def _mode(errors: ErrorList, path: str, value: int | None) -> None:
+def _validate_mode(errors: ErrorList, path: str, value: int | None) -> None:
     if value is not None and not 0 <= value <= 0o777:
         errors.invalid(path, value, _MODE)
 
 
-def _items(errors: ErrorList, path: str, items: Sequence[JSON]) -> None:
+def _validate_items(errors: ErrorList, path: str, items: Sequence[JSON]) -> None:
     for i, item in enumerate(items):
-        _item(errors, f"{path}[{i}]", item)
+        _validate_item(errors, f"{path}[{i}]", item)
 
 
-def _item(errors: ErrorList, path: str, item: JSON) -> None:
-    required(errors, path, item, "key", "path")
-    local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
-    _mode(errors, f"{path}.mode", item.get("mode"))
+def _validate_item(errors: ErrorList, path: str, item: JSON) -> None:
+    validate_required(errors, path, item, "key", "path")
+    validate_local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
+    _validate_mode(errors, f"{path}.mode", item.get("mode"))
 
 
-def _empty_dir(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_empty_dir(errors: ErrorList, path: str, source: JSON) -> None:
     if "sizeLimit" in source and parse_quantity(source["sizeLimit"]).sign < 0:
         errors.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
-def host_path(errors: ErrorList, path: str, source: JSON) -> None:
+def validate_host_path(errors: ErrorList, path: str, source: JSON) -> None:
     if not source.get("path"):
         errors.required(f"{path}.path")
         return
@@ -96,16 +106,16 @@ def host_path(errors: ErrorList, path: str, source: JSON) -> None:
         errors.not_supported(f"{path}.type", source["type"], _HOST_PATH_TYPES)
 
 
-def _git_repo(errors: ErrorList, path: str, source: JSON) -> None:
-    required(errors, path, source, "repository")
-    local_path(errors, f"{path}.directory", source.get("directory", ""))
+def _validate_git_repo(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_required(errors, path, source, "repository")
+    validate_local_path(errors, f"{path}.directory", source.get("directory", ""))
 
 
 def disk(name: str) -> Check:
     """A disk of a cloud, by a field of this name, with a partition."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        required(errors, path, source, name)
+        validate_required(errors, path, source, name)
         if not 0 <= source.get("partition", 0) <= 255:
             errors.invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
@@ -116,15 +126,15 @@ def _files(name: str) -> Check:
     """A ConfigMap or Secret, called so in a field of this name."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        required(errors, path, source, name)
-        _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
-        _items(errors, f"{path}.items", source.get("items", ()))
+        validate_required(errors, path, source, name)
+        _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+        _validate_items(errors, f"{path}.items", source.get("items", ()))
 
     return check
 
 
-def nfs(errors: ErrorList, path: str, source: JSON) -> None:
-    required(errors, path, source, "server", "path")
+def validate_nfs(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_required(errors, path, source, "server", "path")
     if not source.get("path", "").startswith("/"):
         errors.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
@@ -136,7 +146,7 @@ _ISCSI_NAMES = {
 }
 
 
-def _iscsi_name(errors: ErrorList, path: str, name: str) -> None:
+def _validate_iscsi_name(errors: ErrorList, path: str, name: str) -> None:
     pattern = _ISCSI_NAMES.get(name[:3])
     if pattern is None and not path.startswith("spec.iscsi."):  # a PersistentVolume is told less
         errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa")
@@ -144,23 +154,23 @@ def _iscsi_name(errors: ErrorList, path: str, name: str) -> None:
         errors.invalid(path, name, "must be valid format")
 
 
-def iscsi(errors: ErrorList, path: str, source: JSON) -> None:
-    required(errors, path, source, "targetPortal", "iqn")
+def validate_iscsi(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_required(errors, path, source, "targetPortal", "iqn")
     if source.get("iqn"):
-        _iscsi_name(errors, f"{path}.iqn", source["iqn"])
-    _unit(errors, f"{path}.lun", source.get("lun", 0))
+        _validate_iscsi_name(errors, f"{path}.iqn", source["iqn"])
+    _validate_unit(errors, f"{path}.lun", source.get("lun", 0))
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
         errors.required(f"{path}.secretRef")
     if source.get("initiatorName") is not None:
-        _iscsi_name(errors, f"{path}.initiatorname", source["initiatorName"])
+        _validate_iscsi_name(errors, f"{path}.initiatorname", source["initiatorName"])
 
 
-def _unit(errors: ErrorList, path: str, lun: int) -> None:
+def _validate_unit(errors: ErrorList, path: str, lun: int) -> None:
     if not 0 <= lun <= 255:
         errors.invalid(path, lun, "must be between 0 and 255, inclusive")
 
 
-def fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
+def validate_fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
     targets, ids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
     if not targets and not ids:
         errors.required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
@@ -170,19 +180,19 @@ def fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
     if targets and lun is None:
         errors.required(f"{path}.lun", "lun is required if targetWWNs is specified")
     elif targets:
-        _unit(errors, f"{path}.lun", lun or 0)
+        _validate_unit(errors, f"{path}.lun", lun or 0)
 
 
 def _with_secret(*names: str) -> Check:
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        required(errors, path, source, *names)
+        validate_required(errors, path, source, *names)
         if source.get("secretRef") is not None and not source["secretRef"].get("name"):
             errors.required(f"{path}.secretRef.name")
 
     return check
 
 
-def _flocker(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_flocker(errors: ErrorList, path: str, source: JSON) -> None:
     name, uid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uid:
         errors.required(path, "one of datasetName and datasetUUID is required")
@@ -192,8 +202,8 @@ def _flocker(errors: ErrorList, path: str, source: JSON) -> None:
         errors.invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
-def _flex_volume(errors: ErrorList, path: str, source: JSON) -> None:
-    required(errors, path, source, "driver")
+def _validate_flex_volume(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_required(errors, path, source, "driver")
     for key in sorted(source.get("options") or ()):
         if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
             wrong = "kubernetes.io and k8s.io namespaces are reserved"
@@ -204,8 +214,8 @@ _AZURE_DISK = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/mic
 _AZURE_BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 
 
-def _azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
-    required(errors, path, source, "diskName", "diskURI")
+def _validate_azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_required(errors, path, source, "diskName", "diskURI")
     uri, kind = source.get("diskURI", ""), source.get("kind")
     for name, supported in (
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
@@ -219,29 +229,29 @@ def _azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
         errors.not_supported(f"{path}.diskURI", uri, (_AZURE_BLOB,))
 
 
-def _downward_file(errors: ErrorList, path: str, item: JSON) -> None:
-    required(errors, path, item, "path")
-    local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
+def _validate_downward_file(errors: ErrorList, path: str, item: JSON) -> None:
+    validate_required(errors, path, item, "path")
+    validate_local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     if "fieldRef" in item:
-        field_reference(errors, f"{path}.fieldRef", item["fieldRef"], VOLUME_FIELDS)
+        validate_field_reference(errors, f"{path}.fieldRef", item["fieldRef"], VOLUME_FIELDS)
         if "resourceFieldRef" in item:
             errors.invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
     elif "resourceFieldRef" in item:
-        resource_reference(errors, f"{path}.resourceFieldRef", item["resourceFieldRef"], in_volume=True)
+        validate_resource_reference(errors, f"{path}.resourceFieldRef", item["resourceFieldRef"], in_volume=True)
     else:
         errors.required(path, "one of fieldRef and resourceFieldRef is required")
-    _mode(errors, f"{path}.mode", item.get("mode"))
+    _validate_mode(errors, f"{path}.mode", item.get("mode"))
 
 
-def _downward(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_downward(errors: ErrorList, path: str, source: JSON) -> None:
     """Its errors do not say which of the items they are about: Kubernetes' do not, either."""
-    _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+    _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     for item in source.get("items", ()):
-        _downward_file(errors, path, item)
+        _validate_downward_file(errors, path, item)
 
 
-def _projected(errors: ErrorList, path: str, source: JSON) -> None:
-    _mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
+def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
+    _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     taken: set[str] = set()
     for i, projection in enumerate(source.get("sources") or ()):
         where = f"{path}.sources[{i}]"
@@ -249,27 +259,27 @@ def _projected(errors: ErrorList, path: str, source: JSON) -> None:
             each = projection.get(kind)
             if each is None:
                 continue
-            required(errors, f"{where}.{kind}", each, "name")
+            validate_required(errors, f"{where}.{kind}", each, "name")
             for j, item in enumerate(each.get("items", ())):
-                _item(errors, f"{where}.{kind}.items[{j}]", item)
-                _take(errors, path, taken, item.get("path", ""), each.get("name", ""))
+                _validate_item(errors, f"{where}.{kind}.items[{j}]", item)
+                _validate_take(errors, path, taken, item.get("path", ""), each.get("name", ""))
         for item in projection.get("downwardAPI", {}).get("items", ()):
-            _downward_file(errors, f"{where}.downwardAPI", item)
-            _take(errors, path, taken, item.get("path", ""), item.get("path", ""))
+            _validate_downward_file(errors, f"{where}.downwardAPI", item)
+            _validate_take(errors, path, taken, item.get("path", ""), item.get("path", ""))
         if "serviceAccountToken" in projection:
-            _token(errors, path, f"{where}.serviceAccountToken", projection["serviceAccountToken"])
+            _validate_token(errors, path, f"{where}.serviceAccountToken", projection["serviceAccountToken"])
         if len(projection) > 1:
             errors.forbidden(where, "may not specify more than 1 volume type per source")
 
 
-def _take(errors: ErrorList, path: str, taken: set[str], item_path: str, told: str) -> None:
+def _validate_take(errors: ErrorList, path: str, taken: set[str], item_path: str, told: str) -> None:
     if item_path in taken:
         errors.invalid(path, told, _DUPLICATE_PATHS)
     elif item_path:
         taken.add(item_path)
 
 
-def _token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:
+def _validate_token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:
     seconds = token.get("expirationSeconds", 0)
     if seconds < 600:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
@@ -278,10 +288,10 @@ def _token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:
     if not token.get("path"):
         errors.required(f"{volume_path}.path")
     else:
-        local_path_not_reserved(errors, f"{volume_path}.path", token["path"])
+        validate_local_path_not_reserved(errors, f"{volume_path}.path", token["path"])
 
 
-def csi_driver_name(errors: ErrorList, path: str, name: str) -> None:
+def validate_csi_driver_name(errors: ErrorList, path: str, name: str) -> None:
     if not name:
         errors.required(path)
         return
@@ -290,8 +300,8 @@ def csi_driver_name(errors: ErrorList, path: str, name: str) -> None:
     errors.invalid_each(path, name, dns_subdomain(name.lower()))
 
 
-def _csi(errors: ErrorList, path: str, source: JSON) -> None:
-    csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
+def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_csi_driver_name(errors, f"{path}.driver", source.get("driver", ""))
     secret = source.get("nodePublishSecretRef")
     if secret is not None and not secret.get("name"):
         errors.required(f"{path}.nodePublishSecretRef.name")
@@ -299,18 +309,18 @@ def _csi(errors: ErrorList, path: str, source: JSON) -> None:
         errors.invalid_each(f"{path}.name", secret["name"], dns_subdomain(secret["name"]))
 
 
-def _ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
     template = source.get("volumeClaimTemplate")
     if template is None:
         errors.required(f"{path}.volumeClaimTemplate")
         return
     where, metadata = f"{path}.volumeClaimTemplate", template.get("metadata", {})
-    annotation_map(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
-    labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
+    validate_annotations(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
+    validate_labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
     for name in _METADATA if metadata else ():
         if metadata.get(name) or (name == "deletionGracePeriodSeconds" and name in metadata):
             errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
-    claim_spec(errors, f"{where}.spec", template.get("spec", {}))
+    validate_claim_spec(errors, f"{where}.spec", template.get("spec", {}))
 
 
 _METADATA = (
@@ -320,13 +330,13 @@ _METADATA = (
 """All but labels and annotations, in the order of the Go struct."""
 
 
-def _image(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_image(errors: ErrorList, path: str, source: JSON) -> None:
     policy = source.get("pullPolicy", "")
     if policy not in ("Always", "IfNotPresent", "Never"):
         errors.not_supported(f"{path}.pullPolicy", policy, ("Always", "IfNotPresent", "Never"))
 
 
-def _quobyte(errors: ErrorList, path: str, source: JSON) -> None:
+def _validate_quobyte(errors: ErrorList, path: str, source: JSON) -> None:
     registry, told = source.get("registry", ""), "must be a host:port pair or multiple pairs separated by commas"
     if not registry:
         errors.required(f"{path}.registry", told)
@@ -336,15 +346,15 @@ def _quobyte(errors: ErrorList, path: str, source: JSON) -> None:
         for pair in registry.split(","):
             if not _HOST_AND_PORT.fullmatch(pair):
                 errors.invalid(f"{path}.registry", registry, told)
-    required(errors, path, source, "volume")
+    validate_required(errors, path, source, "volume")
 
 
 _HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
 """What Go's net.SplitHostPort takes; either side may be empty."""
 
 
-def _storage_os(errors: ErrorList, path: str, source: JSON) -> None:
-    required(errors, path, source, "volumeName")
+def _validate_storage_os(errors: ErrorList, path: str, source: JSON) -> None:
+    validate_required(errors, path, source, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
             errors.invalid_each(f"{path}.{name}", source[name], dns_label(source[name]))
@@ -353,39 +363,39 @@ def _storage_os(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 SHARED: dict[str, Check] = {
-    "hostPath": host_path,
+    "hostPath": validate_host_path,
     "gcePersistentDisk": disk("pdName"),
     "awsElasticBlockStore": disk("volumeID"),
-    "nfs": nfs,
-    "iscsi": iscsi,
+    "nfs": validate_nfs,
+    "iscsi": validate_iscsi,
     "glusterfs": needs("endpoints", "path"),
-    "flocker": _flocker,
+    "flocker": _validate_flocker,
     "rbd": needs("monitors", "image"),
     "cinder": _with_secret("volumeID"),
     "cephfs": needs("monitors"),
-    "quobyte": _quobyte,
-    "fc": fibre_channel,
-    "flexVolume": _flex_volume,
+    "quobyte": _validate_quobyte,
+    "fc": validate_fibre_channel,
+    "flexVolume": _validate_flex_volume,
     "azureFile": needs("secretName", "shareName"),
     "vsphereVolume": needs("volumePath"),
     "photonPersistentDisk": needs("pdID"),
     "portworxVolume": needs("volumeID"),
-    "azureDisk": _azure_disk,
-    "storageos": _storage_os,
+    "azureDisk": _validate_azure_disk,
+    "storageos": _validate_storage_os,
     "scaleIO": needs("gateway", "system", "volumeName"),
 }
 """Sources of pods' volumes and of PersistentVolumes alike."""
 
 _SOURCES: dict[str, Check] = {
-    "emptyDir": _empty_dir,
-    "hostPath": host_path,
-    "gitRepo": _git_repo,
+    "emptyDir": _validate_empty_dir,
+    "hostPath": validate_host_path,
+    "gitRepo": _validate_git_repo,
     **{name: SHARED[name] for name in ("gcePersistentDisk", "awsElasticBlockStore")},
     "secret": _files("secretName"),
     **{name: SHARED[name] for name in ("nfs", "iscsi", "glusterfs", "flocker")},
     "persistentVolumeClaim": needs("claimName"),
     **{name: SHARED[name] for name in ("rbd", "cinder", "cephfs", "quobyte")},
-    "downwardAPI": _downward,
+    "downwardAPI": _validate_downward,
     **{name: SHARED[name] for name in ("fc", "flexVolume")},
     "configMap": _files("name"),
     **{
@@ -394,11 +404,11 @@ _SOURCES: dict[str, Check] = {
             "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos"
         )
     },
-    "projected": _projected,
+    "projected": _validate_projected,
     "scaleIO": SHARED["scaleIO"],
-    "csi": _csi,
-    "ephemeral": _ephemeral,
-    "image": _image,
+    "csi": _validate_csi,
+    "ephemeral": _validate_ephemeral,
+    "image": _validate_image,
 }  # fmt: skip
 """In Kubernetes' order: of several sources the first is looked at, the others are told off."""
 
@@ -407,14 +417,14 @@ TOLD_AS = {"gcePersistentDisk": "persistentDisk"}
 _FORBIDDEN_AS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 
-def _source(errors: ErrorList, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
+def _validate_source(errors: ErrorList, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
     kinds = [kind for kind in _SOURCES if kind in volume]
     if not kinds:
         errors.required(path, "must specify a volume type")
         return
     first, name = kinds[0], volume.get("name", "")
     if first == "image" and in_pod:
-        required(errors, f"{path}.image", volume["image"], "reference")
+        validate_required(errors, f"{path}.image", volume["image"], "reference")
     _SOURCES[first](errors, f"{path}.{TOLD_AS.get(first, first)}", volume[first])
     portal = volume.get("iscsi", {}).get("targetPortal", "")
     too_long = "initiatorName" in volume.get("iscsi", ()) and len(f"{name}:{portal}".encode()) > _LONGEST_PORTAL

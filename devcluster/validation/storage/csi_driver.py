@@ -11,12 +11,12 @@ _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLES = ("Persistent", "Ephemeral")
 
 
-def csi_driver_create(errors: ErrorList, obj: JSON) -> None:
+def validate_csi_driver(errors: ErrorList, obj: JSON) -> None:
     spec = obj["spec"]
     policy = spec.get("fsGroupPolicy")
     if policy is not None and policy not in _GROUP_POLICIES:
         errors.not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES)
-    _token_requests(errors, spec.get("tokenRequests", ()))
+    _validate_token_requests(errors, spec.get("tokenRequests", ()))
     for mode in spec.get("volumeLifecycleModes", ()):
         if mode not in _LIFECYCLES:
             errors.not_supported("spec.volumeLifecycleModes", mode, _LIFECYCLES)
@@ -30,7 +30,7 @@ def csi_driver_create(errors: ErrorList, obj: JSON) -> None:
         errors.invalid("spec.serviceAccountTokenInSecrets", in_secrets, told)
 
 
-def _token_requests(errors: ErrorList, requests: Sequence[JSON]) -> None:
+def _validate_token_requests(errors: ErrorList, requests: Sequence[JSON]) -> None:
     seen = set()
     for i, each in enumerate(requests):
         where, audience, seconds = f"spec.tokenRequests[{i}]", each.get("audience", ""), each.get("expirationSeconds")
@@ -45,8 +45,8 @@ def _token_requests(errors: ErrorList, requests: Sequence[JSON]) -> None:
             errors.invalid(f"{where}.expirationSeconds", seconds, told)
 
 
-def csi_driver_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    csi_driver_create(errors, obj)
+def validate_csi_driver_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_csi_driver(errors, obj)
     new, before = obj["spec"], old["spec"]
     errors.immutable("spec.attachedRequired", new.get("attachRequired"), before.get("attachRequired"))
     errors.immutable("spec.volumeLifecycleModes", new.get("volumeLifecycleModes"), before.get("volumeLifecycleModes"))

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.pod.volumes import csi_driver_name
+from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
 
 _NODE_ID_LIMIT = 256
 
 
-def csi_node_create(errors: ErrorList, obj: JSON) -> None:
+def validate_csi_node(errors: ErrorList, obj: JSON) -> None:
     seen = set()
     for i, driver in enumerate(obj["spec"].get("drivers") or ()):
         where, name, node_id = f"spec.drivers[{i}]", driver.get("name", ""), driver.get("nodeID", "")
-        csi_driver_name(errors, f"{where}.name", name)
+        validate_csi_driver_name(errors, f"{where}.name", name)
         if not node_id:
             errors.required(f"{where}.nodeID")
         elif len(node_id.encode()) > _NODE_ID_LIMIT:
@@ -25,10 +25,10 @@ def csi_node_create(errors: ErrorList, obj: JSON) -> None:
         if name in seen:
             errors.duplicate(f"{where}.name", name)
         seen.add(name)
-        _topology_keys(errors, where, driver.get("topologyKeys") or ())
+        _validate_topology_keys(errors, where, driver.get("topologyKeys") or ())
 
 
-def _topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -> None:
+def _validate_topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -> None:
     for i, key in enumerate(keys):
         if not key:
             errors.required(path)
@@ -37,8 +37,8 @@ def _topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -> None:
         errors.invalid_each(path, key, qualified_name(key))
 
 
-def csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    csi_node_create(errors, obj)
+def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_csi_node(errors, obj)
     new = {each.get("name"): each for each in obj["spec"].get("drivers") or ()}
     for before in old["spec"].get("drivers") or ():
         after = new.get(before.get("name"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_selector
+from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
 
-def capacity_create(errors: ErrorList, obj: JSON) -> None:
-    label_selector(errors, "nodeTopology", obj.get("nodeTopology"))
+def validate_csi_storage_capacity(errors: ErrorList, obj: JSON) -> None:
+    validate_label_selector(errors, "nodeTopology", obj.get("nodeTopology"))
     name = obj.get("storageClassName", "")
     errors.invalid_each("storageClassName", name, dns_subdomain(name))
     amount = obj.get("capacity")
@@ -18,7 +18,7 @@ def capacity_create(errors: ErrorList, obj: JSON) -> None:
         errors.invalid("capacity", amount, "must be greater than or equal to 0")
 
 
-def capacity_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    capacity_create(errors, obj)
+def validate_csi_storage_capacity_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_csi_storage_capacity(errors, obj)
     errors.immutable("nodeTopology", obj.get("nodeTopology"), old.get("nodeTopology"), "meta/v1.LabelSelector")
     errors.immutable("storageClassName", obj.get("storageClassName", ""), old.get("storageClassName", ""))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.field_checks import label_name
+from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.kube.json_object import JSON
 
 
-def storage_class_create(errors: ErrorList, obj: JSON) -> None:
-    provisioner(errors, "provisioner", obj.get("provisioner", ""))
-    parameters(errors, obj.get("parameters"))
+def validate_storage_class(errors: ErrorList, obj: JSON) -> None:
+    validate_provisioner(errors, "provisioner", obj.get("provisioner", ""))
+    validate_parameters(errors, obj.get("parameters"))
     policy = obj.get("reclaimPolicy")
     if policy and policy not in ("Delete", "Retain"):
         errors.not_supported("reclaimPolicy", policy, ("Delete", "Retain"))
@@ -20,13 +20,13 @@ def storage_class_create(errors: ErrorList, obj: JSON) -> None:
     terms = obj.get("allowedTopologies", ())
     known: list[dict[str, set[str]]] = [{} for _ in terms]  # to v1.36, as many terms that say nothing are there before
     for i, term in enumerate(terms):
-        values = _topology_term(errors, f"allowedTopologies[{i}]", term)
+        values = _validate_topology_term(errors, f"allowedTopologies[{i}]", term)
         for _ in range(known.count(values)):
             errors.duplicate(f"allowedTopologies[{i}].matchLabelExpressions", "")
         known.append(values)
 
 
-def provisioner(errors: ErrorList, path: str, name: str) -> None:
+def validate_provisioner(errors: ErrorList, path: str, name: str) -> None:
     if not name:
         errors.required(path)
     else:
@@ -36,7 +36,7 @@ def provisioner(errors: ErrorList, path: str, name: str) -> None:
 _MOST_PARAMETERS, _PARAMETERS_LIMIT = 512, 256 << 10
 
 
-def parameters(errors: ErrorList, values: JSON | None) -> None:
+def validate_parameters(errors: ErrorList, values: JSON | None) -> None:
     if not values:
         return
     if len(values) > _MOST_PARAMETERS:
@@ -48,7 +48,7 @@ def parameters(errors: ErrorList, values: JSON | None) -> None:
         errors.too_long("parameters", _PARAMETERS_LIMIT)
 
 
-def _topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[str]]:
+def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[str]]:
     """The values by key. Source: ValidateTopologySelectorTerm."""
     found: dict[str, set[str]] = {}
     for i, each in enumerate(term.get("matchLabelExpressions", ())):
@@ -58,14 +58,14 @@ def _topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[st
         for j, value in enumerate(values):
             if value in values[:j]:
                 errors.duplicate(f"{where}.values[{j}]", value)
-        label_name(errors, f"{where}.key", key)
+        validate_label_name(errors, f"{where}.key", key)
         if key in found:
             errors.duplicate(f"{where}.key", key)
         found[key] = set(values)
     return found
 
 
-def storage_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    storage_class_create(errors, obj)
+def validate_storage_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_storage_class(errors, obj)
     for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
         errors.immutable(name, obj.get(name), old.get(name))

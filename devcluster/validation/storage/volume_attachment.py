@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.core.persistent_volume import volume_spec
-from kubeloop.devcluster.validation.pod.volumes import csi_driver_name
+from kubeloop.devcluster.validation.core.persistent_volume import validate_persistent_volume_spec
+from kubeloop.devcluster.validation.pod.volumes import validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
 
 _METADATA_LIMIT, _MESSAGE_LIMIT = 256 * 1024, 1024
 
 
-def attachment_create(errors: ErrorList, obj: JSON) -> None:
+def validate_volume_attachment(errors: ErrorList, obj: JSON) -> None:
     spec, status = obj["spec"], obj.get("status") or {}
     source = spec.get("source") or {}
-    csi_driver_name(errors, "spec.attacher", spec.get("attacher", ""))
+    validate_csi_driver_name(errors, "spec.attacher", spec.get("attacher", ""))
     volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
     one_of_two = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
     if volume is None and inline is None:
@@ -24,15 +24,15 @@ def attachment_create(errors: ErrorList, obj: JSON) -> None:
     elif volume == "":
         errors.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName")
     elif inline is not None:
-        volume_spec(errors, "spec.source.inlineVolumeSpec", inline, inline=True)
+        validate_persistent_volume_spec(errors, "spec.source.inlineVolumeSpec", inline, inline=True)
     node = spec.get("nodeName", "")
     errors.invalid_each("spec.nodeName", node, dns_subdomain(node))
-    _attachment_status(errors, status)
+    _validate_attachment_status(errors, status)
     if volume is not None:
         errors.invalid_each("spec.source.persistentVolumeName", volume, dns_subdomain(volume))
 
 
-def _attachment_status(errors: ErrorList, status: JSON) -> None:
+def _validate_attachment_status(errors: ErrorList, status: JSON) -> None:
     metadata = status.get("attachmentMetadata", {})
     if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > _METADATA_LIMIT:
         errors.too_long("status.attachmentMetadata", _METADATA_LIMIT)
@@ -45,11 +45,11 @@ def _attachment_status(errors: ErrorList, status: JSON) -> None:
             errors.invalid(f"status.{name}.errorCode", wrong["errorCode"], told)
 
 
-def attachment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    attachment_create(errors, obj)
+def validate_volume_attachment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    validate_volume_attachment(errors, obj)
     errors.immutable("spec", obj["spec"], old["spec"], "storage/v1.VolumeAttachmentSpec")
 
 
-def attachment_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+def validate_volume_attachment_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
-    _attachment_status(errors, obj.get("status") or {})
+    _validate_attachment_status(errors, obj.get("status") or {})

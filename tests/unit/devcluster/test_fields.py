@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
 from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import cidr
+from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr
 from kubeloop.devcluster.validation.validate import validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
 from kubeloop.kube.objects.resources import (
@@ -329,7 +329,7 @@ async def test_a_load_balancer_with_local_traffic_has_a_port_for_health_checks()
 )
 def test_ranges_are_read_strictly_unless_they_were_there_before(text: str, wrong: str):
     errors = ErrorList()
-    cidr(errors, "spec.cidr", text)
+    validate_cidr(errors, "spec.cidr", text)
     assert [each["message"] for each in errors] == ([f'Invalid value: "{text}": {wrong}'] if wrong else [])
-    cidr(errors := ErrorList(), "spec.cidr", text, {text})
+    validate_cidr(errors := ErrorList(), "spec.cidr", text, {text})
     assert not errors
