@@ -1,4 +1,7 @@
-"""What is used of quotas: `controller` keeps it true, `monitors` watches what is counted, `counting` counts."""
+"""The resource quota controller, which keeps the used amounts in the status of ResourceQuotas correct.
+
+`controller` reconciles quotas, `quota_monitor` watches the counted kinds, `usage_calculation` sums up their usage.
+"""
 
 from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
 

@@ -1,7 +1,7 @@
-"""The resource quota controller: keeps what a ResourceQuota says is used true, and gives back what is used no more.
+"""Resource quota controller: keeps status.used of ResourceQuotas equal to the actual usage.
 
-Admission counts up when objects come; nobody but this controller counts down. It counts afresh, from what informers
-show, and writes only what differs. Source: kube-controller-manager v1.36, pkg/controller/resourcequota.
+Admission increases the used amounts when objects are created; only this controller decreases them. It computes usage
+from informers, and writes differences only. Source: kube-controller-manager v1.36, pkg/controller/resourcequota.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SECONDS_PER_OBJECT = 1e-4  # several times what counting takes: a crowded namespace that empties is not counted nonstop
-# A count from caches that lag behind may undo what admission has counted, and no deletion would tell. So what was
-# written is counted once more after a moment, and for a while after a write also when something new comes into sight.
-_VERIFY_SECONDS, _DOUBTFUL_SECONDS = 1.0, 60.0
+_SECONDS_PER_OBJECT = 1e-4  # delay per counted object, several times its cost, for namespaces with many deletions
+# Usage computed from stale caches may undo what admission has counted, without a later event that would correct it. So
+# every write is followed by a recount after a delay, and for a while after a write new objects cause a recount too.
+_RECOUNT_DELAY_SECONDS, _RECOUNT_WINDOW_SECONDS = 1.0, 60.0
 
 
 class ResourceQuotaController:
-    """`run()` works until cancelled. What it needs to count is imported, and watched, when the first quota comes.
+    """Resource quota controller; `run()` works until cancelled.
 
-    resync_seconds: all quotas are counted again that often, for what no event tells (a pod whose node is lost).
-    refresh_seconds: how often the server is asked for its kinds while a quota limits the number of others than the
-    usual ones. sync_timeout_seconds: how long a count waits for the first list of a kind.
+    The modules for counting are imported, and the counted kinds watched, when the first quota exists.
 
-    A quota whose status lacks something has a queue of its own: it is not held up by those that are merely counted
-    again.
+    resync_seconds: interval at which all quotas are recounted, for changes without an event (a Pod on a lost node).
+    refresh_seconds: interval of discovery while a quota counts a kind that needs it (count/deployments.apps).
+    sync_timeout_seconds: how long a count waits for the first list of a kind.
+
+    A quota whose status lacks usage goes to a queue of its own, so that recounts of other quotas do not delay it.
     """
 
     name = "resourcequota-controller"
@@ -69,104 +70,106 @@ class ResourceQuotaController:
         self._resync_seconds = resync_seconds
         self._refresh_seconds = refresh_seconds
         self._sync_timeout_seconds = sync_timeout_seconds
-        self._monitors: QuotaMonitor | None = None  # from the first quota on
-        self._first_quota = asyncio.Event()
-        self._objects: dict[str, int] = {}  # by quota: how many were looked at when it was last counted
-        self._written_at: dict[str, float] = {}  # by quota: loop time of our last write
-        self._recount = self._queue("resourcequota_primary", metrics)
-        self._missing = self._queue("resourcequota_priority", metrics)
+        self._quota_monitor: QuotaMonitor | None = None  # not None once a quota exists
+        self._quota_exists = asyncio.Event()
+        self._object_counts: dict[str, int] = {}  # quota key -> objects in its last count
+        self._written_at: dict[str, float] = {}  # quota key -> loop time of our last write
+        self._primary_queue = self._new_queue("resourcequota_primary", metrics)
+        self._missing_usage_queue = self._new_queue("resourcequota_priority", metrics)
         seconds = clock_seconds(clock)
         self._controllers = [
             Controller("resourcequota", self.reconcile, queue, workers, metrics=metrics, seconds=seconds)
-            for queue in (self._recount, self._missing)
+            for queue in (self._primary_queue, self._missing_usage_queue)
         ]
         self._quotas = informers.informer(RESOURCE_QUOTAS)
         self._registration = self._quotas.add_handler(
             ResourceEventHandlerFuncs(
-                on_add=lambda quota, _initial: self._seen(quota),
-                on_update=self._updated,
-                on_delete=lambda quota, _unknown: self._gone(quota),
+                on_add=lambda quota, _initial: self._on_quota_added(quota),
+                on_update=self._on_quota_updated,
+                on_delete=lambda quota, _unknown: self._on_quota_deleted(quota),
             )
         )
 
-    def _queue(self, name: str, metrics: ControllerMetrics | None) -> WorkQueue:
+    def _new_queue(self, name: str, metrics: ControllerMetrics | None) -> WorkQueue:
         return WorkQueue(name, metrics=metrics.queue(name) if metrics else None, seconds=clock_seconds(self._clock))
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             await self._registration.wait_synced()
-            for controller, queue in zip(self._controllers, (self._recount, self._missing), strict=True):
+            for controller, queue in zip(
+                self._controllers, (self._primary_queue, self._missing_usage_queue), strict=True
+            ):
                 tasks.create_task(controller.run(), name=f"{self.name}/{queue.name}")
             tasks.create_task(self._resync(), name=f"{self.name}/resync")
-            await self._first_quota.wait()
-            tasks.create_task(self._counting().run(), name=f"{self.name}/monitors")
+            await self._quota_exists.wait()
+            tasks.create_task(self._get_quota_monitor().run(), name=f"{self.name}/monitors")
 
     async def _resync(self) -> None:
         while True:
             await asyncio.sleep(self._resync_seconds)
             for key in self._quotas.store:
-                self._recount.add(key)
+                self._primary_queue.add(key)
 
-    # --- quotas ----------------------------------------------------------------------------------------------------
+    # --- events of quotas ------------------------------------------------------------------------------------------
 
-    def _counting(self) -> QuotaMonitor:
-        if self._monitors is None:
+    def _get_quota_monitor(self) -> QuotaMonitor:
+        if self._quota_monitor is None:
             from kubeloop.controllers.resourcequota.quota_monitor import QuotaMonitor
 
-            self._monitors = QuotaMonitor(
+            self._quota_monitor = QuotaMonitor(
                 self._client,
                 self._informers,
-                events=self._events,
-                appeared=self._appeared,
+                event_handler=self._event_handler,
+                on_kind_served=self._on_kind_served,
                 refresh_seconds=self._refresh_seconds,
             )
-            self._first_quota.set()
-        return self._monitors
+            self._quota_exists.set()
+        return self._quota_monitor
 
-    def _seen(self, quota: ResourceQuota) -> None:
-        self._counting().named(quota.spec.hard)
+    def _on_quota_added(self, quota: ResourceQuota) -> None:
+        self._get_quota_monitor().add_names(quota.spec.hard)
         self._enqueue(quota)
 
-    def _updated(self, old: ResourceQuota, new: ResourceQuota) -> None:
-        """How much is used is written by admission and by ourselves; a change of that is no reason to count."""
+    def _on_quota_updated(self, old: ResourceQuota, new: ResourceQuota) -> None:
+        """Enqueue a quota whose spec changed. status.used is written by admission and this controller: no recount."""
         if old.spec != new.spec:
-            self._counting().named(new.spec.hard)
-            self._counting().forget(old.spec.hard)
+            self._get_quota_monitor().add_names(new.spec.hard)
+            self._get_quota_monitor().remove_names(old.spec.hard)
             self._enqueue(new)
-        elif _told_names(old) != _told_names(new) and _is_incomplete(new):
+        elif _status_names(old) != _status_names(new) and _is_incomplete(new):
             self._enqueue(new)
 
-    def _gone(self, quota: ResourceQuota) -> None:
+    def _on_quota_deleted(self, quota: ResourceQuota) -> None:
         self._forget(quota.key)
-        self._counting().forget(quota.spec.hard)
+        self._get_quota_monitor().remove_names(quota.spec.hard)
 
     def _forget(self, key: str) -> None:
-        self._objects.pop(key, None)
+        self._object_counts.pop(key, None)
         self._written_at.pop(key, None)
 
     def _enqueue(self, quota: ResourceQuota) -> None:
-        (self._missing if _is_incomplete(quota) else self._recount).add(quota.key)
+        (self._missing_usage_queue if _is_incomplete(quota) else self._primary_queue).add(quota.key)
 
-    # --- what they count -------------------------------------------------------------------------------------------
+    # --- events of counted objects ---------------------------------------------------------------------------------
 
-    def _events(self, kind: str) -> ResourceEventHandler[Any]:
+    def _event_handler(self, kind: str) -> ResourceEventHandler[Any]:
         return ResourceEventHandlerFuncs(
-            on_add=lambda obj, initial: None if initial else self._object_added(kind, _namespace(obj)),
-            on_update=lambda old, new: self._object_changed(kind, old, new),
+            on_add=lambda obj, initial: None if initial else self._on_object_added(kind, _namespace(obj)),
+            on_update=lambda old, new: self._on_object_updated(kind, old, new),
             on_delete=lambda obj, _unknown: self._replenish(kind, _namespace(obj)),
         )
 
-    def _object_added(self, kind: str, namespace: str) -> None:
-        """Admission has counted it. If we have written since, then perhaps without it."""
+    def _on_object_added(self, kind: str, namespace: str) -> None:
+        """Recount quotas written recently: the write may have undone what admission counted for the object."""
         if not self._written_at:
             return
-        doubtful_since = asyncio.get_running_loop().time() - _DOUBTFUL_SECONDS
+        window_start = asyncio.get_running_loop().time() - _RECOUNT_WINDOW_SECONDS
         for quota in self._quotas.store.view("namespace", namespace):
-            if self._written_at.get(quota.key, doubtful_since) > doubtful_since:
-                self._recount_later(kind, quota, _VERIFY_SECONDS)
+            if self._written_at.get(quota.key, window_start) > window_start:
+                self._enqueue_after(kind, quota, _RECOUNT_DELAY_SECONDS)
 
-    def _object_changed(self, kind: str, old: Any, new: Any) -> None:
+    def _on_object_updated(self, kind: str, old: Any, new: Any) -> None:
         namespace = _namespace(new)
         if not self._quotas.store.count("namespace", namespace):
             return
@@ -176,54 +179,54 @@ class ResourceQuotaController:
             self._replenish(kind, namespace)
 
     def _replenish(self, kind: str, namespace: str) -> None:
-        """Something that counted is gone: count again the quotas that it may have counted for."""
+        """Recount the quotas for which a deleted or finished object may have counted."""
         for quota in self._quotas.store.view("namespace", namespace):
-            self._recount_later(kind, quota, 0.0)
+            self._enqueue_after(kind, quota, 0.0)
 
-    def _recount_later(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
+    def _enqueue_after(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
         from kubeloop.kube.objects.quota_usage import concerned
 
         if concerned(kind, quota.spec.hard):
-            objects = self._objects.get(quota.key, 0)
-            self._recount.add_after(quota.key, max(seconds, objects * _SECONDS_PER_OBJECT))
+            objects = self._object_counts.get(quota.key, 0)
+            self._primary_queue.add_after(quota.key, max(seconds, objects * _SECONDS_PER_OBJECT))
 
-    def _appeared(self, kind: str) -> None:
+    def _on_kind_served(self, kind: str) -> None:
         for quota in self._quotas.store.values():
             if f"count/{kind}" in quota.spec.hard:
-                self._missing.add(quota.key)
+                self._missing_usage_queue.add(quota.key)
 
-    # --- counting --------------------------------------------------------------------------------------------------
+    # --- reconcile -------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: str) -> float | None:
-        """Write what is used of quota `key`, if its status does not say so.
+        """Write status.hard and status.used of quota `key` if they differ from spec.hard and the actual usage.
 
-        Level-based. After a write it returns when to count once more. Raising means: retry with backoff; what could be
-        counted is written all the same. Raises Conflict when admission has counted something since.
+        Level-based. Returns the seconds until the recount that follows a write. An exception means: retry with backoff;
+        amounts that could be computed are written first. Raises Conflict if admission has updated the status since.
         """
         quota = self._quotas.store.get(key)
         if quota is None:
-            return None  # it is gone
+            return None  # deleted
         trace = self._traces.reconcile("resourcequota", key)
         changed, failure = False, None
         try:
             changed = await self._sync(quota, trace)
         except NotFound:
-            return None  # it has gone meanwhile
+            return None  # deleted in the meantime
         except Exception as error:
             failure = str(error)
             raise
         finally:
             trace.finish(changed, failure)
-            if key not in self._quotas.store:  # deleted meanwhile: what we noted since would stay for good
+            if key not in self._quotas.store:  # deleted in the meantime: drop what this reconcile stored
                 self._forget(key)
-        return _VERIFY_SECONDS if changed else None
+        return _RECOUNT_DELAY_SECONDS if changed else None
 
     async def _sync(self, quota: ResourceQuota, trace: Reconcile) -> bool:
-        """Returns whether there was something to write."""
+        """Compute usage and write it if it changed. Returns True if it was written."""
         from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 
-        counted, problems = await self._count(quota)
-        patch = status_patch(quota, counted)
+        usage, errors = await self._calculate_usage(quota)
+        patch = status_patch(quota, usage)
         if patch is not None:
             metadata = quota.metadata
             body = {"metadata": {"resourceVersion": metadata.resource_version, "uid": metadata.uid}, "status": patch}
@@ -232,52 +235,52 @@ class ResourceQuotaController:
                     RESOURCE_QUOTAS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
                 )
             self._written_at[quota.key] = asyncio.get_running_loop().time()
-        if problems:
-            raise ReconcileError("; ".join(problems))
+        if errors:
+            raise ReconcileError("; ".join(errors))
         return patch is not None
 
-    async def _count(self, quota: ResourceQuota) -> tuple[Amounts, list[str]]:
-        """What is used by name, and why some of it could not be counted."""
+    async def _calculate_usage(self, quota: ResourceQuota) -> tuple[Amounts, list[str]]:
+        """Return the usage by quota name, and error messages for kinds that could not be counted."""
         from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_names
         from kubeloop.controllers.resourcequota.usage_calculation import calculate_usage
         from kubeloop.kube.objects.quota_usage import concerned
 
-        counted: Amounts = {}
-        problems: list[str] = []
-        objects = 0
+        usage: Amounts = {}
+        errors: list[str] = []
+        total_objects = 0
         for kind in sorted(kinds_for_quota_names(quota.spec.hard)):
             try:
-                informer = await self._counting().informer(kind)
+                informer = await self._get_quota_monitor().informer(kind)
                 if informer is None:
                     continue
                 async with asyncio.timeout(self._sync_timeout_seconds):
                     await informer.wait_synced()
             except TimeoutError:
-                problems.append(f"{kind} could not be listed yet")
+                errors.append(f"{kind} could not be listed yet")
                 continue
             except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
-                problems.append(f"{kind}: {error}")
+                errors.append(f"{kind}: {error}")
                 continue
             names = concerned(kind, quota.spec.hard)
-            used, looked_at = await calculate_usage(quota, kind, names, informer, self._clock.now())
-            objects += looked_at
+            used, object_count = await calculate_usage(quota, kind, names, informer, self._clock.now())
+            total_objects += object_count
             for name, amount in used.items():
-                counted[name] = counted[name] + amount if name in counted else amount
-        self._objects[quota.key] = objects
-        return counted, problems
+                usage[name] = usage[name] + amount if name in usage else amount
+        self._object_counts[quota.key] = total_objects
+        return usage, errors
 
 
-def _told_names(quota: ResourceQuota) -> tuple[object, object]:
+def _status_names(quota: ResourceQuota) -> tuple[object, object]:
     return quota.status.hard, quota.status.used.keys()
 
 
 def _is_incomplete(quota: ResourceQuota) -> bool:
-    """Whether its status does not tell of all that it limits."""
+    """Return True if the status lacks something that the spec limits."""
     return quota.spec.hard != quota.status.hard or not quota.status.hard.keys() <= quota.status.used.keys()
 
 
 def _namespace(obj: Any) -> str:
-    """Of a Struct or of plain JSON: informers are shared, and others choose how objects are read."""
+    """Return the namespace of a Struct or dict; the object type depends on who created the shared informer first."""
     if isinstance(obj, dict):
         return str((obj.get("metadata") or {}).get("namespace", ""))
     namespace: str = obj.metadata.namespace

@@ -1,6 +1,6 @@
-"""Which kinds the quotas of a cluster count, and the informers that show their objects.
+"""Quota monitor: the informers of the kinds that ResourceQuotas count.
 
-Only what some quota names is watched. Kinds that other parts of the process watch already are not watched twice.
+Only kinds that a quota counts are watched, and informers of other parts of the process are shared.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from kubeloop.kube.objects.resources import CONFIG_MAPS, REPLICATION_CONTROLLERS
 
 log = logging.getLogger(__name__)
 
-_VERBS = frozenset({"create", "delete", "list", "watch"})
-_WELL_KNOWN: dict[str, Resource[Any]] = {
+_REQUIRED_VERBS = frozenset({"create", "delete", "list", "watch"})
+_KINDS_WITHOUT_DISCOVERY: dict[str, Resource[Any]] = {
     **EVALUATED_RESOURCES,
-    **{each.plural: each for each in (CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS)},
+    **{resource.plural: resource for resource in (CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS)},
 }
-_DEFINITIONS: Resource[Any] = Resource(
+_CRDS: Resource[Any] = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False, dict
 )
-_DEFINITION_SECONDS = 0.5  # from a definition's change until its kind is served, or no more
+_CRD_SETTLE_SECONDS = 0.5  # from a CustomResourceDefinition's change until its kind is served, or no longer served
 
 
 def kinds_for_quota_names(names: Iterable[str]) -> set[str]:
-    """The kinds that count for any of these names of quotas, by group resource."""
-    listed = list(names)
-    kinds = {kind for kind in (*EVALUATED_RESOURCES, *BY_PLURAL) if concerned(kind, listed)}
-    kinds |= {name.removeprefix("count/") for name in listed if name.startswith("count/")}
+    """Return the kinds that count for any of these quota names (keys of spec.hard), as group resources."""
+    quota_names = list(names)
+    kinds = {kind for kind in (*EVALUATED_RESOURCES, *BY_PLURAL) if concerned(kind, quota_names)}
+    kinds |= {name.removeprefix("count/") for name in quota_names if name.startswith("count/")}
     return kinds - NOT_COUNTED
 
 
 class QuotaMonitor:
-    """The informers of the kinds that quotas count.
+    """Informers of the kinds that quotas count.
 
-    events: what to tell of a kind's objects. appeared: called with a kind that the server has begun to serve.
-    Kinds beyond the well-known ones are found by discovery: when a quota names one, every `refresh_seconds` while one
-    does, and when a CustomResourceDefinition changes.
+    event_handler: returns the event handler of a kind. on_kind_served: called with a kind that the server has begun to
+    serve. Kinds with names of their own in quotas need no discovery. Others are discovered when a quota first counts one,
+    then every `refresh_seconds`, and when a CustomResourceDefinition changes.
     """
 
     def __init__(
@@ -63,124 +63,126 @@ class QuotaMonitor:
         client: Client,
         informers: InformerFactory,
         *,
-        events: Callable[[str], ResourceEventHandler[Any]],
-        appeared: Callable[[str], None],
+        event_handler: Callable[[str], ResourceEventHandler[Any]],
+        on_kind_served: Callable[[str], None],
         refresh_seconds: float,
     ) -> None:
         self._client = client
         self._informers = informers
-        self._events = events
-        self._appeared = appeared
+        self._event_handler = event_handler
+        self._on_kind_served = on_kind_served
         self._refresh_seconds = refresh_seconds
-        self._watched: dict[str, HandlerRegistration[Any]] = {}
-        self._names: Counter[str] = Counter()  # in how many quotas each stands
-        self._served: dict[str, Resource[Any]] | None = None  # by group resource; None: not asked yet
-        self._asking = asyncio.Lock()
-        self._definitions: HandlerRegistration[Any] | None = None
-        self._look_again = asyncio.Event()
+        self._registrations: dict[str, HandlerRegistration[Any]] = {}
+        self._names: Counter[str] = Counter()  # quota name -> number of quotas that limit it
+        self._served: dict[str, Resource[Any]] | None = None  # by group resource; None before the first discovery
+        self._discovery_lock = asyncio.Lock()
+        self._crd_registration: HandlerRegistration[Any] | None = None
+        self._rediscover = asyncio.Event()
 
     async def run(self) -> None:
-        """Look for new kinds while a quota waits for one, until cancelled."""
+        """Repeat discovery while a quota counts a kind that needs it, until cancelled."""
         try:
             while True:
-                await self._wait_for_reason()
+                await self._wait_for_discovery()
                 await self._discover()
-                for kind in self._wanted():
-                    if kind not in self._watched and self._resource(kind) is not None:
-                        self._appeared(kind)
-                self._drop_unwanted()
+                for kind in self._counted_kinds():
+                    if kind not in self._registrations and self._resource(kind) is not None:
+                        self._on_kind_served(kind)
+                self._stop_unused_monitors()
         finally:
             self._names.clear()
-            self._drop_unwanted()
+            self._stop_unused_monitors()
 
-    async def _wait_for_reason(self) -> None:
+    async def _wait_for_discovery(self) -> None:
         while True:
             seconds = self._refresh_seconds if self._needs_discovery() else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._look_again.wait()
-                    await asyncio.sleep(_DEFINITION_SECONDS)
-            self._look_again.clear()
+                    await self._rediscover.wait()
+                    await asyncio.sleep(_CRD_SETTLE_SECONDS)
+            self._rediscover.clear()
             if self._needs_discovery():
                 return
 
-    def named(self, names: Iterable[str]) -> None:
-        """A quota has come that limits these."""
-        self._names.update(list(names))  # not what a mapping holds
+    def add_names(self, names: Iterable[str]) -> None:
+        """Add the names that a new or changed quota limits."""
+        self._names.update(list(names))  # a list, since Counter.update adds up the values of a mapping
 
-    def forget(self, names: Iterable[str]) -> None:
-        """A quota that limited these is gone, or limits others now. What no quota counts is watched no more."""
+    def remove_names(self, names: Iterable[str]) -> None:
+        """Remove the names that a deleted or changed quota limited; kinds that no quota counts are not watched."""
         self._names.subtract(list(names))
         self._names = +self._names
-        self._drop_unwanted()
+        self._stop_unused_monitors()
 
     async def informer(self, kind: str) -> SharedInformer[Any] | None:
-        """The informer of a kind, perhaps not filled yet; None if the server does not serve it, as far as is known,
-        or no quota counts it any more.
+        """Return the informer of a kind, which may not be synced yet.
 
-        Raises ApiError, ServerUnreachable, msgspec.DecodeError if it had to be asked and does not answer well.
+        Returns None if the server is not known to serve the kind, or no quota counts it any more. Raises ApiError,
+        ServerUnreachable, msgspec.DecodeError if discovery was needed and failed.
         """
-        if kind not in _WELL_KNOWN and kind not in self._watched:
-            async with self._asking:
+        if kind not in _KINDS_WITHOUT_DISCOVERY and kind not in self._registrations:
+            async with self._discovery_lock:
                 if self._served is None:
-                    self._served = await self._ask()
-                    self._look_again.set()  # run() has to know that time matters from now on
-        watched = self._watched.get(kind)
-        if watched is None:
+                    self._served = await self._discover_resources()
+                    self._rediscover.set()  # run() repeats discovery from now on
+        registration = self._registrations.get(kind)
+        if registration is None:
             resource = self._resource(kind)
-            if resource is None or kind not in self._wanted():
+            if resource is None or kind not in self._counted_kinds():
                 return None
             informers = self._informers
-            informer = informers.informer(resource) if kind in EVALUATED_RESOURCES else self._metadata_of(resource)
-            watched = self._watched[kind] = informer.add_handler(self._events(kind))
-        return watched.informer
+            informer = (
+                informers.informer(resource) if kind in EVALUATED_RESOURCES else self._metadata_informer(resource)
+            )
+            registration = self._registrations[kind] = informer.add_handler(self._event_handler(kind))
+        return registration.informer
 
-    def _definition_added(self, obj: Any, initial: bool) -> None:
+    def _on_crd_added(self, obj: Any, initial: bool) -> None:
         del obj
         if not initial:
-            self._look_again.set()
+            self._rediscover.set()
 
-    def _changed(self, *_: Any) -> None:
-        self._look_again.set()
+    def _on_crd_changed(self, *_: Any) -> None:
+        self._rediscover.set()
 
-    def _wanted(self) -> set[str]:
+    def _counted_kinds(self) -> set[str]:
         return kinds_for_quota_names(self._names)
 
     def _needs_discovery(self) -> bool:
-        return any(kind not in _WELL_KNOWN for kind in self._wanted())
+        return any(kind not in _KINDS_WITHOUT_DISCOVERY for kind in self._counted_kinds())
 
-    def _drop_unwanted(self) -> None:
-        wanted = self._wanted()
-        for kind in [kind for kind in self._watched if kind not in wanted or self._resource(kind) is None]:
-            self._informers.release(self._watched.pop(kind))
-        if not any(kind not in _WELL_KNOWN for kind in wanted):
+    def _stop_unused_monitors(self) -> None:
+        counted_kinds = self._counted_kinds()
+        for kind in [kind for kind in self._registrations if kind not in counted_kinds or self._resource(kind) is None]:
+            self._informers.release(self._registrations.pop(kind))
+        if not any(kind not in _KINDS_WITHOUT_DISCOVERY for kind in counted_kinds):
             self._served = None
-            if self._definitions is not None:
-                self._informers.release(self._definitions)
-                self._definitions = None
+            if self._crd_registration is not None:
+                self._informers.release(self._crd_registration)
+                self._crd_registration = None
 
     def _resource(self, kind: str) -> Resource[Any] | None:
-        return _WELL_KNOWN.get(kind) or (self._served or {}).get(kind)
+        return _KINDS_WITHOUT_DISCOVERY.get(kind) or (self._served or {}).get(kind)
 
     async def _discover(self) -> None:
         try:
-            self._served = await self._ask()
+            self._served = await self._discover_resources()
         except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
             log.warning("discovery failed: %s", error)
 
-    async def _ask(self) -> dict[str, Resource[Any]]:
+    async def _discover_resources(self) -> dict[str, Resource[Any]]:
         served = await ResourceMap.discover(self._client)
-        if self._definitions is None and served.find(_DEFINITIONS.api_version, _DEFINITIONS.kind) is not None:
-            self._definitions = self._metadata_of(_DEFINITIONS).add_handler(
+        if self._crd_registration is None and served.find(_CRDS.api_version, _CRDS.kind) is not None:
+            self._crd_registration = self._metadata_informer(_CRDS).add_handler(
                 ResourceEventHandlerFuncs(
-                    on_add=self._definition_added, on_update=self._changed, on_delete=self._changed
+                    on_add=self._on_crd_added, on_update=self._on_crd_changed, on_delete=self._on_crd_changed
                 )
             )
-        found: dict[str, Resource[Any]] = {}
-        for each in served.resources:  # the server names the preferred version of a group first
-            if each.namespaced and served.verbs(each) >= _VERBS:
-                found.setdefault(each.group_resource, each)
-        return found
+        resources: dict[str, Resource[Any]] = {}
+        for resource in served.resources:  # the server lists the preferred version of a group first
+            if resource.namespaced and served.verbs(resource) >= _REQUIRED_VERBS:
+                resources.setdefault(resource.group_resource, resource)
+        return resources
 
-    def _metadata_of(self, resource: Resource[Any]) -> SharedInformer[Any]:
+    def _metadata_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
         return self._informers.acquire_informer(metadata_only(resource))

@@ -1,6 +1,6 @@
-"""What is used in a namespace, counted from what informers hold, and whether a quota's status says so.
+"""Usage of a ResourceQuota, computed from the objects that informers hold, and the patch of its status.
 
-The arithmetic of one object is `kubeloop.kube.objects.quota_usage`'s. Source: apiserver pkg/quota/v1
+`kubeloop.kube.objects.quota_usage` computes the usage of single objects. Source: apiserver pkg/quota/v1
 (CalculateUsage) and pkg/controller/resourcequota of v1.36.
 """
 
@@ -18,9 +18,9 @@ from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERV
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
 EVALUATED_RESOURCES: dict[str, Resource[Any]] = {
-    each.plural: each for each in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
+    resource.plural: resource for resource in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
 }
-"""Kinds of which a quota counts more than their number. Of all others, metadata is enough."""
+"""Kinds for which quotas limit more than the number of objects. For other kinds, metadata is enough."""
 
 _ZERO = parse_quantity(0)
 
@@ -28,41 +28,41 @@ _ZERO = parse_quantity(0)
 async def calculate_usage(
     quota: ResourceQuota, kind: str, names: Iterable[str], informer: SharedInformer[Any], now: datetime
 ) -> tuple[Amounts, int]:
-    """What the objects of one kind use of a quota, by `names` (those that the kind counts for), and how many objects
-    were looked at one by one.
+    """Return the usage of the quota by the objects of one kind, and the number of objects that were evaluated.
 
-    Other tasks get their turn while many objects are counted. What changes meanwhile wakes the quota again.
+    names: the quota names that the kind counts for. Other tasks get a turn while many objects are counted. Changes in
+    the meantime enqueue the quota again.
     """
-    namespace, wanted = quota.metadata.namespace, tuple(names)
+    namespace, quota_names = quota.metadata.namespace, tuple(names)
     spec = to_json(quota.spec)
     if kind not in EVALUATED_RESOURCES:
         count = informer.store.count("namespace", namespace) if in_scope(spec, kind, {}) else 0
-        return dict.fromkeys(wanted, parse_quantity(count)), 0
-    total = dict.fromkeys(wanted, _ZERO)
+        return dict.fromkeys(quota_names, parse_quantity(count)), 0
+    total = dict.fromkeys(quota_names, _ZERO)
     objects = informer.store.by_index("namespace", namespace)
     steps = 0
-    for each in objects:
-        obj = to_plain_json(each)
+    for cached in objects:
+        obj = to_plain_json(cached)
         if in_scope(spec, kind, obj):
-            counted = usage(kind, obj, now)
-            for name in wanted:
-                if name in counted:
-                    total[name] = total[name] + counted[name]
+            object_usage = usage(kind, obj, now)
+            for name in quota_names:
+                if name in object_usage:
+                    total[name] = total[name] + object_usage[name]
         steps = await yield_to_event_loop(steps)
     return total, len(objects)
 
 
 def to_plain_json(obj: Struct) -> dict[str, Any]:
-    """A cached object as plain JSON."""
+    """Return a cached object as plain JSON."""
     plain: dict[str, Any] = {"spec": {}, **to_json(obj)}
     return plain
 
 
 def can_free_usage(kind: str, old: Any, new: Any, now: datetime) -> bool:
-    """Whether an update can change what is used in a way that admission has not counted."""
+    """Return True if an update can change the usage in a way that admission has not counted."""
     match kind:
         case "pods":
-            return _pod_frees_something(old, new, now)
+            return _pod_can_free_usage(old, new, now)
         case "services" | "persistentvolumeclaims":
             before, after = to_plain_json(old), to_plain_json(new)
             if usage(kind, before) != usage(kind, after):
@@ -71,13 +71,13 @@ def can_free_usage(kind: str, old: Any, new: Any, now: datetime) -> bool:
     return False
 
 
-def _pod_frees_something(old: Pod, new: Pod, now: datetime) -> bool:
+def _pod_can_free_usage(old: Pod, new: Pod, now: datetime) -> bool:
     for before, after in (
         (old.status.container_statuses, new.status.container_statuses),
         (old.status.init_container_statuses, new.status.init_container_statuses),
     ):
-        resources = {each.name: each.resources for each in before}
-        if any(each.name in resources and each.resources != resources[each.name] for each in after):
+        resources = {status.name: status.resources for status in before}
+        if any(status.name in resources and status.resources != resources[status.name] for status in after):
             return True
     if old.spec.active_deadline_seconds != new.spec.active_deadline_seconds:
         return True
@@ -89,15 +89,15 @@ def _holds_resources(pod: Pod, now: datetime) -> bool:
     return holds_resources({"metadata": metadata, "status": {"phase": pod.status.phase}}, now)
 
 
-def status_patch(quota: ResourceQuota, counted: Mapping[str, Quantity]) -> dict[str, Any] | None:
-    """What to change in a quota's status, as a merge patch; None if it says what is so.
+def status_patch(quota: ResourceQuota, usage: Mapping[str, Quantity]) -> dict[str, Any] | None:
+    """Return a merge patch of the quota's status; None if the status is up to date.
 
-    A name that nobody could count keeps what was last known of it. A name that the quota no longer limits goes.
+    A name whose usage could not be computed keeps its last value. A name that the quota no longer limits is removed.
     """
     hard, status = quota.spec.hard, quota.status
     used = {name: parse_quantity(amount) for name, amount in status.used.items()}
-    used = {name: amount for name, amount in {**used, **counted}.items() if name in hard}
-    if _same(hard, status.hard) and _same(used, status.used):
+    used = {name: amount for name, amount in {**used, **usage}.items() if name in hard}
+    if _same_quantities(hard, status.hard) and _same_quantities(used, status.used):
         return None
     return {
         "hard": {**dict.fromkeys(status.hard), **hard},
@@ -105,7 +105,7 @@ def status_patch(quota: ResourceQuota, counted: Mapping[str, Quantity]) -> dict[
     }
 
 
-def _same(amounts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+def _same_quantities(amounts: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     return amounts.keys() == others.keys() and all(
         _quantity(amount) == _quantity(others[name]) for name, amount in amounts.items()
     )

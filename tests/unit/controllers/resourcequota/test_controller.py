@@ -283,7 +283,7 @@ async def test_of_a_quota_that_goes_while_it_is_counted_nothing_is_kept(cluster,
     await asyncio.sleep(3)
     with pytest.raises(NotFound):
         await cluster.client.get(RESOURCE_QUOTAS, "q", "default")
-    assert (controller._objects, controller._written_at) == ({}, {})
+    assert (controller._object_counts, controller._written_at) == ({}, {})
     assert "secrets" not in {each.resource.group_resource for each in cluster.plane.informers.informers}
 
 
