@@ -140,7 +140,7 @@ class DeploymentController:
     # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_deployment_add(self, deployment: Deployment, initial: bool) -> None:
-        self._enqueue(deployment.key, "found at start" if initial else "deployment added")
+        self._enqueue(deployment.key, "initial list" if initial else "deployment added")
 
     def on_deployment_update(self, old: Deployment, new: Deployment) -> None:
         self._enqueue(new.key, "deployment changed")
@@ -332,7 +332,7 @@ class DeploymentController:
     def _pods_by_replica_set(
         self, selector: Selector, replica_sets: Iterable[ReplicaSet]
     ) -> list[tuple[str, Sequence[Pod]]]:
-        """Return the Pods of each ReplicaSet, by its UID: those that the Deployment selects, finished ones included."""
+        """Return the Pods per ReplicaSet UID: those that the Deployment selects, finished ones included."""
         return [
             (
                 rs.metadata.uid,

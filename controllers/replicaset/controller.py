@@ -157,7 +157,7 @@ class ReplicaSetController:
     # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_owner_add(self, owner: Object, initial: bool) -> None:
-        self._enqueue(owner.key, "found at start" if initial else f"{self._variant.kind} added")
+        self._enqueue(owner.key, "initial list" if initial else f"{self._variant.kind} added")
 
     def on_owner_update(self, old: Object, new: Object) -> None:
         if old.metadata.uid != new.metadata.uid:

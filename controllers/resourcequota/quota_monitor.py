@@ -54,7 +54,7 @@ class QuotaMonitor:
     """Informers of the kinds that quotas count.
 
     event_handler: returns the event handler of a kind. on_kind_served: called with a kind that the server has begun to
-    serve. Kinds with names of their own in quotas need no discovery. Others are discovered when a quota first counts one,
+    serve. Kinds with quota names of their own need no discovery. Others are discovered when a quota first counts one,
     then every `refresh_seconds`, and when a CustomResourceDefinition changes.
     """
 
